@@ -1,0 +1,33 @@
+"""Plans that are applied to a snapshot only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from controllers.shared.simulation import Simulation, simulate
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Countdown:
+    actions: tuple[int, ...] = ()
+
+
+def plan(left: int, now: datetime) -> Countdown:
+    return Countdown((1,) if left else ())
+
+
+def counted(max_steps: int) -> Simulation[Countdown]:
+    return simulate(3, NOW, plan, lambda action, left: left - action, max_steps)
+
+
+def test_a_simulation_ends_when_nothing_is_left_to_do() -> None:
+    found = counted(9)
+    assert (len(found.steps), found.complete, found.last) == (3, True, Countdown())
+
+
+def test_a_simulation_that_reaches_its_limit_is_incomplete() -> None:
+    found = counted(2)
+    assert (len(found.steps), found.complete, found.last) == (2, False, None)

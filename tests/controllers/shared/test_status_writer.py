@@ -1,0 +1,58 @@
+"""When a status is written, and with what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
+from kinds.replicaset import ReplicaSetStatus
+from runtime.api import Api
+from runtime.errors import NotFound
+from runtime.resource import VMIS
+
+
+@dataclass(frozen=True)
+class View:
+    namespace: str = "default"
+    name: str = "web"
+    uid: str = "u-web"
+    status: ReplicaSetStatus = field(default_factory=ReplicaSetStatus)
+
+
+class FakeApi:
+    def __init__(self, gone: bool = False) -> None:
+        self.patches: list[dict[str, Any]] = []
+        self.gone = gone
+
+    async def patch(
+        self, resource: Any, namespace: str, name: str, change: dict[str, Any], *, subresource: str
+    ) -> None:
+        assert (namespace, name, subresource) == ("default", "web", "status")
+        if self.gone:
+            raise NotFound("gone", status=404)
+        self.patches.append(change)
+
+
+async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
+    api, now, last = FakeApi(), 10.0, LastWrite()
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate()
+    assert await writer.update(View(), ReplicaSetStatus(replicas=1), last) == StatusUpdate(written=True)
+    now = 10.25
+    assert await writer.update(View(), ReplicaSetStatus(replicas=2), last) == StatusUpdate(wait_seconds=0.75)
+    now = 11.0
+    assert await writer.update(View(), ReplicaSetStatus(replicas=2), last) == StatusUpdate(written=True)
+    assert [each["status"]["replicas"] for each in api.patches] == [1, 2]
+
+
+async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, FakeApi(gone=True)), VMIS, lambda: 0.0)
+    assert await writer.update(View(), ReplicaSetStatus(replicas=1), LastWrite()) == StatusUpdate(written=True)
+
+
+def test_a_patch_removes_absent_fields_and_names_the_object() -> None:
+    patch = status_patch(ReplicaSetStatus(replicas=1), "u-web", "7")
+    assert patch["metadata"] == {"uid": "u-web", "resourceVersion": "7"}
+    assert patch["status"]["replicas"] == 1
+    assert patch["status"]["observedGeneration"] is None

@@ -40,7 +40,7 @@ lint: setup
 generate: setup
 	@$(BIN)/python -m manifests.refresh
 	@$(BIN)/python -m monitoring.refresh
-	@$(BIN)/python -m cli.manual
+	@$(BIN)/python -m cli.man_page
 
 docs: setup
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "the pages are in site/"

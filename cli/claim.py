@@ -15,8 +15,8 @@ import click
 
 from cli.cluster import Cluster, cluster_options
 from cli.duration import Duration
-from cli.names import CLAIM, WARM_POOL, names, qualified
-from cli.output import Failed, Unreachable, answer, output_option, print_as, structured
+from cli.output import Failed, Unreachable, is_structured, output_option, print_result, print_structured
+from cli.resource_names import CLAIM, WARM_POOL, complete_names, qualified_name
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -35,7 +35,7 @@ OVER = ("Released", "Expired", "Failed")
 @click.option(
     "--pool",
     type=WARM_POOL,
-    shell_complete=names("virtualmachinewarmpools"),
+    shell_complete=complete_names("virtualmachinewarmpools"),
     help="Else the default pool of the namespace.",
 )
 @click.option("--ttl", type=Duration(), help="Give it back after so long, as 600, 10m or 2h.")
@@ -91,10 +91,10 @@ def claim(
     document = cluster.run(take)
     status = document.get("status") or {}
     phase = status.get("phase") or "Pending"
-    if structured(output):
-        print_as(output, {"name": name, **status, "phase": phase})
+    if is_structured(output):
+        print_structured(output, {"name": name, **status, "phase": phase})
     elif output == "name":
-        click.echo(qualified("VirtualMachineClaim", name))
+        click.echo(qualified_name("VirtualMachineClaim", name))
     if phase in OVER:
         raise Failed(said(name, status))
     if wait and phase != "Ready":
@@ -106,7 +106,7 @@ def claim(
 
 
 @click.command()
-@click.argument("name", type=CLAIM, shell_complete=names("virtualmachineclaims"))
+@click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until its VM is gone.")
 @click.option(
     "--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="How long to wait at most."
@@ -128,7 +128,7 @@ def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str
             await asyncio.sleep(0.2)
 
     phase = cluster.run(give)
-    answer(output, f"{name} is {phase}", name=name, phase=phase)
+    print_result(output, f"{name} is {phase}", name=name, phase=phase)
     if wait and phase not in OVER:
         raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s")
 

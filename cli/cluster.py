@@ -14,8 +14,8 @@ import click
 
 from cli import kubeconfig as files
 from cli.duration import Duration
-from cli.names import contexts, names
 from cli.output import Failed, Unreachable
+from cli.resource_names import complete_contexts, complete_names
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -109,7 +109,7 @@ def _ended(kubeconfig: Path) -> Path | None:
     return paths.dir if kubeconfig.name == paths.kubeconfig.name and holder(paths.lock) is None else None
 
 
-async def visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:
+async def list_visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:
     """Of the namespace, None for all. Empty where the cluster does not have the resource; None where whoever asks may
     not know."""
     from runtime.errors import Forbidden, NotFound
@@ -137,14 +137,16 @@ def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) ->
     @click.option(
         "--kubeconfig", type=click.Path(path_type=Path, readable=False), help="Else $KUBECONFIG, else ~/.kube/config."
     )
-    @click.option("--context", "context_name", metavar="NAME", shell_complete=contexts, help="Else the current one.")
+    @click.option(
+        "--context", "context_name", metavar="NAME", shell_complete=complete_contexts, help="Else the current one."
+    )
     @click.option(
         "--dir",
         "directory",
         type=click.Path(path_type=Path, readable=False),
         help="The embedded stack in this directory.",
     )
-    @click.option("--namespace", "-n", shell_complete=names("namespaces"), help="Else that of the context.")
+    @click.option("--namespace", "-n", shell_complete=complete_names("namespaces"), help="Else that of the context.")
     @click.option(
         "--request-timeout",
         "timeout_seconds",
@@ -166,7 +168,7 @@ def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) ->
     ) -> Any:
         meant = None
         if needed(options):
-            meant = cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
+            meant = find_cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
         return command(meant, *arguments, **options)
 
     return with_cluster  # type: ignore[return-value]
@@ -180,7 +182,7 @@ def all_namespaces(command: F) -> F:
     return option(command)
 
 
-def cluster(
+def find_cluster(
     kubeconfig: Path | None,
     directory: Path | None,
     context: str | None,
@@ -191,7 +193,7 @@ def cluster(
     """The cluster that options mean, or a sentence on what is missing."""
     if kubeconfig and directory:
         raise click.UsageError("give --kubeconfig or --dir, not both")
-    found, looked = files.found(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
+    found, looked = files.find_kubeconfig(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
     if not found.paths:
         where = " nor ".join(map(str, looked))
         raise Failed(f"there is no kubeconfig {where}; give --kubeconfig, or --dir of an embedded stack")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 import yaml
 
-from cli.manifests import listed
+from cli.manifests import as_list
 from cli.output import output_option, print_json
 from kinds import KINDS, kubevirt
 from kinds.kind import Kind
@@ -31,7 +31,7 @@ def crds(with_kubevirt: bool, beside_kubevirt: bool, output: str) -> None:
     ours = [kind for kind in KINDS if not (beside_kubevirt and kind.yields_to_kubevirt)]
     theirs = render(kubevirt.KUBEVIRT_KINDS) if with_kubevirt else []
     if output == "json":
-        print_json(listed([*render(ours), *theirs]))
+        print_json(as_list([*render(ours), *theirs]))
         return
     pages = [*map(_page, ours), *map(_yaml, theirs)]
     click.echo("---\n".join(pages), nl=False)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from cli.manifests import print_manifests, read
+from cli.manifests import print_manifests, read_manifests
 from cli.output import Failed, Unreachable, output_option
 
 Ask = Callable[[dict[str, Any], bool], tuple[int, bytes]]
@@ -34,7 +34,7 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
     Every document of the file is printed: those with a VM in them completed, the others as they are. With -o xml only
     the domains are, as libvirt has them.
     """
-    given = [each.document for each in read(source)]
+    given = [each.document for each in read_manifests(source)]
     answers: list[Any] = []
     with _asking(server, namespace, seed) as ask:
         for document in given:

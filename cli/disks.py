@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.names import POOL, names, qualified
+from cli.resource_names import POOL, complete_names, qualified_name
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
@@ -23,12 +23,12 @@ LISTING = Listing(
         Column("POOL", lambda row: row["pool"] or f"a pool that is gone ({row['keptBy']})"),
         field("CREATED", "created", wide=True),
     ),
-    name=lambda row: qualified("PersistentVolumeClaim", row["claim"]),
+    name=lambda row: qualified_name("PersistentVolumeClaim", row["claim"]),
 )
 
 
 @click.command()
-@click.argument("pool", type=POOL, required=False, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, required=False, shell_complete=complete_names("virtualmachinepools"))
 @LISTING.option
 @all_namespaces
 @cluster_options
@@ -50,7 +50,7 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
 
     claims, _ = await api.list(PVCS, namespace, label_selector=meta.KEPT_BY)
     pools, _ = await api.list(POOLS, namespace)
-    names = {each["metadata"]["uid"]: each["metadata"]["name"] for each in pools}
+    pool_names = {each["metadata"]["uid"]: each["metadata"]["name"] for each in pools}
     found = []
     for claim in claims:
         metadata = claim["metadata"]
@@ -61,7 +61,7 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
                 "namespace": metadata["namespace"],
                 "claim": metadata["name"],
                 "vm": labels.get(meta.KEPT_FOR, ""),
-                "pool": names.get(labels[meta.KEPT_BY]),
+                "pool": pool_names.get(labels[meta.KEPT_BY]),
                 "keptBy": labels[meta.KEPT_BY],
                 "size": capacity.get("storage"),
                 "created": metadata.get("creationTimestamp"),

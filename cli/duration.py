@@ -17,13 +17,13 @@ class Duration(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         if isinstance(value, int | float):
             return float(value)
-        found = seconds(value)
+        found = parse_duration(value)
         if found is None:
             self.fail(f"{value!r} is no time; write it as 10s, 1m30s or 2h", param, context)
         return found
 
 
-def seconds(text: str) -> float | None:
+def parse_duration(text: str) -> float | None:
     """None: it is no time."""
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)

@@ -12,10 +12,10 @@ import click
 
 from apimachinery.unstructured import at
 from cli.cluster import Cluster, cluster_options, cluster_options_without
-from cli.manifests import read
-from cli.names import VM, names
-from cli.output import Failed, Unreachable, output_option, print_as, structured
-from cli.table import Listing, align, field
+from cli.manifests import read_manifests
+from cli.output import Failed, Unreachable, is_structured, output_option, print_structured
+from cli.resource_names import VM, complete_names
+from cli.table import Listing, align_columns, field
 
 if TYPE_CHECKING:
     from defaulter.inventory import Difference
@@ -57,14 +57,14 @@ def hardware() -> None:
 
 
 @hardware.command()
-@click.argument("vm", type=VM, shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
 @DEVICES.option
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
     """Print a VM's devices: what, where, decided by whom, and since when where that is known."""
     found = told(_document(cluster, vm))
     DEVICES.show(output, found["devices"], nothing=f"nothing of the hardware of {vm} is written down", whole=found)
-    if structured(output):
+    if is_structured(output):
         return
     if found["record"] is None:
         click.echo("No record: the places of all other devices are libvirt's choice at each start.")
@@ -76,7 +76,7 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
 
 
 @hardware.command()
-@click.argument("vm", type=VM, required=False, shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, required=False, shell_complete=complete_names("virtualmachines"))
 @click.option("-f", "--filename", "source", type=click.File("rb"), help="A manifest instead of a VM of the cluster.")
 @click.option("--server", metavar="URL", help="The defaulter of today; without it, what the VM's record says.")
 @click.option("--against", metavar="URL", required=True, help="The defaulter with the other libvirt and QEMU.")
@@ -98,12 +98,12 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
     found = differences(before, after)
     sides = {"before": before, "after": after}
     versions = {side: {name: record[name] for name in ("libvirt", "qemu")} for side, record in sides.items()}
-    if structured(output):
+    if is_structured(output):
         rows = [{"device": d.device, "before": d.before, "after": d.after} for d in found]
-        print_as(output, {**versions, "differences": rows})
+        print_structured(output, {**versions, "differences": rows})
     else:
-        names = [f"libvirt {v['libvirt']}, QEMU {v['qemu']}" for v in versions.values()]
-        for line in _moves(found, *names):
+        labels = [f"libvirt {v['libvirt']}, QEMU {v['qemu']}" for v in versions.values()]
+        for line in _moves(found, *labels):
             click.echo(line)
     if found:
         raise click.exceptions.Exit(1)
@@ -198,15 +198,15 @@ def _owns(fields: Json, steps: list[str]) -> bool:
 
 
 def _document(cluster: Cluster, vm: str) -> Json:
-    from cli.pooled import machine_named
+    from cli.pools import get_vm
 
-    return cluster.run(lambda api: machine_named(api, cluster, vm))
+    return cluster.run(lambda api: get_vm(api, cluster, vm))
 
 
 def _manifest(source: Any) -> Json:
     from defaulter.vm_paths import locate
 
-    found = [each.document for each in read(source) if locate(each.document) is not None]
+    found = [each.document for each in read_manifests(source) if locate(each.document) is not None]
     if len(found) != 1:
         raise Failed(f"the manifest has {len(found)} VMs in it; give one")
     return found[0]
@@ -269,4 +269,4 @@ def _moves(found: list[Difference], before: str, after: str) -> Iterator[str]:
     if not found:
         yield f"Nothing moves from {before} to {after}."
         return
-    yield from align([("DEVICE", before, after), *((d.device, d.before or "-", d.after or "-") for d in found)])
+    yield from align_columns([("DEVICE", before, after), *((d.device, d.before or "-", d.after or "-") for d in found)])

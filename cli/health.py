@@ -30,7 +30,7 @@ class Health:
     says: str = ""
 
 
-def health(document: Json) -> Health:
+def assess(document: Json) -> Health:
     """Of a pool, replica set, warm pool or migration policy."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
@@ -50,7 +50,7 @@ def health(document: Json) -> Health:
     return Health("well")
 
 
-def phase_health(document: Json, phases: Phases) -> Health:
+def assess_phase(document: Json, phases: Phases) -> Health:
     """The health of an object whose status has a phase."""
     status = document.get("status") or {}
     phase = str(status.get("phase") or "Pending")
@@ -61,7 +61,7 @@ def phase_health(document: Json, phases: Phases) -> Health:
     return Health("wrong" if phase == phases.failed else "going", f"{phase}{why}")
 
 
-def age(document: Json, now: datetime) -> str:
+def format_age(document: Json, now: datetime) -> str:
     """As kubectl says it: one unit, two where the first is small."""
     born = document["metadata"].get("creationTimestamp")
     if not born:

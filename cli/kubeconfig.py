@@ -25,12 +25,12 @@ class Kubeconfig:
     @cached_property
     def contexts(self) -> Mapping[str, str]:
         """Each context's namespace."""
-        found: dict[str, str] = {}
+        namespaces: dict[str, str] = {}
         for each in self._entries("contexts"):
             inner = each.get("context")
             namespace = inner.get("namespace") if isinstance(inner, dict) else None
-            found.setdefault(str(each.get("name")), str(namespace or "default"))
-        return found
+            namespaces.setdefault(str(each.get("name")), str(namespace or "default"))
+        return namespaces
 
     @cached_property
     def current(self) -> str | None:
@@ -46,7 +46,7 @@ class Kubeconfig:
         return [each for path in self.paths if isinstance(each := _loaded(path), dict)]
 
 
-def found(given: Path | None, environment: Mapping[str, str]) -> tuple[Kubeconfig, Sequence[Path]]:
+def find_kubeconfig(given: Path | None, environment: Mapping[str, str]) -> tuple[Kubeconfig, Sequence[Path]]:
     """The kubeconfig that is meant, and where it was looked for."""
     named = [Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
     looked = [given] if given else named or [Path.home() / ".kube" / "config"]

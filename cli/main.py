@@ -17,11 +17,11 @@ from typing import Any, Literal
 
 import click
 
-from cli.output import STRUCTURED, Failed, print_as
+from cli.output import STRUCTURED, Failed, print_structured
 
 
 @dataclass(frozen=True)
-class Entry:
+class CommandEntry:
     target: str
     """module:attribute, a click command or, for a service, a function that returns an exit code"""
     help: str
@@ -29,36 +29,42 @@ class Entry:
 
 
 COMMANDS = {
-    "up": Entry("cli.up:up", "Start the embedded stack: control plane, services and the engine that runs VMs."),
-    "down": Entry("cli.up:down", "End the embedded stack; its state stays for the next `up`."),
-    "status": Entry("cli.up:status", "Say which parts of the embedded stack run, and how to reach them."),
-    "default": Entry("cli.default:default", "Populate a VM as admission would, with no cluster at all."),
-    "plan": Entry("cli.plan:plan", "Print what a change of a pool would do to which VM, without doing it."),
-    "overview": Entry("cli.overview:overview", "Show everything of ours in a namespace, and what is wrong with it."),
-    "tree": Entry("cli.tree:tree", "Show whose a VM is, and what is its own."),
-    "why": Entry("cli.why:why", "Say what was and will be done to a VM of a pool, and why."),
-    "rollout": Entry("cli.rollout:rollout", "Follow, pause, resume and undo the changes of a pool."),
-    "detach": Entry("cli.membership:detach", "Take a VM out of its pool, to look at it in peace."),
-    "attach": Entry("cli.membership:attach", "Put a VM back into a pool."),
-    "disks": Entry("cli.disks:disks", "List the disks that scale-in has kept."),
-    "policy": Entry("cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."),
-    "claim": Entry("cli.claim:claim", "Take a VM that is ready, or have one made."),
-    "release": Entry("cli.claim:release", "Give a claimed VM back."),
-    "warmpool": Entry("cli.warmpool:warmpool", "Look after warm pools, and make them of a Virtual Kubelet's."),
-    "hardware": Entry("cli.hardware:hardware", "Print a VM's devices, and what another QEMU would move."),
-    "hook": Entry("cli.hook:hook", "Print the hook that gives recorded hardware back on a cluster."),
-    "crds": Entry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
-    "support-bundle": Entry("cli.bundle:support_bundle", "Collect what is needed to find out what is wrong."),
-    "completion": Entry("cli.complete:completion", "Print the script that completes this command in a shell."),
-    "webhook": Entry("webhook.main:main", "Run the admission service.", "service"),
-    "defaulter": Entry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),
-    "controllers": Entry("controllers.main:main", "Run the controllers.", "service"),
-    "hooks": Entry("webhook.hooks:hooks", "What the Helm chart's hooks run.", "hidden command"),
-    "engine": Entry("local.engine.main:main", "Run the stand-in for KubeVirt and CDI.", "hidden service"),
+    "up": CommandEntry("cli.up:up", "Start the embedded stack: control plane, services and the engine that runs VMs."),
+    "down": CommandEntry("cli.up:down", "End the embedded stack; its state stays for the next `up`."),
+    "status": CommandEntry("cli.up:status", "Say which parts of the embedded stack run, and how to reach them."),
+    "default": CommandEntry("cli.default:default", "Populate a VM as admission would, with no cluster at all."),
+    "plan": CommandEntry("cli.plan:plan", "Print what a change of a pool would do to which VM, without doing it."),
+    "overview": CommandEntry(
+        "cli.overview:overview", "Show everything of ours in a namespace, and what is wrong with it."
+    ),
+    "tree": CommandEntry("cli.tree:tree", "Show whose a VM is, and what is its own."),
+    "why": CommandEntry("cli.why:why", "Say what was and will be done to a VM of a pool, and why."),
+    "rollout": CommandEntry("cli.rollout:rollout", "Follow, pause, resume and undo the changes of a pool."),
+    "detach": CommandEntry("cli.detach:detach", "Take a VM out of its pool, to look at it in peace."),
+    "attach": CommandEntry("cli.detach:attach", "Put a VM back into a pool."),
+    "disks": CommandEntry("cli.disks:disks", "List the disks that scale-in has kept."),
+    "policy": CommandEntry(
+        "cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."
+    ),
+    "claim": CommandEntry("cli.claim:claim", "Take a VM that is ready, or have one made."),
+    "release": CommandEntry("cli.claim:release", "Give a claimed VM back."),
+    "warmpool": CommandEntry("cli.warmpool:warmpool", "Look after warm pools, and make them of a Virtual Kubelet's."),
+    "hardware": CommandEntry("cli.hardware:hardware", "Print a VM's devices, and what another QEMU would move."),
+    "hook": CommandEntry("cli.hook:hook", "Print the hook that gives recorded hardware back on a cluster."),
+    "crds": CommandEntry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
+    "support-bundle": CommandEntry(
+        "cli.support_bundle:support_bundle", "Collect what is needed to find out what is wrong."
+    ),
+    "completion": CommandEntry("cli.completion:completion", "Print the script that completes this command in a shell."),
+    "webhook": CommandEntry("webhook.main:main", "Run the admission service.", "service"),
+    "defaulter": CommandEntry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),
+    "controllers": CommandEntry("controllers.main:main", "Run the controllers.", "service"),
+    "hooks": CommandEntry("webhook.hooks:hooks", "What the Helm chart's hooks run.", "hidden command"),
+    "engine": CommandEntry("local.engine.main:main", "Run the stand-in for KubeVirt and CDI.", "hidden service"),
 }
 
 
-class Table(click.Group):
+class LazyGroup(click.Group):
     """A group that imports a command when it is run or its own help is asked for, and no sooner."""
 
     def list_commands(self, context: click.Context) -> list[str]:
@@ -91,7 +97,7 @@ class Table(click.Group):
             formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(context)])
 
 
-@click.group(cls=Table, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="poolhouse")
 def poolhouse() -> None:
     """Pools of VMs, decided hardware, known migration policies and warm VMs for KubeVirt."""
@@ -103,18 +109,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         # What is no terminal gets no colours in any case.
         colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
-        code = poolhouse.main(arguments, prog_name=called(sys.argv[0]), standalone_mode=False, color=colour)
+        code = poolhouse.main(arguments, prog_name=program_name(sys.argv[0]), standalone_mode=False, color=colour)
     except click.ClickException as error:
         error.show()
         if output := _structured(arguments):
-            print_as(output, {"error": error.format_message()})
+            print_structured(output, {"error": error.format_message()})
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def called(program: str) -> str:
+def program_name(program: str) -> str:
     """What people type to call it: kubectl finds its plugins by their files' names."""
     return "kubectl poolhouse" if Path(program).name.startswith("kubectl-") else "poolhouse"
 

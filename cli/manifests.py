@@ -32,7 +32,7 @@ class Manifest:
         return f"a {kind} of {version}" if kind and version else f"a {kind}" if kind else "an object without a kind"
 
 
-def read(source: IO[bytes]) -> list[Manifest]:
+def read_manifests(source: IO[bytes]) -> list[Manifest]:
     """The objects of a file, lists taken apart; there is at least one. Raises `Failed`, with the file's name."""
     given = str(getattr(source, "name", "-"))  # what is no file has no name
     name = "standard input" if given in ("-", "<stdin>") else given
@@ -54,7 +54,7 @@ def _items(document: Any) -> Iterator[Any]:
     yield from items if isinstance(items, list) else [document]
 
 
-def of_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> list[Manifest]:
+def require_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> list[Manifest]:
     """All of them. Raises `Failed` for those of another kind, with a line for each."""
     found = list(manifests)
     wanted = (api_version, kind)
@@ -64,7 +64,7 @@ def of_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> list[
     return found
 
 
-def listed(documents: Iterable[Json]) -> Json:
+def as_list(documents: Iterable[Json]) -> Json:
     """As one object, which kubectl takes for its items."""
     return {"apiVersion": "v1", "kind": "List", "items": list(documents)}
 
@@ -72,6 +72,6 @@ def listed(documents: Iterable[Json]) -> Json:
 def print_manifests(output: str, documents: Sequence[Json]) -> None:
     """As a file for `kubectl apply`. In JSON a single one is printed as it is."""
     if output == "json":
-        print_json(documents[0] if len(documents) == 1 else listed(documents))
+        print_json(documents[0] if len(documents) == 1 else as_list(documents))
     else:
         click.echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)

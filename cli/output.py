@@ -40,31 +40,31 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
-def structured(output: str) -> bool:
+def is_structured(output: str) -> bool:
     """Whether a program reads the answer."""
     return output in STRUCTURED
 
 
-def print_as(output: str, answer: Any) -> None:
+def print_structured(output: str, value: Any) -> None:
     """For programs, in one of the two structured formats."""
     if output == "yaml":
-        plain = json.loads(json.dumps(answer, default=str))
+        plain = json.loads(json.dumps(value, default=str))
         click.echo(yaml.safe_dump(plain, sort_keys=False, width=120, allow_unicode=True), nl=False)
     else:
-        print_json(answer)
+        print_json(value)
 
 
-def print_json(answer: Any) -> None:
-    click.echo(json.dumps(answer, indent=2, default=str))
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, default=str))
 
 
-def answer(output: str, said: str, **value: Any) -> None:
+def print_result(output: str, said: str, **value: Any) -> None:
     """One sentence, or for programs the values with the sentence as `message`."""
-    if structured(output):
-        print_as(output, {**value, "message": said})
+    if is_structured(output):
+        print_structured(output, {**value, "message": said})
     else:
         click.echo(said)
 
 
-def counted(number: int, noun: str) -> str:
+def count_noun(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

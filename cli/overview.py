@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, all_namespaces, cluster_options, visible
-from cli.health import COLOURS, age, health, phase_health
-from cli.names import qualified, short_name
-from cli.output import Failed, counted
+from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
+from cli.health import COLOURS, assess, assess_phase, format_age
+from cli.output import Failed, count_noun
+from cli.resource_names import qualified_name, short_name
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ Json = dict[str, Any]
 EVERY_SECONDS = 2.0
 LISTING = Listing(
     (
-        Column("NAME", lambda row: f"{short_name(row['kind'])}/{row['name']}"),
+        Column("NAME", lambda each: f"{short_name(each['kind'])}/{each['name']}"),
         field("DESIRED", "desired"),
         field("READY", "ready"),
         field("UPDATED", "updated"),
         field("AGE", "age"),
-        Column("STATE", lambda row: row["says"] or row["state"], colour=lambda row: COLOURS[row["state"]]),
+        Column("STATE", lambda each: each["says"] or each["state"], colour=lambda each: COLOURS[each["state"]]),
         field("DETAIL", "detail", wide=True),
     ),
-    name=lambda row: qualified(row["kind"], row["name"]),
+    name=lambda each: qualified_name(each["kind"], each["name"]),
 )
 
 
@@ -53,7 +53,7 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
         while True:
             found = await _rows(api, cluster.scope, datetime.now(UTC))
             if wrong:
-                found = [row for row in found if row["state"] == "wrong"]
+                found = [each for each in found if each["state"] == "wrong"]
             if before is None or _lasting(before) != _lasting(found):
                 if before is not None:
                     click.echo("---" if output == "yaml" else "")
@@ -65,13 +65,13 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
 
     found = cluster.run(follow)
     if wrong and found:
-        raise Failed(f"{counted(len(found), 'object')} not as it should be")
+        raise Failed(f"{count_noun(len(found), 'object')} not as it should be")
 
 
-def row(kind: Kind, document: Json, now: datetime) -> Json:
+def object_row(kind: Kind, document: Json, now: datetime) -> Json:
     """One object as it is shown and as programs get it."""
     spec, status = document.get("spec") or {}, document.get("status") or {}
-    judged = phase_health(document, kind.phases) if kind.phases else health(document)
+    judged = assess_phase(document, kind.phases) if kind.phases else assess(document)
     counts = "replicas" in spec
     return {
         "kind": kind.kind,
@@ -80,7 +80,7 @@ def row(kind: Kind, document: Json, now: datetime) -> Json:
         "desired": spec.get("replicas"),
         "ready": int(status.get(kind.ready_replicas) or 0) if counts else None,
         "updated": int(status.get(kind.updated_replicas) or 0) if counts and kind.updated_replicas else None,
-        "age": age(document, now),
+        "age": format_age(document, now),
         "state": judged.mood,
         "says": judged.says,
         "detail": _detail(status),
@@ -93,10 +93,10 @@ def _detail(status: Json) -> str:
     addresses = ", ".join(status.get("addresses") or ())
     parts = (
         (f"{vm}{f' at {addresses}' if addresses else ''}") if vm else "",
-        f"{counted(status['queuedClaims'], 'claim')} in line" if status.get("queuedClaims") else "",
+        f"{count_noun(status['queuedClaims'], 'claim')} in line" if status.get("queuedClaims") else "",
         f"{status['claimed']} claimed" if status.get("claimed") else "",
-        f"{counted(status['keptDisks'], 'disk')} kept" if status.get("keptDisks") else "",
-        f"{counted(status['wins'], 'VMI')} obey it" if status.get("wins") else "",
+        f"{count_noun(status['keptDisks'], 'disk')} kept" if status.get("keptDisks") else "",
+        f"{count_noun(status['wins'], 'VMI')} obey it" if status.get("wins") else "",
     )
     return "; ".join(part for part in parts if part)
 
@@ -108,21 +108,23 @@ def _print(output: str, rows: Sequence[Json], cluster: Cluster, wrong: bool) -> 
 
 
 def _lasting(rows: Sequence[Json]) -> list[Json]:
-    return [{**row, "age": ""} for row in rows]
+    return [{**each, "age": ""} for each in rows]
 
 
 async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
     from kinds import KINDS
     from runtime.resource import Resource
 
-    listed = await asyncio.gather(*(visible(api, Resource.of(kind), namespace) for kind in KINDS))
+    listed = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in KINDS))
     if hidden := [kind.plural for kind, found in zip(KINDS, listed, strict=True) if found is None]:
         if len(hidden) == len(KINDS):
             where = f"namespace {namespace}" if namespace else "all namespaces at once; ask in one, with -n"
             raise Failed(f"you may list nothing of Poolhouse's in {where}")
         click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
     return [
-        row(kind, each, now) for kind, found in zip(KINDS, listed, strict=True) for each in _present(found or (), kind)
+        object_row(kind, each, now)
+        for kind, found in zip(KINDS, listed, strict=True)
+        for each in _present(found or (), kind)
     ]
 
 

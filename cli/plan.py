@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.manifests import Manifest, read
-from cli.names import meant, names, qualified
-from cli.output import Failed, counted, print_as, structured
+from cli.manifests import Manifest, read_manifests
+from cli.output import Failed, count_noun, is_structured, print_structured
+from cli.resource_names import complete_names, parse_name, qualified_name
 from cli.table import Listing, field
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ STEPS = Listing(
         field("VM", "vm"),
         field("REASON", "reason"),
     ),
-    name=lambda row: qualified(row["kind"], row["vm"]),
+    name=lambda row: qualified_name(row["kind"], row["vm"]),
 )
 
 
@@ -41,7 +41,7 @@ def planned_kinds() -> tuple[Kind, ...]:
 
 
 @click.command()
-@click.argument("name", required=False, shell_complete=names("virtualmachinepools", prefixes=planned_kinds))
+@click.argument("name", required=False, shell_complete=complete_names("virtualmachinepools", prefixes=planned_kinds))
 @click.option(
     "-f", "--filename", "source", type=click.File("rb"), help="A manifest of pools and sets; - for standard input."
 )
@@ -63,12 +63,12 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 
     async def foresee(api: Api) -> list[Json]:
         if name is not None:
-            documents.append(await _named(api, cluster, *meant(name, *(kind.kind for kind in planned_kinds()))))
+            documents.append(await _named(api, cluster, *parse_name(name, *(kind.kind for kind in planned_kinds()))))
         return [await _foreseen(api, each, burst) for each in documents]
 
     answers = cluster.run(foresee)
-    if structured(output):
-        print_as(output, answers[0] if len(answers) == 1 else answers)
+    if is_structured(output):
+        print_structured(output, answers[0] if len(answers) == 1 else answers)
         return
     for each in answers:
         _say(each, output)
@@ -76,7 +76,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 
 def _planned(source: Any) -> list[Manifest]:
     """Those of a file that have plans; the others are none of ours."""
-    every, planned = read(source), [kind.kind for kind in planned_kinds()]
+    every, planned = read_manifests(source), [kind.kind for kind in planned_kinds()]
     found = [each for each in every if each.document.get("kind") in planned]
     if not found:
         there = ", ".join(dict.fromkeys(map(str, every)))
@@ -86,9 +86,9 @@ def _planned(source: Any) -> list[Manifest]:
 
 async def _named(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
     if kind == POOL:
-        from cli.pooled import pool_named
+        from cli.pools import get_pool
 
-        return await pool_named(api, cluster, name)
+        return await get_pool(api, cluster, name)
     from controllers.replicaset.observe import REPLICA_SETS
 
     return await api.get(REPLICA_SETS, cluster.namespace, name)
@@ -165,7 +165,9 @@ def _say(answer: Json, output: str) -> None:
         click.echo(f"{name}: nothing would be done")
     else:
         steps = answer["plan"][-1]["step"]
-        click.echo(f"{name}: {counted(len(answer['plan']), 'action')} in {counted(steps, 'round')}, if all goes well")
+        click.echo(
+            f"{name}: {count_noun(len(answer['plan']), 'action')} in {count_noun(steps, 'round')}, if all goes well"
+        )
         for line in table:
             click.echo(f"  {line}")
     if not answer["complete"]:

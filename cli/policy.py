@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.manifests import Manifest, of_kind, read
-from cli.names import meant, names, qualified
-from cli.output import Failed, counted, output_option, print_as, structured
+from cli.manifests import Manifest, read_manifests, require_kind
+from cli.output import Failed, count_noun, is_structured, output_option, print_structured
+from cli.resource_names import complete_names, parse_name, qualified_name
 from cli.table import Listing, field
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ IMPACT = Listing(
         field("OBEYS", "before"),
         field("WOULD OBEY", "after"),
     ),
-    name=lambda row: qualified("VirtualMachineInstance", row["name"]),
+    name=lambda row: qualified_name("VirtualMachineInstance", row["name"]),
 )
 SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default": "built-in default"}
 
@@ -41,7 +41,7 @@ def policy() -> None:
 
 @policy.command("explain")
 @click.argument(
-    "vm", shell_complete=names("virtualmachineinstances", vmi="virtualmachineinstances", vm="virtualmachines")
+    "vm", shell_complete=complete_names("virtualmachineinstances", vmi="virtualmachineinstances", vm="virtualmachines")
 )
 @click.option(
     "--with-label", "labels", multiple=True, metavar="KEY=VALUE", help="Suppose this label of the VMI; KEY- without it."
@@ -57,7 +57,7 @@ def explain(
     from webhook.explain import PolicyExplainer, parse_question
     from webhook.models import QueryError
 
-    kind, name = meant(vm, "VirtualMachineInstance", "VirtualMachine")
+    kind, name = parse_name(vm, "VirtualMachineInstance", "VirtualMachine")
     asked = {
         "namespace": cluster.namespace,
         "name": name,
@@ -72,12 +72,12 @@ def explain(
             paths = {each.path for each in wrong.problems}
             raise Failed(_not_found(kind, name, cluster.namespace, paths)) from None
         raise Failed("\n".join(map(str, wrong.problems))) from None
-    if structured(output):
-        print_as(output, told)
+    if is_structured(output):
+        print_structured(output, told)
         return
     if output == "name":
         if told["policy"]:
-            click.echo(qualified("MigrationPolicy", told["policy"]))
+            click.echo(qualified_name("MigrationPolicy", told["policy"]))
         return
     for line in _explained(told, others):
         click.echo(line)
@@ -90,7 +90,7 @@ def explain(
     "gone",
     multiple=True,
     metavar="NAME",
-    shell_complete=names("migrationpolicies"),
+    shell_complete=complete_names("migrationpolicies"),
     help="Suppose that this policy were deleted.",
 )
 @IMPACT.option
@@ -101,10 +101,10 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
         raise click.UsageError("give -f FILE, or --without NAME")
     documents = [each.document for each in _policies(sources)]
     total, hands, warnings = cluster.run(lambda api: _impact(api, documents, gone))
-    for warning in () if structured(output) else warnings:
+    for warning in () if is_structured(output) else warnings:
         click.echo(f"warning: {warning}", err=True)
     rows = [asdict(hand) for hand in hands]
-    said = f"{len(hands) or 'none'} of {counted(total, 'VMI')} would change hands"
+    said = f"{len(hands) or 'none'} of {count_noun(total, 'VMI')} would change hands"
     IMPACT.show(output, rows, nothing=said, whole={"vmis": total, "changes": rows, "warnings": warnings})
     if hands and output == "text":
         click.echo(said, err=True)
@@ -145,8 +145,10 @@ def _policies(sources: Iterable[Any]) -> list[Manifest]:
     from kinds.migrationpolicy import MIGRATION_POLICY
     from migrationpolicies.conflicts import missing_name
 
-    found = of_kind(
-        [each for source in sources for each in read(source)], MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind
+    found = require_kind(
+        [each for source in sources for each in read_manifests(source)],
+        MIGRATION_POLICY.api_version,
+        MIGRATION_POLICY.kind,
     )
     policies = [replace(each, document=MIGRATION_POLICY.normalize(each.document)) for each in found]
     problems = [

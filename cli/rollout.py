@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.changes import changes
 from cli.cluster import Cluster, cluster_options
+from cli.diff import differences
 from cli.duration import Duration
-from cli.names import POOL, names
-from cli.output import Failed, Unreachable, answer, counted, output_option, print_as, structured
-from cli.pooled import machines_of, pool_named, present_revision, revisions_of
+from cli.output import Failed, Unreachable, count_noun, is_structured, output_option, print_result, print_structured
+from cli.pools import current_revision, get_pool, list_revisions, list_vms
+from cli.resource_names import POOL, complete_names
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ HISTORY = Listing(
         field("VMS", "vms"),
         field("NAME", "name", wide=True),
         field("CREATED", "created", wide=True),
-        Column("CHANGED", lambda row: some(row["changes"])),
+        Column("CHANGED", lambda row: summarize_changes(row["changes"])),
     ),
     name=lambda row: f"controllerrevision.apps/{row['name']}",
 )
@@ -49,7 +49,7 @@ def rollout() -> None:
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Stay until it is done or has failed.")
 @click.option(
     "--timeout", "seconds", type=Duration(), default="1h", show_default=True, help="How long to stay at most."
@@ -62,7 +62,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
     async def follow(api: Api) -> tuple[Json, str, str]:
         end, last = time.monotonic() + seconds, ""
         while True:
-            document = await pool_named(api, cluster, pool)
+            document = await get_pool(api, cluster, pool)
             state, said = progress(document, api.now())
             if said != last and output == "text":
                 click.echo(said)
@@ -72,8 +72,10 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
             await asyncio.sleep(POLL_SECONDS)
 
     document, state, said = cluster.run(follow)
-    if structured(output):
-        print_as(output, {"pool": pool, "state": state, "message": said, "status": document.get("status") or {}})
+    if is_structured(output):
+        print_structured(
+            output, {"pool": pool, "state": state, "message": said, "status": document.get("status") or {}}
+        )
     if state == "failed":
         raise Failed(said)
     if state == "going" and watch:
@@ -99,7 +101,7 @@ def progress(document: Json, at: datetime) -> tuple[str, str]:
         return "going", f"{name}: {updated} of {wanted} VMs have the new template"
     if total > wanted or now.get("terminatingReplicas", 0):
         leaving = max(total - wanted, 0) + now.get("terminatingReplicas", 0)
-        return "going", f"{name}: {counted(leaving, 'VM')} {'is' if leaving == 1 else 'are'} still to go"
+        return "going", f"{name}: {count_noun(leaving, 'VM')} {'is' if leaving == 1 else 'are'} still to go"
     if available < wanted:
         return "going", f"{name}: {available} of {wanted} VMs are available"
     return "done", f"{name}: {_all(wanted, have)}"
@@ -123,7 +125,7 @@ def _all(wanted: int, ready: int) -> str:
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
 @click.option("--revision", "number", type=int, help="Print the template of this one.")
 @HISTORY.option
 @cluster_options
@@ -133,30 +135,30 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
     async def look(api: Api) -> tuple[Json, list[Json], Counter[str]]:
         from kinds import meta
 
-        document = await pool_named(api, cluster, pool)
-        machines = await machines_of(api, document)
+        document = await get_pool(api, cluster, pool)
+        machines = await list_vms(api, document)
         labels = Counter((each["metadata"].get("labels") or {}).get(meta.REVISION, "") for each in machines)
-        return document, await revisions_of(api, document), labels
+        return document, await list_revisions(api, document), labels
 
     document, revisions, machines = cluster.run(look)
     rows = list(_rows(document, revisions, machines))
     if number is not None:
         chosen = _numbered(revisions, number)
         if output != "name":
-            print_as(output if structured(output) else "yaml", chosen["data"])
+            print_structured(output if is_structured(output) else "yaml", chosen["data"])
             return
         rows = [row for row in rows if row["revision"] == number]
     HISTORY.show(output, rows, nothing=f"no template of {pool} was written down yet")
 
 
-def some(every: Sequence[str]) -> str:
+def summarize_changes(every: Sequence[str]) -> str:
     """The first of the changes; all are told to programs."""
     more = len(every) - CHANGES_SAID
     return "; ".join([*every[:CHANGES_SAID], *([f"and {more} more"] if more > 0 else [])])
 
 
 def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iterator[Json]:
-    present = present_revision(document, revisions)
+    present = current_revision(document, revisions)
     before: Json | None = None
     for each in revisions:
         name = each["metadata"]["name"]
@@ -166,13 +168,13 @@ def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iter
             "created": each["metadata"].get("creationTimestamp"),
             "vms": machines[name.rpartition("-")[2]],
             "current": name == present,
-            "changes": [] if before is None else list(changes(before, each["data"])),
+            "changes": [] if before is None else list(differences(before, each["data"])),
         }
         before = each["data"]
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
 @click.option("--to-revision", "number", type=int, help="Else the one before the present.")
 @output_option("text")
 @cluster_options
@@ -182,8 +184,8 @@ def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
     async def back(api: Api) -> Json:
         from controllers.pool.observe import POOLS
 
-        document = await pool_named(api, cluster, pool)
-        revisions = await revisions_of(api, document)
+        document = await get_pool(api, cluster, pool)
+        revisions = await list_revisions(api, document)
         chosen = _numbered(revisions, number) if number is not None else _previous(document, revisions)
         # With the generation that was looked at: an edit meanwhile must not be lost.
         patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
@@ -193,11 +195,11 @@ def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
 
     chosen = cluster.run(back)
     number = chosen["revision"]
-    answer(output, f"{pool} has the template of revision {number} again", pool=pool, revision=number)
+    print_result(output, f"{pool} has the template of revision {number} again", pool=pool, revision=number)
 
 
 def _previous(document: Json, revisions: list[Json]) -> Json:
-    present = present_revision(document, revisions)
+    present = current_revision(document, revisions)
     others = [each for each in revisions if each["metadata"]["name"] != present]
     if not others:
         raise Failed(f"{document['metadata']['name']} never had another template")
@@ -213,7 +215,7 @@ def _numbered(revisions: list[Json], number: int) -> Json:
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def pause(cluster: Cluster, pool: str, output: str) -> None:
@@ -222,7 +224,7 @@ def pause(cluster: Cluster, pool: str, output: str) -> None:
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=names("virtualmachinepools"))
+@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
 @output_option("text")
 @cluster_options
 def resume(cluster: Cluster, pool: str, output: str) -> None:
@@ -237,4 +239,4 @@ def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
         await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})
 
     cluster.run(write)
-    answer(output, f"{pool} is paused" if paused else f"{pool} goes on", pool=pool, paused=paused)
+    print_result(output, f"{pool} is paused" if paused else f"{pool} goes on", pool=pool, paused=paused)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from cli.output import output_option, print_as, structured
+from cli.output import is_structured, output_option, print_structured
 
 Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -50,8 +50,8 @@ class Listing:
     ) -> None:
         """Rows in the format that was asked for. `nothing` is the sentence for people where there is no row, which
         goes where it is no answer; `whole` what programs get where that is more than the rows."""
-        if structured(output):
-            print_as(output, list(rows) if whole is None else whole)
+        if is_structured(output):
+            print_structured(output, list(rows) if whole is None else whole)
         elif not rows:
             click.echo(nothing, err=True)
         else:
@@ -64,18 +64,18 @@ class Listing:
             yield from dict.fromkeys(map(self.name, rows))
             return
         shown = [each for each in self.columns if output == "wide" or not each.wide]
-        yield from lines(rows, [NAMESPACE, *shown] if everywhere else shown)
+        yield from format_rows(rows, [NAMESPACE, *shown] if everywhere else shown)
 
 
-def lines(rows: Sequence[Json], columns: Sequence[Column]) -> Iterator[str]:
+def format_rows(rows: Sequence[Json], columns: Sequence[Column]) -> Iterator[str]:
     """A head and a line for each row; colours reach a terminal only."""
     cells = [[_cell(each.of(row)) for each in columns] for row in rows]
-    yield from align(
+    yield from align_columns(
         [[each.title for each in columns], *cells], [None, *([c.colour(row) for c in columns] for row in rows)]
     )
 
 
-def align(
+def align_columns(
     table: Sequence[Sequence[str]], colours: Sequence[Sequence[str | None] | None] | None = None
 ) -> Iterator[str]:
     """Lines of which each cell begins below the one above it."""

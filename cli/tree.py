@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.cluster import Cluster, cluster_options, visible
-from cli.names import meant, named_kinds, names, qualified, short_name
-from cli.output import Failed, output_option, print_as, structured
-from cli.table import align
+from cli.cluster import Cluster, cluster_options, list_visible
+from cli.output import Failed, is_structured, output_option, print_structured
+from cli.resource_names import complete_names, named_kinds, parse_name, qualified_name, short_name
+from cli.table import align_columns
 
 if TYPE_CHECKING:
     from kinds.kind import Kind
@@ -32,15 +32,15 @@ class Node:
     """An object, and what belongs to it."""
 
     name: str
-    says: str
+    summary: str
     children: tuple[Node, ...] = ()
 
     def json(self) -> Json:
-        return {"name": self.name, "says": self.says, "children": [each.json() for each in self.children]}
+        return {"name": self.name, "says": self.summary, "children": [each.json() for each in self.children]}
 
 
 @click.command()
-@click.argument("name", shell_complete=names("virtualmachines", prefixes=tree_kinds))
+@click.argument("name", shell_complete=complete_names("virtualmachines", prefixes=tree_kinds))
 @output_option("text", "name")
 @cluster_options
 def tree(cluster: Cluster, name: str, output: str) -> None:
@@ -49,27 +49,27 @@ def tree(cluster: Cluster, name: str, output: str) -> None:
     NAME is a VM's, or one of vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME and vmclaim/NAME: of a pool all its VMs are
     shown, and the disks that it keeps.
     """
-    kind, rest = meant(name, *(each.kind for each in tree_kinds()))
+    kind, rest = parse_name(name, *(each.kind for each in tree_kinds()))
     found, hidden = cluster.run(lambda api: _objects(api, cluster.namespace))
-    grown = grow(found, kind, rest)
+    grown = build_tree(found, kind, rest)
     if grown is None and kind in hidden:
         raise Failed(f"you may not list {kind}s in namespace {cluster.namespace}")
     if hidden:
         click.echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
     if grown is None:
         raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}")
-    if structured(output):
-        print_as(output, grown.json())
+    if is_structured(output):
+        print_structured(output, grown.json())
         return
     if output == "name":
         for each in dict.fromkeys(_every(grown)):
             click.echo(each)
         return
-    for line in align([*drawn(grown)]):
+    for line in align_columns([*draw(grown)]):
         click.echo(line)
 
 
-def grow(objects: Sequence[Json], kind: str, name: str) -> Node | None:
+def build_tree(objects: Sequence[Json], kind: str, name: str) -> Node | None:
     """From the topmost owner down to the object, and all below the object. None: there is no such object."""
     by_uid = {each["metadata"]["uid"]: each for each in objects}
     start = next((each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name), None)
@@ -81,28 +81,28 @@ def grow(objects: Sequence[Json], kind: str, name: str) -> Node | None:
         seen.add(above[0])
         here = by_uid.get(above[0]) or {"kind": above[1], "metadata": {"name": above[2], "uid": above[0]}}
         gone = "" if above[0] in by_uid else "it is gone, or may not be read"
-        node = Node(_named(here), gone or says(here), (node,))
+        node = Node(_named(here), gone or summarize(here), (node,))
     return node
 
 
-def drawn(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, str]]:
+def draw(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, str]]:
     """Lines of two cells."""
-    yield f"{before}{node.name}", node.says
+    yield f"{before}{node.name}", node.summary
     for place, child in enumerate(node.children, 1):
         last = place == len(node.children)
-        yield from drawn(child, inner + ("└── " if last else "├── "), inner + ("    " if last else "│   "))
+        yield from draw(child, inner + ("└── " if last else "├── "), inner + ("    " if last else "│   "))
 
 
 def _every(node: Node) -> Iterator[str]:
     kind, _, name = node.name.partition("/")
-    yield qualified(next((each.kind for each in named_kinds() if each.short_name == kind), kind), name)
+    yield qualified_name(next((each.kind for each in named_kinds() if each.short_name == kind), kind), name)
     for child in node.children:
         yield from _every(child)
 
 
-def says(document: Json) -> str:
+def summarize(document: Json) -> str:
     """What is worth knowing of it at a glance."""
-    from cli.health import health, phase_health
+    from cli.health import assess, assess_phase
 
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
@@ -121,9 +121,9 @@ def says(document: Json) -> str:
             return ", ".join(part for part in (str(status.get("phase") or ""), size, kept) if part)
     phases = next((kind.phases for kind in tree_kinds() if kind.kind == document["kind"]), None)
     if phases is not None:
-        return phase_health(document, phases).says
+        return assess_phase(document, phases).says
     ready = status.get("readyReplicas") or 0
-    judged = health(document)
+    judged = assess(document)
     return f"{ready} of {spec.get('replicas', 0)} ready" + (f"; {judged.says}" if judged.says else "")
 
 
@@ -133,7 +133,7 @@ def _below(document: Json, objects: Sequence[Json], above: frozenset[str]) -> No
     own = [each for each in objects if (_parent(each) or ("",))[0] == uid and each["metadata"]["uid"] not in path]
     order = [each.kind for each in named_kinds()]
     own.sort(key=lambda each: (order.index(each["kind"]), each["metadata"]["name"]))
-    return Node(_named(document), says(document), tuple(_below(each, objects, path) for each in own))
+    return Node(_named(document), summarize(document), tuple(_below(each, objects, path) for each in own))
 
 
 def _parent(document: Json) -> tuple[str, str, str] | None:
@@ -169,7 +169,7 @@ async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
 
     ours = [Resource.of(kind) for kind in KINDS if kind.namespaced]
     asked = (*ours, VMS, VMIS, DATA_VOLUMES, PVCS)
-    answers = await asyncio.gather(*(visible(api, each, namespace) for each in asked))
+    answers = await asyncio.gather(*(list_visible(api, each, namespace) for each in asked))
     every = [*zip((each.kind for each in asked), answers, strict=True)]
     hidden = [kind for kind, found in every if found is None]
     return [{**each, "kind": kind} for kind, found in every for each in found or ()], hidden

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from cli.output import Failed, Unreachable, output_option, print_as, structured
+from cli.output import Failed, Unreachable, is_structured, output_option, print_structured
 from local.components import StackError
 from local.lock import holder
 from local.paths import StackPaths
@@ -79,13 +79,13 @@ def up(
     from local.progress import ProgressDisplay, read_manifests
     from local.stack import StackOptions, run
 
-    say = (lambda text: None) if structured(output) else _clocked(click.echo)
+    say = (lambda text: None) if is_structured(output) else _clocked(click.echo)
     try:
         show = ProgressDisplay(read_manifests(manifests), say) if manifests else None
         if detach:
-            _detach(paths, quiet=structured(output))
-            if structured(output):
-                print_as(output, _status(paths))
+            _detach(paths, quiet=is_structured(output))
+            if is_structured(output):
+                print_structured(output, _status(paths))
             return
         wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours))
         run(wanted, say, show.run if show else None)
@@ -105,8 +105,8 @@ def down(directory: Path, output: str) -> None:
         ended = stop_stack(paths)
     except PermissionError as error:
         raise _not_ours(paths, error) from None
-    if structured(output):
-        print_as(output, {"dir": str(paths.dir), "ended": ended})
+    if is_structured(output):
+        print_structured(output, {"dir": str(paths.dir), "ended": ended})
     else:
         click.echo(f"the stack in {paths.dir} has ended" if ended else f"nothing was running in {paths.dir}")
 
@@ -118,8 +118,8 @@ def status(directory: Path, output: str) -> None:
     """Say which parts run, how to reach them, and how the pools are. Exits with 3 when the stack is not running."""
     paths = StackPaths(directory)
     found = _status(paths)
-    if structured(output):
-        print_as(output, found)
+    if is_structured(output):
+        print_structured(output, found)
     else:
         click.echo(_table(found))
     if not found["running"]:

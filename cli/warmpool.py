@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 import yaml
 
-from cli.manifests import listed, print_manifests
+from cli.manifests import as_list, print_manifests
 from cli.output import Failed, output_option, print_json
-from cli.warmth import doctor, status
+from cli.warmpool_status import doctor, status
 
 if TYPE_CHECKING:
     from cli.virtual_kubelet import Target
@@ -57,7 +57,7 @@ def import_(
     found = import_config(_config(source.read(), getattr(source, "name", "standard input")), terms)
     if not found.problems:
         if output == "json":
-            print_json(listed(found.manifests))
+            print_json(as_list(found.manifests))
         else:
             print_manifests(output, found.manifests)
     for remark in found.remarks:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli import replica
+from cli import replicaset
 from cli.cluster import Cluster, cluster_options
-from cli.names import meant, names
-from cli.output import Failed, counted, output_option, print_as, structured
-from cli.pooled import KIND, controller_of
+from cli.output import Failed, count_noun, is_structured, output_option, print_structured
+from cli.pools import KIND, controller_of
+from cli.resource_names import complete_names, parse_name
 
 if TYPE_CHECKING:
     from controllers.pool.snapshot import PoolSnapshot
@@ -32,7 +32,7 @@ WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone un
 @click.argument(
     "name",
     metavar="VM",
-    shell_complete=names(
+    shell_complete=complete_names(
         "virtualmachines", "virtualmachineinstances", vm="virtualmachines", vmi="virtualmachineinstances"
     ),
 )
@@ -44,10 +44,10 @@ def why(cluster: Cluster, name: str, output: str) -> None:
     The past is told from the events of the VM and of its pool or replica set, which the cluster keeps for an hour; what
     comes next is decided here as the controllers would, from what is there now.
     """
-    _, vm = meant(name, *MACHINES)
+    _, vm = parse_name(name, *MACHINES)
     found = cluster.run(lambda api: _found(api, cluster.namespace, vm))
-    if structured(output):
-        print_as(output, found)
+    if is_structured(output):
+        print_structured(output, found)
         return
     for line in _lines(found):
         click.echo(line)
@@ -61,8 +61,8 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
         document: Json | None = await api.get(VMS, namespace, vm)
     except NotFound:
         document = None
-    instance = await replica.instance(api, namespace, vm) if document is None else None
-    if instance is not None and replica.stands_alone(instance):
+    instance = await replicaset.get_vmi(api, namespace, vm) if document is None else None
+    if instance is not None and replicaset.is_standalone(instance):
         return await _of_a_set(api, namespace, vm, instance)
     pool = _pool(document, vm)
     controller = (controller_of(document) if document is not None else None) or {}
@@ -92,10 +92,10 @@ async def _found(api: Api, namespace: str, vm: str) -> Json:
 
 async def _of_a_set(api: Api, namespace: str, name: str, document: Json | None) -> Json:
     """The same of a VM that is an instance only, as those of replica sets are."""
-    owner = replica.set_of(document, name)
+    owner = replicaset.replica_set_name(document, name)
     past = await _past(api, namespace, name, owner)
-    owned = document is not None and (controller_of(document) or {}).get("kind") == replica.KIND
-    now, then = await replica.present(api, namespace, name, owner) if owned else ([], [])
+    owned = document is not None and (controller_of(document) or {}).get("kind") == replicaset.KIND
+    now, then = await replicaset.current_state(api, namespace, name, owner) if owned else ([], [])
     return {
         "vm": name,
         "replicaSet": owner,
@@ -160,11 +160,11 @@ async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
         except Forbidden as error:
             click.echo(f"not told, because you may not read it: {error.message}", err=True)
             return []
-        found += [_told(event) for event in items if speaks_of(event, vm)]
+        found += [_told(event) for event in items if mentions(event, vm)]
     return sorted(found, key=lambda each: str(each["time"]))[-EVENTS_SHOWN:]
 
 
-def speaks_of(event: Json, vm: str) -> bool:
+def mentions(event: Json, vm: str) -> bool:
     """It is about the VM, or says its name. An owner may have the same name."""
     about = event["regarding"]
     if about.get("name") == vm and about.get("kind") in MACHINES:
@@ -186,10 +186,10 @@ async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[s
     if not isinstance(state, PoolSnapshot):
         return ["its pool is gone" if state is None else f"its pool cannot be read: {state.problem}"], []
     found = simulate(state, datetime.now(UTC), STEPS_SEEN)
-    return list(facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
+    return list(current_facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
 
 
-def facts(state: PoolSnapshot, vm: str) -> Iterator[str]:
+def current_facts(state: PoolSnapshot, vm: str) -> Iterator[str]:
     from controllers.pool.plan import plan
     from kinds import meta
 
@@ -223,7 +223,7 @@ def facts(state: PoolSnapshot, vm: str) -> Iterator[str]:
         yield f"scale-in is blocked: {decided.blocked}"
     for healed in pool.status.healing.machines if pool.status.healing else ():
         if healed.name == vm:
-            often = counted(healed.attempts, "time")
+            often = count_noun(healed.attempts, "time")
             yield f"it was replaced {often}, and will not be again before {healed.not_before}"
 
 

@@ -8,10 +8,10 @@ import click
 import pytest
 import yaml
 
-from cli.cluster import TIMEOUT_SECONDS, cluster
-from cli.complete import answers
-from cli.duration import seconds
-from cli.kubeconfig import Kubeconfig, found
+from cli.cluster import TIMEOUT_SECONDS, find_cluster
+from cli.completion import kubectl_answers
+from cli.duration import parse_duration
+from cli.kubeconfig import Kubeconfig, find_kubeconfig
 from cli.output import Failed
 
 
@@ -30,48 +30,48 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_the_current_context_says_the_namespace(home: Path) -> None:
-    meant = cluster(home, None, None, None)
+    meant = find_cluster(home, None, None, None)
     assert (meant.namespace, meant.context, meant.scope) == ("team-a", None, "team-a")
 
 
 def test_another_context_has_another_namespace(home: Path) -> None:
-    meant = cluster(home, None, "prod", None)
+    meant = find_cluster(home, None, "prod", None)
     assert (meant.namespace, meant.context) == ("default", "prod")
 
 
 def test_a_namespace_that_was_given_holds(home: Path) -> None:
-    assert cluster(home, None, "dev", "mine").namespace == "mine"
+    assert find_cluster(home, None, "dev", "mine").namespace == "mine"
 
 
 def test_all_namespaces_are_more_than_one(home: Path) -> None:
-    assert cluster(home, None, None, "mine", everywhere=True).scope is None
+    assert find_cluster(home, None, None, "mine", everywhere=True).scope is None
 
 
 def test_no_time_is_for_ever(home: Path) -> None:
-    assert cluster(home, None, None, None, 0).timeout_seconds > 1e6
-    assert cluster(home, None, None, None).timeout_seconds == TIMEOUT_SECONDS
+    assert find_cluster(home, None, None, None, 0).timeout_seconds > 1e6
+    assert find_cluster(home, None, None, None).timeout_seconds == TIMEOUT_SECONDS
 
 
 def test_an_unknown_context_is_told_with_those_that_there_are(home: Path) -> None:
     with pytest.raises(Failed, match=r"no context test .* there are dev, prod"):
-        cluster(home, None, "test", None)
+        find_cluster(home, None, "test", None)
 
 
 def test_where_there_is_none_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"no kubeconfig .*/none; give --kubeconfig, or --dir"):
-        cluster(tmp_path / "none", None, None, None)
+        find_cluster(tmp_path / "none", None, None, None)
 
 
 def test_two_ways_at_once_are_one_too_many(home: Path, tmp_path: Path) -> None:
     with pytest.raises(click.UsageError):
-        cluster(home, tmp_path, None, None)
+        find_cluster(home, tmp_path, None, None)
 
 
 def test_of_several_files_the_first_holds(tmp_path: Path) -> None:
     first = kubeconfig(tmp_path / "a", "dev", dev="one")
     second = kubeconfig(tmp_path / "b", "other", dev="two", other="three")
     environment = {"KUBECONFIG": f"{first}:{tmp_path / 'none'}:{second}"}
-    read, looked = found(None, environment)
+    read, looked = find_kubeconfig(None, environment)
     assert (read.current, dict(read.contexts)) == ("dev", {"dev": "one", "other": "three"})
     assert str(read.joined) == f"{first}:{second}"
     assert len(looked) == 3
@@ -91,7 +91,7 @@ def test_a_file_that_says_nothing_says_nothing(text: str, tmp_path: Path) -> Non
     path = tmp_path / "config"
     path.write_text(text)
     assert Kubeconfig((path,)).current is None
-    assert cluster(path, None, None, None).namespace == "default"
+    assert find_cluster(path, None, None, None).namespace == "default"
 
 
 @pytest.mark.parametrize(
@@ -100,9 +100,9 @@ def test_a_file_that_says_nothing_says_nothing(text: str, tmp_path: Path) -> Non
     + [(wrong, None) for wrong in ("", "s", "ten", "10 s", "-1s", "5d")],
 )
 def test_times_are_written_as_kubectl_takes_them(text: str, value: float | None) -> None:
-    assert seconds(text) == value
+    assert parse_duration(text) == value
 
 
 def test_contexts_are_completed_with_their_namespaces(home: Path) -> None:
-    *offered, _ = answers(["why", "--kubeconfig", str(home), "--context", "d"])
+    *offered, _ = kubectl_answers(["why", "--kubeconfig", str(home), "--context", "d"])
     assert offered == ["dev\tteam-a"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.manifests import listed, of_kind, print_manifests, read
+from cli.manifests import as_list, print_manifests, read_manifests, require_kind
 from cli.output import Failed
 
 Json = dict[str, Any]
@@ -35,14 +35,14 @@ def file(*documents: Any, text: bytes | None = None) -> io.BytesIO:
             id="several, and an empty one between them",
         ),
         pytest.param(
-            file(listed([VM, POLICY])),
+            file(as_list([VM, POLICY])),
             [(VM, "new.yaml, document 1"), (POLICY, "new.yaml, document 2")],
             id="a list",
         ),
     ],
 )
 def test_the_objects_of_a_file(source: io.BytesIO, found: list[tuple[Json, str]]) -> None:
-    assert [(each.document, each.place) for each in read(source)] == found
+    assert [(each.document, each.place) for each in read_manifests(source)] == found
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_objects_of_a_file(source: io.BytesIO, found: list[tuple[Json, str]]
 )
 def test_what_cannot_be_read_is_told_with_its_file(source: io.BytesIO, said: str) -> None:
     with pytest.raises(Failed) as refused:
-        read(source)
+        read_manifests(source)
     assert str(refused.value).startswith(said)
 
 
@@ -87,11 +87,11 @@ def test_what_cannot_be_read_is_told_with_its_file(source: io.BytesIO, said: str
 )
 def test_of_another_kind_a_line_says_so(source: io.BytesIO, said: str) -> None:
     with pytest.raises(Failed) as refused:
-        of_kind(read(source), "kubevirt.io/v1alpha1", "MigrationPolicy")
+        require_kind(read_manifests(source), "kubevirt.io/v1alpha1", "MigrationPolicy")
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize(("documents", "printed"), [([VM], VM), ([VM, POLICY], listed([VM, POLICY]))])
+@pytest.mark.parametrize(("documents", "printed"), [([VM], VM), ([VM, POLICY], as_list([VM, POLICY]))])
 def test_what_is_printed_in_json_is_one_object(
     documents: list[Json], printed: Json, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,4 +101,4 @@ def test_what_is_printed_in_json_is_one_object(
 
 def test_what_is_printed_in_yaml_is_read_again(capsys: pytest.CaptureFixture[str]) -> None:
     print_manifests("yaml", [VM, POLICY])
-    assert [each.document for each in read(file(text=capsys.readouterr().out.encode()))] == [VM, POLICY]
+    assert [each.document for each in read_manifests(file(text=capsys.readouterr().out.encode()))] == [VM, POLICY]

@@ -17,7 +17,7 @@ import yaml
 from click.testing import CliRunner
 
 from cli.cluster import Cluster
-from cli.main import COMMANDS, Entry, called, main, poolhouse
+from cli.main import COMMANDS, CommandEntry, main, poolhouse, program_name
 from cli.output import Failed
 from runtime.api import Api
 from runtime.errors import Forbidden
@@ -71,7 +71,7 @@ def test_every_command_and_option_says_what_it_is_for(command: click.Command) ->
 
 
 def test_a_command_whose_parts_are_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMANDS, "crds", Entry("nowhere.to.be.found:it", ""))
+    monkeypatch.setitem(COMMANDS, "crds", CommandEntry("nowhere.to.be.found:it", ""))
     result = CliRunner().invoke(poolhouse, ["crds"])
     assert (result.exit_code, result.stderr) == (
         1,
@@ -88,7 +88,7 @@ def test_a_command_whose_parts_are_not_installed_says_so(monkeypatch: pytest.Mon
     ],
 )
 def test_usage_says_what_was_typed(program: str, name: str) -> None:
-    assert called(program) == name
+    assert program_name(program) == name
 
 
 @pytest.mark.parametrize(

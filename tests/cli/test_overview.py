@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cli.health import Health, age, health, phase_health
-from cli.overview import row
+from cli.health import Health, assess, assess_phase, format_age
+from cli.overview import object_row
 from kinds import CLAIM, KINDS, POOL
 
 Json = dict[str, Any]
@@ -82,7 +82,7 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
     ],
 )
 def test_health(document: Json, found: Health) -> None:
-    assert health(document) == found
+    assert assess(document) == found
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_health(document: Json, found: Health) -> None:
 )
 def test_health_of_claims(status: Json, found: Health) -> None:
     assert CLAIM.phases is not None
-    assert phase_health({"metadata": {}, "status": status}, CLAIM.phases) == found
+    assert assess_phase({"metadata": {}, "status": status}, CLAIM.phases) == found
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_health_of_claims(status: Json, found: Health) -> None:
     ],
 )
 def test_ages_are_said_as_kubectl_says_them(born: str | None, said: str) -> None:
-    assert age({"metadata": {"creationTimestamp": born}}, NOW) == said
+    assert format_age({"metadata": {"creationTimestamp": born}}, NOW) == said
 
 
 def test_every_kind_has_its_look() -> None:
@@ -132,7 +132,7 @@ def test_every_kind_has_its_look() -> None:
 
 
 def test_a_row_has_zeros_where_nothing_was_counted_yet() -> None:
-    found = row(POOL, {"metadata": {"name": "web"}, "spec": {"replicas": 2}}, NOW)
+    found = object_row(POOL, {"metadata": {"name": "web"}, "spec": {"replicas": 2}}, NOW)
     assert (found["desired"], found["ready"], found["updated"]) == (2, 0, 0)
-    claim = row(CLAIM, {"metadata": {"name": "c"}, "spec": {}}, NOW)
+    claim = object_row(CLAIM, {"metadata": {"name": "c"}, "spec": {}}, NOW)
     assert (claim["desired"], claim["ready"], claim["updated"]) == (None, None, None)

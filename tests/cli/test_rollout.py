@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.rollout import progress, some
+from cli.rollout import progress, summarize_changes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -99,4 +99,4 @@ def test_a_pool_that_shrinks_is_going_until_it_has_shrunk() -> None:
     ("changes", "said"), [([], ""), (["a", "b"], "a; b"), (["a", "b", "c", "d"], "a; b; and 2 more")]
 )
 def test_a_line_has_room_for_some_changes(changes: list[str], said: str) -> None:
-    assert some(changes) == said
+    assert summarize_changes(changes) == said

@@ -10,13 +10,13 @@ from click.testing import CliRunner, Result
 
 from cli.disks import LISTING as DISKS
 from cli.hardware import DEVICES
-from cli.names import qualified
 from cli.overview import LISTING as OVERVIEW
 from cli.plan import STEPS
 from cli.policy import IMPACT
+from cli.resource_names import qualified_name
 from cli.rollout import HISTORY
-from cli.table import Column, Listing, align, field
-from cli.warmth import FINDINGS, WARMTH
+from cli.table import Column, Listing, align_columns, field
+from cli.warmpool_status import FINDINGS, WARMTH
 
 Json = dict[str, Any]
 
@@ -95,7 +95,7 @@ def test_colours_are_for_terminals(terminal: bool, coloured: bool) -> None:
 
 
 def test_a_column_is_as_wide_as_what_is_in_it() -> None:
-    assert [*align([("A", "B"), ("long", "x")])] == ["A      B", "long   x"]
+    assert [*align_columns([("A", "B"), ("long", "x")])] == ["A      B", "long   x"]
 
 
 class Anything(dict[str, Any]):
@@ -137,4 +137,4 @@ def test_every_list_is_printed_in_all_that_it_offers(listing: Listing) -> None:
     ],
 )
 def test_objects_have_the_names_that_kubectl_prints(kind: str, name: str) -> None:
-    assert qualified(kind, "a") == name
+    assert qualified_name(kind, "a") == name

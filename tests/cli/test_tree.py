@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cli.table import align
-from cli.tree import drawn, grow
+from cli.table import align_columns
+from cli.tree import build_tree, draw
 from kinds import meta
 
 Json = dict[str, Any]
@@ -38,9 +38,9 @@ ALL = [PVC1, KEPT, DV1, VMI1, VM2, VM1, POOL]
 
 
 def picture(objects: list[Json], kind: str, name: str) -> list[str]:
-    found = grow(objects, kind, name)
+    found = build_tree(objects, kind, name)
     assert found is not None
-    return list(align([*drawn(found)]))
+    return list(align_columns([*draw(found)]))
 
 
 def test_of_a_vm_its_owner_and_its_own() -> None:
@@ -74,7 +74,7 @@ def test_an_owner_that_is_gone_is_named() -> None:
 
 @pytest.mark.parametrize("name", ["web-9", ""])
 def test_what_is_not_there_has_no_tree(name: str) -> None:
-    assert grow(ALL, "VirtualMachine", name) is None
+    assert build_tree(ALL, "VirtualMachine", name) is None
 
 
 def test_owners_in_a_circle_end_somewhere() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.why import facts, speaks_of
+from cli.why import current_facts, mentions
 from controllers.shared.vmi import VMI
 from tests.controllers.pool.builders import halted, snapshot
 
@@ -20,7 +20,7 @@ from tests.controllers.pool.builders import halted, snapshot
     ],
 )
 def test_an_event_tells_of_a_vm(kind: str, name: str, note: str, speaks: bool) -> None:
-    assert speaks_of({"regarding": {"kind": kind, "name": name}, "note": note}, "web") is speaks
+    assert mentions({"regarding": {"kind": kind, "name": name}, "note": note}, "web") is speaks
 
 
 @pytest.mark.parametrize(
@@ -37,4 +37,4 @@ def test_an_event_tells_of_a_vm(kind: str, name: str, note: str, speaks: bool) -
     ],
 )
 def test_why_a_vm_does_not_run(strategy: str, run: VMI | None, said: str) -> None:
-    assert said in list(facts(snapshot(1, halted(1, run_strategy=strategy, vmi=run)), "web-1"))
+    assert said in list(current_facts(snapshot(1, halted(1, run_strategy=strategy, vmi=run)), "web-1"))

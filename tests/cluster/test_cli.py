@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.complete import answers
+from cli.completion import kubectl_answers
 from cli.main import poolhouse
 from controllers.pool.observe import POOLS
 from tests.cluster.pooling import Place
@@ -65,10 +65,10 @@ async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None
 async def test_names_are_completed(
     control_plane: Any, place: Place, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], found: list[str]
 ) -> None:
-    monkeypatch.setattr("cli.names.SECONDS", 60.0)
+    monkeypatch.setattr("cli.resource_names.SECONDS", 60.0)
     await place.pool(0)
     await place.vm("db-1")
     *command, start = words
     options = ["--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
-    told = await asyncio.to_thread(lambda: list(answers([*command, *options, start])))
+    told = await asyncio.to_thread(lambda: list(kubectl_answers([*command, *options, start])))
     assert [line.split("\t")[0] for line in told[:-1]] == found

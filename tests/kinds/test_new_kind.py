@@ -77,7 +77,7 @@ SCRIPT = """
 import asyncio, json
 from datetime import UTC, datetime
 
-from cli.names import meant, qualified
+from cli.resource_names import meant, qualified
 from cli.overview import row
 from cli.plan import planned_kinds
 from kinds import KINDS, by_gvk, disabled_kinds

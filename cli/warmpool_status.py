@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.health import COLOURS, age, health
-from cli.names import WARM_POOL, names, qualified
-from cli.output import Failed, counted
+from cli.health import COLOURS, assess, format_age
+from cli.output import Failed, count_noun
+from cli.resource_names import WARM_POOL, complete_names, qualified_name
 from cli.table import Column, Listing, field
 
 if TYPE_CHECKING:
@@ -35,24 +35,26 @@ WARMTH = Listing(
         field("QUEUED", "queuedClaims"),
         field("AGE", "age"),
         field("DEFAULT", "default", wide=True),
-        Column("MACHINES", lambda row: ", ".join(f"{row[each]} {each}" for each in COUNTS if row[each]), wide=True),
-        Column("FAILURES", lambda row: (row["failures"] or {}).get("consecutive"), wide=True),
-        Column("STATE", lambda row: row["says"] or row["state"], colour=lambda row: COLOURS[row["state"]]),
+        Column(
+            "MACHINES", lambda each: ", ".join(f"{each[count]} {count}" for count in COUNTS if each[count]), wide=True
+        ),
+        Column("FAILURES", lambda each: (each["failures"] or {}).get("consecutive"), wide=True),
+        Column("STATE", lambda each: each["says"] or each["state"], colour=lambda each: COLOURS[each["state"]]),
     ),
-    name=lambda row: qualified("VirtualMachineWarmPool", row["name"]),
+    name=lambda each: qualified_name("VirtualMachineWarmPool", each["name"]),
 )
 FINDINGS = Listing(
     (
         field("AILMENT", "ailment"),
         field("NAME", "name"),
-        Column("CURE", lambda row: "deleted" if row["fixed"] else "--fix deletes it" if row["fixable"] else None),
+        Column("CURE", lambda each: "deleted" if each["fixed"] else "--fix deletes it" if each["fixable"] else None),
         field("SAYS", "says"),
     )
 )
 
 
 @click.command()
-@click.argument("pool", type=WARM_POOL, required=False, shell_complete=names("virtualmachinewarmpools"))
+@click.argument("pool", type=WARM_POOL, required=False, shell_complete=complete_names("virtualmachinewarmpools"))
 @WARMTH.option
 @all_namespaces
 @cluster_options
@@ -69,21 +71,21 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
     if pool and cluster.everywhere:
         raise click.UsageError("a pool of that name may be in many namespaces; leave out one of the name and -A")
     now = datetime.now(UTC)
-    rows = [row(each, now) for each in cluster.run(look)]
+    rows = [pool_row(each, now) for each in cluster.run(look)]
     where = "any namespace" if cluster.everywhere else f"namespace {cluster.namespace}"
     WARMTH.show(output, rows, nothing=f"there is no warm pool in {where}", everywhere=cluster.everywhere)
 
 
-def row(document: Json, now: datetime) -> Json:
+def pool_row(document: Json, now: datetime) -> Json:
     """One pool as it is shown, and as programs get it: all that its status says, zeros where it says nothing yet."""
-    spec, known, judged = document["spec"], document.get("status") or {}, health(document)
+    spec, known, judged = document["spec"], document.get("status") or {}, assess(document)
     return {
         "namespace": document["metadata"].get("namespace"),
         "name": document["metadata"]["name"],
         "default": bool(spec.get("default")),
         "desired": spec.get("replicas", 1),
         "ready": known.get("availableReplicas", 0),
-        "age": age(document, now),
+        "age": format_age(document, now),
         "state": judged.mood,
         "says": judged.says,
         "failures": None,
@@ -104,13 +106,13 @@ def doctor(cluster: Cluster, fix: bool, output: str) -> None:
     """
 
     async def look(api: Api) -> list[tuple[str, Finding, bool]]:
-        found = await examined(api, cluster.scope)
+        found = await examine(api, cluster.scope)
         return [(where, each, fix and await _fixed(api, each)) for where, each in found]
 
     found = cluster.run(look)
     FINDINGS.show(output, [_plain(*each) for each in found], nothing="all is well", everywhere=cluster.everywhere)
     if left := sum(not done for _, _, done in found):
-        raise Failed(f"{counted(left, 'finding')} left")
+        raise Failed(f"{count_noun(left, 'finding')} left")
 
 
 def _plain(namespace: str, finding: Finding, fixed: bool) -> Json:
@@ -118,7 +120,7 @@ def _plain(namespace: str, finding: Finding, fixed: bool) -> Json:
     return {"namespace": namespace, **said, "fixable": finding.delete is not None, "fixed": fixed}
 
 
-async def examined(api: Api, namespace: str | None, again_seconds: float = AGAIN_SECONDS) -> list[tuple[str, Finding]]:
+async def examine(api: Api, namespace: str | None, again_seconds: float = AGAIN_SECONDS) -> list[tuple[str, Finding]]:
     """What is found in two looks, and in which namespace."""
 
     def what(where: str, each: Finding) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.changes import changes
+from cli.diff import differences
 
 
 @pytest.mark.parametrize(
@@ -32,9 +32,9 @@ from cli.changes import changes
     ],
 )
 def test_changes(before: Any, after: Any, said: list[str]) -> None:
-    assert list(changes(before, after)) == said
+    assert list(differences(before, after)) == said
 
 
 def test_long_values_are_cut() -> None:
-    (line,) = changes({"a": ""}, {"a": "x" * 500})
+    (line,) = differences({"a": ""}, {"a": "x" * 500})
     assert len(line) < 80

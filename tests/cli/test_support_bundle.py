@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from cli.bundle import REDACTED, Listing, collected, redacted
+from cli.support_bundle import REDACTED, Listing, collected, redacted
 from runtime.api import Api
 from runtime.errors import Forbidden
 from runtime.resource import Resource

@@ -16,7 +16,7 @@ import click
 import yaml
 
 from cli.cluster import Cluster, cluster_options
-from cli.output import answer, counted, output_option
+from cli.output import count_noun, output_option, print_result
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -93,10 +93,10 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     if problems:
         pages.append(Page("problems.txt", "\n".join(problems) + "\n"))
     _write(target, name, pages)
-    missing = f"; {counted(len(problems), 'thing')} could not be read, see problems.txt" if problems else ""
+    missing = f"; {count_noun(len(problems), 'thing')} could not be read, see problems.txt" if problems else ""
     paths = [page.path for page in pages]
-    answer(
-        output, f"{target}: {counted(len(pages), 'file')}{missing}", file=str(target), files=paths, problems=problems
+    print_result(
+        output, f"{target}: {count_noun(len(pages), 'file')}{missing}", file=str(target), files=paths, problems=problems
     )
 
 

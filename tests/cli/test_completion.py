@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 
-from cli.complete import FILES, NO_FILES, answers
+from cli.completion import FILES, NO_FILES, kubectl_answers
 from cli.main import COMMANDS, poolhouse
 
 
@@ -24,13 +24,13 @@ from cli.main import COMMANDS, poolhouse
     ],
 )
 def test_kubectl_is_told_what_fits(words: Sequence[str], value: str | None, last: str) -> None:
-    *found, directive = answers(words)
+    *found, directive = kubectl_answers(words)
     assert directive == last
     assert [line.partition("\t")[0] for line in found] == ([value] if value else [])
 
 
 def test_every_command_is_offered_with_its_help() -> None:
-    *found, _ = answers([""])
+    *found, _ = kubectl_answers([""])
     offered = dict(line.split("\t") for line in found)
     assert set(offered) == {name for name, entry in COMMANDS.items() if not entry.kind.startswith("hidden")}
 

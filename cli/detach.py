@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import Cluster, cluster_options
-from cli.names import POOL, VM, names
-from cli.output import Failed, answer, counted, output_option
-from cli.pooled import KIND, controller_of, machine_named, machines_of, pool_named
+from cli.output import Failed, count_noun, output_option, print_result
+from cli.pools import KIND, controller_of, get_pool, get_vm, list_vms
+from cli.resource_names import POOL, VM, complete_names
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 
 @click.command()
-@click.argument("vm", type=VM, shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
 @output_option("text")
 @cluster_options
 def detach(cluster: Cluster, vm: str, output: str) -> None:
@@ -28,7 +28,7 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
     """
 
     async def release(api: Api) -> tuple[str, bool]:
-        document = await machine_named(api, cluster, vm)
+        document = await get_vm(api, cluster, vm)
         owner = controller_of(document)
         if owner is None or owner["kind"] != KIND:
             raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
@@ -40,17 +40,17 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
     pool, paused = cluster.run(release)
     when = " when it is resumed, for it is paused" if paused else ""
     said = f"{vm} is out of {pool}, which makes another VM in its place{when}; attach puts it back"
-    answer(output, said, vm=vm, pool=pool)
+    print_result(output, said, vm=vm, pool=pool)
 
 
 @click.command()
-@click.argument("vm", type=VM, shell_complete=names("virtualmachines"))
+@click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
 @click.option(
     "--to",
     "pool",
     metavar="POOL",
     type=POOL,
-    shell_complete=names("virtualmachinepools"),
+    shell_complete=complete_names("virtualmachinepools"),
     help="Else the pool that its label poolhouse.dev/pool names.",
 )
 @output_option("text")
@@ -67,7 +67,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
         from kinds import meta
         from kinds.pool import POOL
 
-        document = await machine_named(api, cluster, vm)
+        document = await get_vm(api, cluster, vm)
         metadata = document["metadata"]
         owner = controller_of(document)
         if owner is not None:
@@ -78,9 +78,9 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
         if not name:
             raise Failed(f"{vm} does not say which pool it was in; give --to POOL")
         if ordinal_of(name, vm) is None:
-            names = f"{name}-1, {name}-2 and so on"
-            raise Failed(f"{vm} can't be in {name}: its VMs are named {names}, and it could never update another")
-        target = await pool_named(api, cluster, name)
+            examples = f"{name}-1, {name}-2 and so on"
+            raise Failed(f"{vm} can't be in {name}: its VMs are named {examples}, and it could never update another")
+        target = await get_pool(api, cluster, name)
         if target["metadata"].get("deletionTimestamp"):
             raise Failed(f"{name} is being deleted")
         reference = {
@@ -92,21 +92,21 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
             "blockOwnerDeletion": True,
         }
         await _write(api, cluster, document, [*(metadata.get("ownerReferences") or ()), reference])
-        alive = [m for m in await machines_of(api, target) if not m["metadata"].get("deletionTimestamp")]
+        alive = [m for m in await list_vms(api, target) if not m["metadata"].get("deletionTimestamp")]
         return name, len(alive) - target["spec"]["replicas"]
 
     name, excess = cluster.run(adopt)
     said = f"{vm} is in {name}"
     if excess > 0:
-        said += f", which has {counted(excess, 'VM')} more than it should: scale-in chooses who leaves"
-    answer(output, said, vm=vm, pool=name, excess=max(excess, 0))
+        said += f", which has {count_noun(excess, 'VM')} more than it should: scale-in chooses who leaves"
+    print_result(output, said, vm=vm, pool=name, excess=max(excess, 0))
 
 
 async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
     from runtime.errors import Forbidden, NotFound
 
     try:
-        return bool((await pool_named(api, cluster, pool))["spec"].get("paused"))
+        return bool((await get_pool(api, cluster, pool))["spec"].get("paused"))
     except (Forbidden, NotFound):
         return False  # who may not know it, or knows that it is gone, is told what pools do
 

@@ -8,12 +8,12 @@ import subprocess
 import pytest
 
 from cli.main import COMMANDS
-from cli.manual import PLACE, generated
+from cli.man_page import PLACE, generated
 
 
 def test_the_manual_is_that_of_the_present_commands() -> None:
     found = {path.name: path.read_text() for path in PLACE.iterdir()}
-    assert found == generated(), "stale: python -m cli.manual"
+    assert found == generated(), "stale: python -m cli.man_page"
 
 
 def test_every_command_is_in_it() -> None:

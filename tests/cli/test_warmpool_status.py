@@ -8,7 +8,7 @@ from typing import Any, cast
 import click
 import pytest
 
-from cli.warmth import WARMTH, examined, row
+from cli.warmpool_status import WARMTH, examine, pool_row
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
 from kinds import meta
@@ -21,7 +21,7 @@ METADATA = {"name": "web", "namespace": "a", "generation": 1, "creationTimestamp
 
 def shown(**status: Any) -> list[str]:
     document = {"metadata": METADATA, "spec": {"replicas": 3, "default": True}, "status": status}
-    head, line = WARMTH.lines("wide", [row(document, NOW)])
+    head, line = WARMTH.lines("wide", [pool_row(document, NOW)])
     assert head.split() == [each.title for each in WARMTH.columns]
     return [cell.strip() for cell in click.unstyle(line).split("   ") if cell.strip()]
 
@@ -81,6 +81,6 @@ class Moments:
 )
 async def test_what_is_on_its_way_is_no_finding(machines: list[Any], claims: list[Any], expected: list[str]) -> None:
     api = Moments(machines, claims)
-    found = await examined(cast(Api, api), "a", again_seconds=0)
+    found = await examine(cast(Api, api), "a", again_seconds=0)
     assert [each.problem for _, each in found] == expected
     assert api.left == {VMS: [], CLAIMS: []}

@@ -31,7 +31,7 @@ def completion(shell: str) -> None:
     click.echo(made(poolhouse, {}, "poolhouse", VARIABLE).source())
 
 
-def answers(words: Sequence[str]) -> Iterator[str]:
+def kubectl_answers(words: Sequence[str]) -> Iterator[str]:
     """Lines for kubectl: what could stand in the place of the last word, each with its help, and then whether files
     could stand there too."""
     from cli.main import poolhouse
@@ -50,5 +50,5 @@ def _line(item: CompletionItem) -> str:
 
 def main() -> None:
     """`kubectl_complete-poolhouse`, run by kubectl with the words behind `kubectl poolhouse`."""
-    for line in answers(sys.argv[1:]):
+    for line in kubectl_answers(sys.argv[1:]):
         click.echo(line)

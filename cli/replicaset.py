@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from cli.pooled import controller_of
+from cli.pools import controller_of
 
 if TYPE_CHECKING:
     from controllers.replicaset.snapshot import ReplicaSetSnapshot
@@ -17,7 +17,7 @@ Json = dict[str, Any]
 KIND = "VirtualMachineInstanceReplicaSet"
 
 
-async def instance(api: Api, namespace: str, name: str) -> Json | None:
+async def get_vmi(api: Api, namespace: str, name: str) -> Json | None:
     """The VMI of this name, if there is one."""
     from runtime.errors import NotFound
     from runtime.resource import VMIS
@@ -28,12 +28,12 @@ async def instance(api: Api, namespace: str, name: str) -> Json | None:
         return None
 
 
-def stands_alone(document: Json) -> bool:
+def is_standalone(document: Json) -> bool:
     """It is not the run of a VM."""
     return (controller_of(document) or {}).get("kind") != "VirtualMachine"
 
 
-def set_of(document: Json | None, name: str) -> str:
+def replica_set_name(document: Json | None, name: str) -> str:
     """The set that has it, or by the looks of its name had it."""
     from controllers.replicaset.naming import base_name
 
@@ -41,7 +41,7 @@ def set_of(document: Json | None, name: str) -> str:
     return str(owner["name"]) if owner is not None and owner["kind"] == KIND else base_name(name)
 
 
-async def present(api: Api, namespace: str, name: str, replica_set: str) -> tuple[list[str], list[Json]]:
+async def current_state(api: Api, namespace: str, name: str, replica_set: str) -> tuple[list[str], list[Json]]:
     """What is so now, and what would be done next."""
     from controllers.replicaset.observe import list_stores, observe
     from controllers.replicaset.simulate import simulate

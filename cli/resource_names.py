@@ -45,13 +45,13 @@ def short_name(kind: str) -> str:
     return next((each.short_name for each in named_kinds() if each.kind == kind), kind.lower())
 
 
-def qualified(kind: str, name: str) -> str:
+def qualified_name(kind: str, name: str) -> str:
     """An object as kubectl takes it, and prints it with `-o name`."""
     group = next((f".{each.group}" for each in named_kinds() if each.kind == kind and each.group), "")
     return f"{kind.lower()}{group}/{name}"
 
 
-def meant(text: str, *kinds: str) -> tuple[str, str]:
+def parse_name(text: str, *kinds: str) -> tuple[str, str]:
     """Kind and name of NAME or KIND/NAME, where the kind is written as kubectl takes it. A bare name is of the first
     kind. Raises `UsageError`."""
     prefix, _, name = text.rpartition("/")
@@ -67,7 +67,7 @@ def _spellings(kind: str) -> tuple[str, ...]:
     return short, f"{short}s", long, f"{long}s"
 
 
-class Named(click.ParamType[str]):
+class NameType(click.ParamType[str]):
     """NAME or KIND/NAME of one kind, taken as the name."""
 
     name = "name"
@@ -77,17 +77,17 @@ class Named(click.ParamType[str]):
 
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
         try:
-            return meant(value, self._kind)[1]
+            return parse_name(value, self._kind)[1]
         except click.UsageError as error:
             self.fail(error.message, param, context)
 
 
 POOL, VM, WARM_POOL, CLAIM = map(
-    Named, ("VirtualMachinePool", "VirtualMachine", "VirtualMachineWarmPool", "VirtualMachineClaim")
+    NameType, ("VirtualMachinePool", "VirtualMachine", "VirtualMachineWarmPool", "VirtualMachineClaim")
 )
 
 
-def names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds: str) -> Complete:
+def complete_names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds: str) -> Complete:
     """Completes with the names of these resources in the given namespace. Behind `KIND/` it completes with the names of
     the resource that `kinds` has for it, or of the kind among `prefixes` with this short name."""
 
@@ -107,16 +107,16 @@ def names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds
     return complete
 
 
-def contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    found, _ = files.found(context.params.get("kubeconfig"), os.environ)
+def complete_contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    found, _ = files.find_kubeconfig(context.params.get("kubeconfig"), os.environ)
     return [CompletionItem(name, help=said) for name, said in found.contexts.items() if name.startswith(incomplete)]
 
 
 def _listed(given: dict[str, Any], plurals: Sequence[str]) -> list[str]:
-    from cli.cluster import cluster
+    from cli.cluster import find_cluster
 
     directory: Path | None = given.get("directory")
-    asked = cluster(given.get("kubeconfig"), directory, given.get("context_name"), given.get("namespace"), SECONDS)
+    asked = find_cluster(given.get("kubeconfig"), directory, given.get("context_name"), given.get("namespace"), SECONDS)
     return asyncio.run(_names(asked, [_resource(plural) for plural in plurals]))
 
 

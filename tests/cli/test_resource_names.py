@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cli.names import POOL, meant, named_kinds, qualified
+from cli.resource_names import POOL, named_kinds, parse_name, qualified_name
 
 KINDS = ("VirtualMachineInstance", "VirtualMachine")
 
@@ -23,18 +23,18 @@ KINDS = ("VirtualMachineInstance", "VirtualMachine")
     ],
 )
 def test_a_name_is_written_as_kubectl_takes_it(text: str, kind: str) -> None:
-    assert meant(text, *KINDS) == (kind, "web")
+    assert parse_name(text, *KINDS) == (kind, "web")
 
 
 @pytest.mark.parametrize("text", ["", "vm/", "pod/web", "/"])
 def test_what_is_no_name_is_told_the_forms(text: str) -> None:
     with pytest.raises(click.UsageError, match="is none of NAME, vmi/NAME, vm/NAME"):
-        meant(text, *KINDS)
+        parse_name(text, *KINDS)
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in named_kinds()])
 def test_what_is_printed_by_name_is_taken_again(kind: str) -> None:
-    assert meant(qualified(kind, "a"), kind) == (kind, "a")
+    assert parse_name(qualified_name(kind, "a"), kind) == (kind, "a")
 
 
 def test_an_option_takes_the_name_alone() -> None:

@@ -6,19 +6,19 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def changes(before: Any, after: Any, path: str = "") -> Iterator[str]:
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
     """`spec.template.spec.domain.cpu.cores: 1 -> 2`, one for each place, as deep as both go. Entries of a list are told
     apart by their names where they have any."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted({*before, *after}):
-            yield from changes(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+            yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
         return
     olds, news = _named(before), _named(after)
     if olds is not None and news is not None:
         for name in {**olds, **news}:
-            yield from changes(olds.get(name), news.get(name), f"{path}[{name}]")
+            yield from differences(olds.get(name), news.get(name), f"{path}[{name}]")
         return
     yield f"{path}: {_shown(before)} -> {_shown(after)}"
 

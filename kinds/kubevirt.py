@@ -111,8 +111,8 @@ class DataVolumeStatus(OpenModel):
     """Bound, Running, Ready."""
 
 
-class MigrationConfiguration(OpenModel):
-    """Migration settings of VirtualMachineInstances without a policy."""
+class MigrationSettings(OpenModel):
+    """Settings that KubeVirt's configuration and its policies have."""
 
     allow_auto_converge: bool | None = None
     """Slow down the guest when it writes memory faster than it can be copied."""
@@ -122,6 +122,11 @@ class MigrationConfiguration(OpenModel):
     """Maximum seconds of a migration per GiB of memory."""
     allow_post_copy: bool | None = None
     """Run the guest on the target before all of its memory is copied."""
+
+
+class MigrationConfiguration(MigrationSettings):
+    """Migration settings of VirtualMachineInstances without a policy."""
+
     disable_tls: Annotated[bool | None, Field(alias="disableTLS")] = None
     """Send the guest's memory unencrypted."""
 
@@ -149,19 +154,11 @@ class Selectors(Model):
     """Labels of the VirtualMachineInstance."""
 
 
-class UpstreamPolicySpec(OpenModel):
+class UpstreamPolicySpec(MigrationSettings):
     """Migration settings of the VirtualMachineInstances that the policy selects."""
 
     selectors: Selectors | None = None
     """VirtualMachineInstances that the policy applies to."""
-    allow_auto_converge: bool | None = None
-    """Slow down the guest when it writes memory faster than it can be copied."""
-    bandwidth_per_migration: Quantity | None = None
-    """Maximum bytes per second of a migration."""
-    completion_timeout_per_gi_b: Annotated[Int64 | None, Field(alias="completionTimeoutPerGiB")] = None
-    """Maximum seconds of a migration per GiB of memory."""
-    allow_post_copy: bool | None = None
-    """Run the guest on the target before all of its memory is copied."""
     allow_workload_disruption: bool | None = None
     """Let the migration pause the guest when it does not converge."""
 

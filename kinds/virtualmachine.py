@@ -192,15 +192,11 @@ class VMITemplate(OpenModel):
     """The spec of the VirtualMachineInstance."""
 
 
-class NamedMeta(OpenModel):
+class NamedMeta(ObjectMeta):
     """Metadata of an object that is created for one VM."""
 
     name: str
     """Name of the object."""
-    labels: dict[str, str] | None = None
-    """Labels that the object gets."""
-    annotations: dict[str, str] | None = None
-    """Annotations that the object gets."""
 
 
 class DataVolumeTemplate(OpenModel):

@@ -29,5 +29,5 @@ def test_a_cluster_with_kubevirt_has_one_of_them_already() -> None:
     names = {each["metadata"]["name"] for each in yaml.safe_load_all(answer.output)}
     assert "virtualmachineinstancereplicasets.kubevirt.io" not in names
     assert "virtualmachinepools.kubevirt.io" in names
-    assert "# KubeVirt has this very resource." in CliRunner().invoke(crds).output
+    assert "# KubeVirt has the same resource." in CliRunner().invoke(crds).output
     assert CliRunner().invoke(crds, ["--beside-kubevirt", "--kubevirt"]).exit_code == 2

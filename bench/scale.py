@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from bench import harness
 from bench.pool import WORKLOADS, bare, pool
 from controllers.pool.observe import POOLS
 from runtime.api import Api
-from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS
 
 Json = dict[str, Any]
@@ -39,7 +37,7 @@ async def run(directory: Path, pools: int, vms: int) -> None:
         async with harness.controllers(kubeconfig) as process:
             idle, _ = process.resident_mb()
             seconds = await created(api, 0, few, vms)
-            cost_few = await cpu_ms_per_change(api, process)
+            cost_few = await cpu_ms_per_change(api, process, few, vms)
             seconds += await created(api, few, pools, vms)
             print(f"\n{pools} pools of {vms} VMs in one controller")
             harness.report_ratio("until all VMs exist", floor, seconds)
@@ -47,7 +45,7 @@ async def run(directory: Path, pools: int, vms: int) -> None:
                 harness.report(f"{verb} {resource}, for each VM", f"{writes / total:.2f}")
             harness.report("resident memory with the VMs", f"{process.resident_mb()[0]:.0f} MB")
             await create_vmis(api)
-            cost = await cpu_ms_per_change(api, process)
+            cost = await cpu_ms_per_change(api, process, few, vms)
             now, peak = process.resident_mb()
             harness.report(
                 "resident memory with their VMIs",
@@ -89,7 +87,7 @@ async def create_vmis(api: Api) -> None:
     await harness.create_all(api, VMIS, documents)
 
 
-async def cpu_ms_per_change(api: Api, process: harness.Process) -> float:
+async def cpu_ms_per_change(api: Api, process: harness.Process, pools: int, vms: int) -> float:
     """CPU time of the controllers, without what they use at rest."""
     await asyncio.sleep(SETTLE_SECONDS)
     quiet, begun = process.cpu_seconds(), time.perf_counter()
@@ -98,7 +96,7 @@ async def cpu_ms_per_change(api: Api, process: harness.Process) -> float:
     before, begun = process.cpu_seconds(), time.perf_counter()
     for number in range(CHANGES):
         change = {"metadata": {"labels": {"seen": str(number)}}}
-        await api.patch(VMS, harness.NAMESPACE, f"p{number % 10}-{number % 40 + 1}", change)
+        await api.patch(VMS, harness.NAMESPACE, f"p{number % min(pools, 10)}-{number % min(vms, 40) + 1}", change)
         await asyncio.sleep(0.01)
     await asyncio.sleep(1)
     spent = process.cpu_seconds() - before - at_rest * (time.perf_counter() - begun)
@@ -107,7 +105,7 @@ async def cpu_ms_per_change(api: Api, process: harness.Process) -> float:
 
 def main() -> None:
     options = harness.parse_options(__doc__, dir=None, pools=200, vms=50)
-    with harness.stack(options.dir) as directory, suppress(NotFound):
+    with harness.stack(options.dir) as directory:
         asyncio.run(run(directory, options.pools, options.vms))
 
 

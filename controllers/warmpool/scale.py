@@ -1,4 +1,4 @@
-"""Scales a warm pool out and in, and deletes VMs that nobody can claim where they take the place of others."""
+"""Scales a warm pool out and in, and deletes VMs that no claim can get to make room for others."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.shared.vmi import parse_vmi
+from controllers.replicaset.observe import parse_replica
 from runtime.errors import ApiError, NotFound
 from runtime.resource import VMIS
 from tests.cluster.chaos import seed, watched
@@ -111,16 +111,16 @@ class Witness:
             yield
 
     def see(self, kind: str, document: Json) -> None:
-        seen = parse_vmi(document)
+        seen = parse_replica(document)
         before = self.alive.pop(seen.uid, None)
         if kind != "DELETED":
             self.alive[seen.uid] = document
         elif before is not None and seen.uid not in self.people.deleted:
-            if parse_vmi(before).labels.get("app") != "web":
+            if parse_replica(before).labels.get("app") != "web":
                 self.wrong.append(f"{seen.name} was deleted, and its labels were not the set's")
-            if not parse_vmi(before).owner:
+            if not parse_replica(before).owner_uid:
                 self.wrong.append(f"{seen.name} was deleted, and was nobody's")
-        members = [i for i in map(parse_vmi, self.alive.values()) if i.owner_name and not i.final and not i.unknown]
+        members = [i for i in map(parse_replica, self.alive.values()) if i.owner_name and not i.final and not i.unknown]
         if len(members) > MOST + self.people.extra:
             self.wrong.append(f"{len(members)} instances, though never more than {MOST} were asked for")
 

@@ -9,15 +9,7 @@ from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds.warm_states import WarmState
 
 DeletionCause = Literal[
-    "Excess",
-    "Outdated",
-    "Expired",
-    "NodeLeaving",
-    "Marked",
-    "ReadinessTimeout",
-    "Unhealthy",
-    "NoRoom",
-    "Contradiction",
+    "Excess", "Outdated", "Expired", "NodeLeaving", "Marked", "ReadinessTimeout", "Unhealthy", "NoRoom", "Contradiction"
 ]
 """The `reason` label of the metric of deletions."""
 

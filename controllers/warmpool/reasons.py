@@ -10,46 +10,28 @@ class WarmPoolReason(Reason):
     ACCEPTED = "Accepted", "The spec is valid."
     INVALID_SPEC = (
         "InvalidSpec",
-        "The stored spec is invalid. The controller does nothing until it is corrected; the message has the path.",
+        "The stored spec is invalid, so the controller does nothing. The message has the path.",
     )
-    MINIMUM_REPLICAS_AVAILABLE = (
-        "MinimumReplicasAvailable",
-        "At least `replicas` less `maxUnavailable` VMs are ready to be claimed.",
-    )
+    MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable", "At least `replicas` less `maxUnavailable` VMs are ready."
     MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable", "Fewer VMs than that are ready to be claimed."
     SCALING = "Scaling", "The controller creates or deletes VMs until the pool has the desired number."
     COMPLETE = "Complete", "All VMs are ready and made from the current template."
     PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes no VM."
     UPDATING = "Updating", "The controller replaces waiting VMs that were made from an old template."
-    PROGRESS_DEADLINE_EXCEEDED = (
-        "ProgressDeadlineExceeded",
-        "The rollout made no progress for `progressDeadlineSeconds`. Old VMs stay available.",
-    )
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded", "The rollout made no progress. Old VMs stay available."
     MAX_TOTAL_REACHED = "MaxTotalReached", "The pool has `maxTotal` VMs, claimed VMs included."
-    INSUFFICIENT_CAPACITY = (
-        "InsufficientCapacity",
-        "The cluster cannot schedule more VMs, or a quota is used up. The controller retries after a pause.",
-    )
-    CIRCUIT_BREAKER_OPEN = (
-        "CircuitBreakerOpen",
-        "As many VMs in a row failed as `breakerThreshold` allows. The controller creates one VM at a time to test.",
-    )
+    INSUFFICIENT_CAPACITY = "InsufficientCapacity", "The cluster or a quota admits no more VMs. The controller retries."
+    CIRCUIT_BREAKER_OPEN = "CircuitBreakerOpen", "`breakerThreshold` VMs in a row failed. One VM at a time is created."
     VMS_FAILING = "VMsFailing", "VMs fail to start; the message has KubeVirt's reason."
-    TOO_MANY_UNHEALTHY = (
-        "TooManyUnhealthy",
-        "More VMs are unhealthy than available. The controller keeps them for inspection while there is capacity.",
-    )
+    TOO_MANY_UNHEALTHY = "TooManyUnhealthy", "More VMs are unhealthy than available. They are kept for inspection."
     HEALTH_UNKNOWN = (
         "HealthUnknown",
-        "VMs cannot be checked, for example because their node is not ready. The controller leaves them alone.",
+        "VMs cannot be checked, for example on a node that is not ready. They are left alone.",
     )
-    BACKEND_UNAVAILABLE = (
-        "BackendUnavailable",
-        "The controller cannot list the pool's VMs or EC2 instances. It creates, counts and deletes nothing.",
-    )
+    BACKEND_UNAVAILABLE = "BackendUnavailable", "VMs or EC2 instances cannot be listed. None is created or deleted."
     CONFLICTING_LABELS = (
         "ConflictingLabels",
-        "Labels of a VM contradict each other or its owner reference; the message has the names.",
+        "Labels of a VM contradict each other or its owner; the message has the names.",
     )
     AS_EXPECTED = "AsExpected", "The controller found no problem."
     DEFAULT_POOL = "DefaultPool", "Claims that name no pool get a VM of this pool."
@@ -59,10 +41,7 @@ class WarmPoolReason(Reason):
     # Failures to get a VM: in conditions, events and `status.failures`
     FAILED_CREATE = "FailedCreate", "The API server or EC2 refused to create a VM; the message is its answer."
     INVALID_TEMPLATE = "InvalidTemplate", "The defaulter refused the VM of the template; the message says why."
-    READINESS_TIMEOUT = (
-        "ReadinessTimeout",
-        "A VM was deleted because it was not healthy within `readiness.timeoutSeconds`.",
-    )
+    READINESS_TIMEOUT = "ReadinessTimeout", "A VM was deleted: it was not healthy within `readiness.timeoutSeconds`."
     NO_ROOM = "NoRoom", "A VM that cannot be claimed was deleted to make room for another."
 
     # Events

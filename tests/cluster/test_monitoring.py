@@ -120,7 +120,7 @@ def test_every_panel_asks_what_prometheus_understands(prometheus: str, expressio
 @pytest.mark.parametrize("title", ["Desired and ready VMs", "Admission latency", "Leaders", "Memory"])
 def test_a_panel_has_something_to_show(prometheus: str, title: str) -> None:
     panel = next(panel for row in dashboard.ROWS for panel in row.panels if panel.title == title)
-    for expression in dashboard.asked(panel):
+    for expression in dashboard.queries(panel):
         wait_until(lambda expression=expression: _ask(prometheus, expression))
 
 

@@ -73,42 +73,7 @@ TWO_LINES = {
     "from kinds.claim import CLAIM\n": "from kinds.claim import CLAIM\nfrom kinds.fleet import FLEET\n",
     "WARM_POOL, CLAIM)\n": "WARM_POOL, CLAIM, FLEET)\n",
 }
-SCRIPT = """
-import asyncio, json
-from datetime import UTC, datetime
-
-from cli.resource_names import meant, qualified
-from cli.overview import row
-from cli.plan import planned_kinds
-from kinds import KINDS, by_gvk, disabled_kinds
-from manifests import rbac, webhooks
-from manifests.refresh import generated
-from tests.kinds.documents import machine
-from tests.webhook.builders import request
-from webhook.admission import Admission
-from webhook.templates import changed_template
-
-fleet = {
-    "apiVersion": "poolhouse.dev/v1alpha1", "kind": "Fleet", "metadata": {"name": "north", "namespace": "a"},
-    "spec": {"replicas": 3, "template": {"spec": machine()}}, "status": {"phase": "AtSea", "readyReplicas": 2},
-}
-wrong = {**fleet, "spec": {**fleet["spec"], "harbor": "lost", "sails": 2}}
-admission = Admission(defaulting=None, checks=())
-kind = by_gvk("poolhouse.dev/v1alpha1", "Fleet")
-print(json.dumps({
-    "files": {str(path): text for path, text in generated().items()},
-    "rules": {service: [rule.rule() for rule in rules] for service, rules in rbac.CLUSTER_RULES.items()},
-    "roles": rbac.user_roles(),
-    "webhooks": webhooks.configurations(service=webhooks.Service(), ca_bundle=b""),
-    "right": [str(each) for each in asyncio.run(admission.mutate(request(fleet))).problems],
-    "wrong": [str(each) for each in asyncio.run(admission.mutate(request(wrong))).problems],
-    "creates": changed_template(request(fleet)).creates.plural,
-    "row": row(kind, fleet, datetime.now(UTC)),
-    "names": [qualified("Fleet", "north"), meant("flt/north", "Fleet")],
-    "planned": [each.kind for each in planned_kinds()],
-    "off": sorted(disabled_kinds({"POOLHOUSE_KINDS_OFF": "fleets"})),
-}))
-"""
+SCRIPT = ROOT / "tests/kinds/new_kind.py"
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +88,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
         assert text.count(line) == 1
         text = text.replace(line, replacement)
     registry.write_text(text)
-    environment = {**os.environ, "PYTHONPATH": f"{directory}:{ROOT}", "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{directory}:{ROOT}",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=environment, cwd=directory, capture_output=True, text=True, check=False
+        [sys.executable, str(SCRIPT)], env=environment, cwd=directory, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -1,0 +1,53 @@
+"""Prints what the rooms make of the kind that test_new_kind.py adds. It runs in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+from cli.overview import object_row
+from cli.plan import planned_kinds
+from cli.resource_names import parse_name, qualified_name
+from kinds import by_gvk, disabled_kinds
+from manifests import rbac, webhooks
+from manifests.refresh import generated
+from tests.kinds.documents import machine
+from tests.webhook.builders import request
+from webhook.admission import Admission
+from webhook.templates import changed_template
+
+
+def main() -> None:
+    fleet = {
+        "apiVersion": "poolhouse.dev/v1alpha1",
+        "kind": "Fleet",
+        "metadata": {"name": "north", "namespace": "a"},
+        "spec": {"replicas": 3, "template": {"spec": machine()}},
+        "status": {"phase": "AtSea", "readyReplicas": 2},
+    }
+    wrong = {**fleet, "spec": {**fleet["spec"], "harbor": "lost", "sails": 2}}
+    admission = Admission(defaulting=None, checks=())
+    kind = by_gvk("poolhouse.dev/v1alpha1", "Fleet")
+    assert kind is not None
+    print(
+        json.dumps(
+            {
+                "files": {str(path): text for path, text in generated().items()},
+                "rules": {service: [rule.rule() for rule in rules] for service, rules in rbac.CLUSTER_RULES.items()},
+                "roles": rbac.user_roles(),
+                "webhooks": webhooks.configurations(service=webhooks.Service(), ca_bundle=b""),
+                "right": [str(each) for each in asyncio.run(admission.mutate(request(fleet))).problems],
+                "wrong": [str(each) for each in asyncio.run(admission.mutate(request(wrong))).problems],
+                "creates": changed_template(request(fleet)).creates.plural,
+                "row": object_row(kind, fleet, datetime.now(UTC)),
+                "names": [qualified_name("Fleet", "north"), parse_name("flt/north", "Fleet")],
+                "planned": [each.kind for each in planned_kinds()],
+                "off": sorted(disabled_kinds({"POOLHOUSE_KINDS_OFF": "fleets"})),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -12,17 +12,24 @@ Each source ends as a directory that holds the programs by name.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
+import tempfile
+import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from local.components import StackError
+from local.status_file import tail
 
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
@@ -33,6 +40,13 @@ MINIMUM_VERSIONS = {
     "etcd": (3, 5),
 }
 MINIMUM_KUBECTL_VERSION = (1, 31)
+PROGRAM = "controlplane"
+PROGRESS_SECONDS = 15.0
+KUBERNETES = "https://dl.k8s.io/release"
+ETCD = "https://github.com/etcd-io/etcd/releases/download"
+# The first answer decides, so that a machine without the internet loses seconds and not minutes.
+CONNECT_SECONDS = 4.0
+READ_SECONDS = 30.0
 
 Version = tuple[int, int]
 Echo = Callable[[str], None]
@@ -49,9 +63,13 @@ class Programs:
 
 
 def find_programs(
-    echo: Echo, *, download: Callable[[Path, Echo], bool], build: Callable[[Path, Echo], None]
+    echo: Echo,
+    *,
+    download: Callable[[Path, Echo], bool] | None = None,
+    build: Callable[[Path, Echo], None] | None = None,
 ) -> Programs:
     """`download` returns whether it succeeded; `build` raises `StackError`."""
+    download, build = download or Releases().download, build or build_programs
     for directory, origin in _installed():
         if not (why := why_unusable(directory)):
             return Programs(directory, origin)
@@ -162,13 +180,165 @@ def link_kubectl(programs: Programs, target: Path) -> bool:
     return True
 
 
+class DownloadFailed(Exception):
+    """The file cannot be downloaded or has another hash than the published one."""
+
+
+@dataclass(frozen=True)
+class Releases:
+    kubernetes: str = KUBERNETES
+    etcd: str = ETCD
+
+    def download(self, directory: Path, echo: Echo) -> bool:
+        """Downloads all programs into the directory, or none; returns whether it succeeded."""
+        if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
+            return False
+        version = kubernetes_version()
+        base = f"{self.kubernetes}/{version}/bin/linux/{architecture()}"
+        try:
+            _fetch(f"{base}/kube-apiserver.sha256", CONNECT_SECONDS)
+        except DownloadFailed as reason:
+            echo(f"Kubernetes' releases cannot be reached ({reason})")
+            return False
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".download-") as temporary:
+            try:
+                for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
+                    echo(f"downloading {name} {version}")
+                    _write(
+                        Path(temporary) / name,
+                        fetch_verified(f"{base}/{name}", published_sha256(f"{base}/{name}.sha256")),
+                    )
+                self._etcd(Path(temporary), echo)
+            except DownloadFailed as reason:
+                echo(f"the download failed: {reason}")
+                return False
+            shutil.copytree(temporary, directory, dirs_exist_ok=True)
+        return True
+
+    def _etcd(self, directory: Path, echo: Echo) -> None:
+        version = etcd_version()
+        name = f"etcd-{version}-linux-{architecture()}"
+        base = f"{self.etcd}/{version}"
+        echo(f"downloading etcd {version}")
+        sums = dict(line.split()[::-1] for line in _fetch(f"{base}/SHA256SUMS").decode().splitlines() if line.strip())
+        if f"{name}.tar.gz" not in sums:
+            raise DownloadFailed(f"{base}/SHA256SUMS has no hash of {name}.tar.gz")
+        archive = fetch_verified(f"{base}/{name}.tar.gz", sums[f"{name}.tar.gz"])
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            member = tar.extractfile(f"{name}/etcd")
+            if member is None:
+                raise DownloadFailed(f"{name}.tar.gz does not contain etcd")
+            _write(directory / "etcd", member.read())
+
+
+def published_sha256(url: str) -> str:
+    """The first hash in a file of hashes."""
+    return _fetch(url, CONNECT_SECONDS).decode().split()[0]
+
+
+def fetch_verified(url: str, sha256: str) -> bytes:
+    content = _fetch(url)
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise DownloadFailed(f"{url} has the hash {found}, but {sha256} was published")
+    return content
+
+
+def _fetch(url: str, seconds: float = READ_SECONDS) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=seconds) as answer:
+            content: bytes = answer.read()
+            return content
+    except urllib.error.URLError as error:
+        raise DownloadFailed(f"{url}: {error.reason}") from error
+    except OSError as error:
+        raise DownloadFailed(f"{url}: {error}") from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    path.chmod(0o755)
+
+
+def build_programs(directory: Path, echo: Echo, module: Path = MODULE) -> None:
+    """Builds the control plane into the directory. Raises `StackError`."""
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / f".{PROGRAM}.{os.getpid()}"
+    echo(f"building the control plane {kubernetes_version(module)} from its Go modules; this takes minutes, once")
+    try:
+        go_build("the control plane", command(target, module), module, directory / "build.log", echo)
+        link_programs(target, directory)
+    finally:
+        target.unlink(missing_ok=True)
+
+
+def link_programs(program: Path, directory: Path) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    program.chmod(0o755)
+    program.replace(directory / PROGRAM)
+    for name in (*PROGRAMS, "kubectl"):
+        (directory / name).unlink(missing_ok=True)
+        (directory / name).symlink_to(PROGRAM)
+
+
+def command(target: Path, module: Path = MODULE) -> list[str]:
+    """Without the linker's variables the API server would report version v0.0.0."""
+    version = kubernetes_version(module)
+    major, minor = version.removeprefix("v").split(".")[:2]
+    variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = " ".join(f"-X k8s.io/component-base/version.{name}={value}" for name, value in variables.items())
+    return ["go", "build", "-v", "-trimpath", "-ldflags", f"-s -w {flags}", "-o", str(target), "."]
+
+
+def check_go(module: Path = MODULE) -> None:
+    """Raises `StackError` if Go is missing or too old for the module."""
+    required = re.search(r"^go (\d+)\.(\d+)", (module / "go.mod").read_text(), re.MULTILINE)
+    assert required is not None
+    minimum = int(required[1]), int(required[2])
+    install = f"install Go {minimum[0]}.{minimum[1]} or later, or set KUBEBUILDER_ASSETS to a control plane's programs"
+    if shutil.which("go") is None:
+        raise StackError(f"Go is missing to build the control plane: {install}")
+    answer = subprocess.run(["go", "version"], cwd=module, capture_output=True, text=True, check=False)
+    version = _go_version(answer.stdout)
+    if version is None:
+        raise StackError(f"`go version` fails ({answer.stderr.strip() or answer.stdout.strip()}): {install}")
+    if version < minimum:
+        raise StackError(f"Go {version[0]}.{version[1]} is too old to build the control plane: {install}")
+
+
+def _go_version(text: str) -> Version | None:
+    found = re.search(r"go(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2])) if found else parse_version(text)
+
+
+def go_build(what: str, arguments: list[str], module: Path, log: Path, echo: Echo) -> None:
+    """Runs `go build -v`, which logs each compiled package, and reports the progress. Raises `StackError`."""
+    check_go(module)
+    # Without cgo, no C compiler is needed.
+    env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(arguments, cwd=module, env=env, stdout=output, stderr=output)
+    try:
+        started = reported = time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.2)
+            if time.monotonic() - reported >= PROGRESS_SECONDS:
+                reported = time.monotonic()
+                packages = sum(1 for line in log.read_text().splitlines() if not line.startswith("go: "))
+                echo(f"  {reported - started:.0f} s, {packages} packages compiled")
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    if process.returncode:
+        raise StackError(f"go failed to build {what}; the last lines of {log}:\n{tail(log)}")
+
+
 def main() -> int:
     """`make setup` runs `python -m local.binaries`, so that the first `poolhouse up` need not wait for the programs."""
-    from local.build import build
-    from local.download import Releases
-
     try:
-        programs = find_programs(lambda text: print(text, flush=True), download=Releases().download, build=build)
+        programs = find_programs(lambda text: print(text, flush=True))
     except StackError as error:
         print(error, file=sys.stderr)
         return 1

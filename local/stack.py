@@ -15,11 +15,9 @@ from pathlib import Path
 
 from local import identities, install, prerequisites, services
 from local.binaries import Echo, Programs, find_programs, link_kubectl
-from local.build import build
 from local.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
 from local.components import Component, ComponentState, SetupStep, StackError
 from local.control_plane import control_plane_components
-from local.download import Releases
 from local.lock import hold
 from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
 from local.ports import PortReservations, load_ports
@@ -68,7 +66,7 @@ def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None
             shutil.rmtree(directory, ignore_errors=True)
         status = StatusFile(paths.status, options.engine, options.without)
         try:
-            programs = find_programs(echo, download=Releases().download, build=build)
+            programs = find_programs(echo)
             if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
                 echo("linked kubectl beside poolhouse, because PATH has none newer than 1.31")
             with paths.writing():

@@ -13,9 +13,19 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from local.binaries import Echo, Version, architecture, cache_dir, kubernetes_version, program_version, required_version
-from local.build import go_build
-from local.download import DownloadFailed, fetch_verified, published_sha256
+from local.binaries import (
+    DownloadFailed,
+    Echo,
+    Version,
+    architecture,
+    cache_dir,
+    fetch_verified,
+    go_build,
+    kubernetes_version,
+    program_version,
+    published_sha256,
+    required_version,
+)
 
 MODULE = Path(__file__).parent
 RELEASES = "https://get.helm.sh"

@@ -19,19 +19,21 @@ from local.binaries import (
     MODULE,
     PROGRAMS,
     Programs,
+    Releases,
     Version,
     architecture,
     cache_key,
+    check_go,
+    command,
     etcd_version,
     find_programs,
     kubernetes_version,
     link_kubectl,
+    link_programs,
     parse_version,
     why_unusable,
 )
-from local.build import check_go, command, link_programs
 from local.components import StackError
-from local.download import Releases
 
 GOOD: dict[str, Version] = {"etcd": (3, 6), "kube-apiserver": (1, 34), "kube-controller-manager": (1, 34)}
 

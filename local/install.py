@@ -15,14 +15,17 @@ import kinds
 from apimachinery.unstructured import Json
 from kinds import kubevirt, meta
 from kinds.kind import Kind
+from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
 from kinds.meta import is_installed_by_us
 from kinds.pool import POOL
 from local.components import StackError
-from local.engine.conditions import find_condition
-from local.engine.kubevirt_roles import kubevirt_roles
+from local.engine.resources import find_condition
+from local.engine.virt_api import GROUP
+from local.engine.vm.subresources import VERBS
 from local.services import ACCOUNTS
 from manifests import admission_policy, rbac, webhooks
 from manifests.crd import crds
+from manifests.rbac import READ, WRITE
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
@@ -47,6 +50,7 @@ RESOURCES = {
         Resource(REGISTRATION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
     )
 }
+ALL_VERBS = (*READ, *WRITE, "deletecollection")
 SUBRESOURCES = "v1.subresources.kubevirt.io"
 FIELD_MANAGER = "poolhouse-up"
 WAIT_SECONDS = 180.0
@@ -214,3 +218,38 @@ async def _until_none(problem: Callable[[], Awaitable[str | None]]) -> None:
                 await asyncio.sleep(RETRY_SECONDS)
     except TimeoutError:
         raise StackError(last or "the API server does not answer") from None
+
+
+def kubevirt_roles() -> list[Json]:
+    """Namespace owners manage VMs and DataVolumes and can see migrations. A cluster administrator binds
+    `kubevirt.io:migrate` to those who may create migrations.
+
+    On a cluster KubeVirt installs these ClusterRoles. Since KubeVirt 1.5 namespace owners may not migrate, because a
+    migration takes from all VMs of a node.
+    """
+    vms, subresources = (VM.plural, VMI.plural), [f"{plural}/{verb}" for plural in VERBS for verb in VERBS[plural]]
+    migrations = [each for each in subresources if each.endswith("/migrate")]
+    see_migrations = _rule(VM.group, (VMI_MIGRATION.plural,), READ)
+    view = [_rule(VM.group, vms, READ), see_migrations, _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), READ)]
+    admin = [
+        _rule(VM.group, vms, ALL_VERBS),
+        see_migrations,
+        _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), ALL_VERBS),
+        _rule(GROUP, (each for each in subresources if each not in migrations), ("update",)),
+    ]
+    edit = [*admin, _rule(VM.group, (KUBEVIRT.plural,), ("get", "list"))]
+    migrate = [_rule(VM.group, (VMI_MIGRATION.plural,), ALL_VERBS), _rule(GROUP, migrations, ("update",))]
+    aggregated = [
+        _role(name, rules, {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true"})
+        for name, rules in (("view", view), ("edit", edit), ("admin", admin))
+    ]
+    return [*aggregated, _role("migrate", migrate, {})]
+
+
+def _role(name: str, rules: list[Json], labels: dict[str, str]) -> Json:
+    metadata = {"name": f"kubevirt.io:{name}", "labels": {"kubevirt.io": "", **labels}}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+
+
+def _rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Json:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}

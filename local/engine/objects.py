@@ -16,13 +16,13 @@ from apimachinery.unstructured import Json
 from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
-from local.engine.conditions import find_condition
 from local.engine.resources import (
     CONTENT_ANNOTATION,
     EVACUATION_ANNOTATION,
     NODE_LABEL,
     SCHEDULABLE_LABEL,
     TEMPLATE_HASH_ANNOTATION,
+    find_condition,
 )
 from runtime.resource import Key, Resource
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 from apimachinery.unstructured import Json
-from local.engine.conditions import condition, merge_conditions
 from local.engine.objects import PVC, DataVolume
+from local.engine.resources import condition, merge_conditions
 
 
 @dataclass(frozen=True)

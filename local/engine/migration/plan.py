@@ -13,10 +13,9 @@ from typing import Literal
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from kinds.meta import KUBEVIRT_DRAIN_TAINT
-from local.engine.conditions import condition, merge_conditions
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI, Migration, Node, seconds_until
-from local.engine.resources import EVACUATION_ANNOTATION
+from local.engine.resources import EVACUATION_ANNOTATION, condition, merge_conditions
 from runtime.resource import Key
 
 EVACUATION_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 20.0, 300.0

@@ -9,10 +9,9 @@ from datetime import datetime
 
 from apimachinery.unstructured import Json
 from kinds.meta import NODE_LOST
-from local.engine.conditions import condition, merge_conditions
 from local.engine.informers import Informers, now
 from local.engine.objects import Node, either
-from local.engine.resources import NODE_NAMES, NODES, SCHEDULABLE_LABEL, merge_patch
+from local.engine.resources import NODE_NAMES, NODES, SCHEDULABLE_LABEL, condition, merge_conditions, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound

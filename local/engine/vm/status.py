@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 
 from apimachinery import timestamps
 from apimachinery.unstructured import Json
-from local.engine.conditions import condition, find_condition, has_condition, merge_conditions
 from local.engine.objects import VM, VMI, DataVolume
+from local.engine.resources import condition, find_condition, has_condition, merge_conditions
 from runtime.backoff import hash_fraction
 
 COUNTED_STRATEGIES = ("Always", "RerunOnFailure", "Once")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
-from local.engine.conditions import has_condition
 from local.engine.objects import VM, VMI
+from local.engine.resources import has_condition
 
 
 class StatusError(Exception):

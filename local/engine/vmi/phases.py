@@ -11,10 +11,9 @@ from datetime import datetime, timedelta
 from apimachinery import timestamps
 from apimachinery.unstructured import Json
 from local.engine import objects
-from local.engine.conditions import condition, has_condition, merge_conditions
 from local.engine.hypervisor import Domain
 from local.engine.objects import VMI, Node
-from local.engine.resources import VMI_FINALIZER
+from local.engine.resources import VMI_FINALIZER, condition, has_condition, merge_conditions
 
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running")
 POWER_BUTTON_SECONDS = 5.0

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from apimachinery.quantity import to_int
-from local.engine.conditions import has_condition
 from local.engine.datavolume.phases import BindPVC, CreatePVC, ImportProgress, StartImport, plan_data_volume
 from local.engine.fault_injection import Faults
 from local.engine.objects import PVC
+from local.engine.resources import has_condition
 from local.engine.simulated import SimulatedImporter
 from tests.local.engine.builders import NOW, ago, disk, pvc
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from local.engine.conditions import find_condition
 from local.engine.objects import VM, VMI, DataVolume, Volume
+from local.engine.resources import find_condition
 from local.engine.vm.status import PRINTABLE, start_backoff, vm_status
 from tests.local.engine.builders import NOW, RAN, asked, disk, failed, vm, vmi
 

@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from local.engine.conditions import find_condition, has_condition
 from local.engine.hypervisor import ABSENT, Domain
-from local.engine.resources import VMI_FINALIZER
+from local.engine.resources import VMI_FINALIZER, find_condition, has_condition
 from local.engine.vmi.phases import Destroy, Launch, PressPower, VMISnapshot, plan_vmi, wanted_finalizers
 from tests.local.engine.builders import NOW, ago, node, vmi
 

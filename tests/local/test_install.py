@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.engine.kubevirt_roles import kubevirt_roles
+from local.install import kubevirt_roles
 
 
 def may(role: str, verb: str, group: str, resource: str) -> bool:

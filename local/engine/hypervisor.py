@@ -61,8 +61,6 @@ class Hypervisor(Protocol):
     async def press_power(self, vmi: VMI) -> None:
         """Sends an ACPI power button event to the guest."""
 
-    async def destroy(self, vmi: VMI) -> None: ...
-
     async def pause(self, vmi: VMI, paused: bool) -> None: ...
 
     async def why_no_post_copy(self) -> str | None:
@@ -83,4 +81,4 @@ class Hypervisor(Protocol):
         """
 
     async def clear(self, uid: str) -> None:
-        """Destroys and undefines the domain of a VMI that no longer exists."""
+        """Destroys and undefines the domain of the VMI with that UID, which may no longer exist."""

@@ -108,8 +108,6 @@ class SimulatedHypervisor:
 
     async def press_power(self, vmi: VMI) -> None: ...
 
-    async def destroy(self, vmi: VMI) -> None: ...
-
     async def pause(self, vmi: VMI, paused: bool) -> None:
         self._paused[vmi.uid] = paused
         self._changed(vmi.uid)

@@ -108,9 +108,6 @@ class QemuHypervisor:
     async def press_power(self, vmi: VMI) -> None:
         await self.connections.nodes[vmi.node].press_power(vmi.uid)
 
-    async def destroy(self, vmi: VMI) -> None:
-        await self.clear(vmi.uid)
-
     async def clear(self, uid: str) -> None:
         for node in self.connections.nodes.values():
             if uid in node.domains:

@@ -169,7 +169,7 @@ class VMIController:
             case phases.PressPower():
                 await self._hypervisor.press_power(vmi)
             case phases.Destroy():
-                await self._hypervisor.destroy(vmi)
+                await self._hypervisor.clear(vmi.uid)
 
     async def _launch(self, vmi: VMI, node: str, snapshot: phases.VMISnapshot, faults: Faults) -> None:
         document = await self._api.get(VMIS, *vmi.key)

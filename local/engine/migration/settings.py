@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json
 from migrationpolicies import effective_settings as policy_settings
+from migrationpolicies.upstream import UpstreamPolicy
 
 
 @dataclass(frozen=True)
@@ -69,18 +70,7 @@ def mebibytes(size: int) -> int:
 
 
 def winning_policy(labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json]) -> Json | None:
-    """The policy with the most matched labels, then the most of the VMI, then the first by name, as in KubeVirt."""
-    best: tuple[tuple[int, int, str], Json] | None = None
-    for policy in policies:
-        selectors = (policy.get("spec") or {}).get("selectors")
-        if selectors is None:
-            continue
-        of_vmi, of_namespace = (
-            dict(selectors.get(key) or {}) for key in ("virtualMachineInstanceSelector", "namespaceSelector")
-        )
-        if not (of_vmi.items() <= labels.items() and of_namespace.items() <= namespace.items()):
-            continue
-        rank = -len(of_vmi) - len(of_namespace), -len(of_vmi), str(policy["metadata"]["name"])
-        if best is None or rank < best[0]:
-            best = rank, policy
-    return best[1] if best is not None else None
+    """The policy that KubeVirt applies to a VMI with these labels in a namespace with those."""
+    ranked = ((UpstreamPolicy.of(document), document) for document in policies)
+    matching = [(policy.rank, document) for policy, document in ranked if policy.matches(labels, namespace)]
+    return min(matching, key=lambda pair: pair[0])[1] if matching else None

@@ -170,7 +170,7 @@ def test_a_kubeconfig_that_is_none_is_said_without_talk_of_a_cluster(tmp_path: P
     path.write_text("")
     result = CliRunner().invoke(poolhouse, ["disks", "--kubeconfig", str(path)])
     assert result.exit_code == 1
-    assert f"cannot read how to reach the API server from {path}: it is not as a kubeconfig should be" in result.stderr
+    assert f"cannot read the address of the API server from {path}: the file is not a valid kubeconfig" in result.stderr
 
 
 def test_of_an_embedded_stack_that_has_ended_only_that_is_said(away: Path) -> None:

@@ -89,7 +89,7 @@ async def test_a_stored_claim_has_its_requester_and_overrides(admission: Admissi
     assert changed_claim["metadata"]["annotations"][REQUESTER] == maker
     assert changed_claim["spec"]["ttlSeconds"] == 600
     for wrong in ({"metadata": {"annotations": {IMAGE_ID: "other"}}}, {"spec": {"poolName": "db"}}):
-        with pytest.raises(Invalid, match="can't be changed"):
+        with pytest.raises(Invalid, match="cannot be changed"):
             await api.patch(CLAIMS, namespace, "mine", wrong)
     await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": True}})
     with pytest.raises(Invalid, match="can't be taken back"):

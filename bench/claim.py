@@ -264,10 +264,7 @@ def report_steady(title: str, bare: Samples, ours: Samples) -> None:
 
 
 GUEST: Json = {
-    "domain": {
-        "memory": {"guest": "128Mi"},
-        "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
-    },
+    "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
     "volumes": [{"name": "root", "containerDisk": {"image": "quay.io/containerdisks/alpine:latest"}}],
     "terminationGracePeriodSeconds": 0,
 }

@@ -223,10 +223,7 @@ async def create(api: Api, resource: Resource, each: Json) -> None:
 
 
 def manifest(each: RankedPolicy) -> Json:
-    labels = {
-        "virtualMachineInstanceSelector": each.selectors.instance,
-        "namespaceSelector": each.selectors.namespace,
-    }
+    labels = {"virtualMachineInstanceSelector": each.selectors.instance, "namespaceSelector": each.selectors.namespace}
     selectors = {which: {"matchLabels": dict(found)} for which, found in labels.items() if found}
     kind = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind}
     return {**kind, "metadata": {"name": each.name}, "spec": {"allowAutoConverge": True, "selectors": selectors}}

@@ -151,8 +151,7 @@ async def scaling(directory: Path, size: int, rounds: int) -> None:
                 floor, cost = (statistics.median(pair[side][direction] for pair in pairs) for side in (0, 1))
                 harness.report_ratio(text, floor, cost)
             harness.report(
-                "resident memory of the controllers",
-                f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB",
+                "resident memory of the controllers", f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB"
             )
 
 

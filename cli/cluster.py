@@ -57,10 +57,7 @@ class Cluster:
 
         try:
             async with await Api.connect(
-                self.kubeconfig,
-                user_agent="poolhouse-cli",
-                timeout_seconds=self.timeout_seconds,
-                context=self.context,
+                self.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=self.timeout_seconds, context=self.context
             ) as api:
                 return await work(api)
         except ApiError as error:

@@ -24,12 +24,7 @@ MOST_STEPS = 1000
 
 POOL = "VirtualMachinePool"
 STEPS = Listing(
-    (
-        field("ROUND", "step"),
-        field("ACTION", "action"),
-        field("VM", "vm"),
-        field("REASON", "reason"),
-    ),
+    (field("ROUND", "step"), field("ACTION", "action"), field("VM", "vm"), field("REASON", "reason")),
     name=lambda row: qualified_name(row["kind"], row["vm"]),
 )
 

@@ -23,12 +23,7 @@ Json = dict[str, Any]
 PAGE = 500
 NOT_FOUND = 404
 IMPACT = Listing(
-    (
-        field("NAMESPACE", "namespace"),
-        field("VMI", "name"),
-        field("OBEYS", "before"),
-        field("WOULD OBEY", "after"),
-    ),
+    (field("NAMESPACE", "namespace"), field("VMI", "name"), field("OBEYS", "before"), field("WOULD OBEY", "after")),
     name=lambda row: qualified_name("VirtualMachineInstance", row["name"]),
 )
 SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default": "built-in default"}

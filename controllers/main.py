@@ -26,14 +26,7 @@ from controllers.shared.component import Component
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.settings import read_ec2_settings as read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
-from defaulter.contract import (
-    SCHEDULABLE_LABEL,
-    Defaulter,
-    MachineTypeIndex,
-    MACPolicy,
-    Node,
-    read_node,
-)
+from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MachineTypeIndex, MACPolicy, Node, read_node
 from kinds import disabled_kinds, meta
 from kinds.claim import CLAIM
 from kinds.kind import Kind

@@ -47,10 +47,7 @@ def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) 
 def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyReader) -> None:
     @app.post(
         DEFAULTS_PATH,
-        responses={
-            200: {"model": DefaultingResponse | dict[str, Any], "content": {"application/xml": {}}},
-            **ERRORS,
-        },
+        responses={200: {"model": DefaultingResponse | dict[str, Any], "content": {"application/xml": {}}}, **ERRORS},
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST_SCHEMA}}}},
     )
     async def set_defaults(request: Request) -> Response:

@@ -95,10 +95,7 @@ def _element(value: Any) -> Xml | None:
 # A field that says whether an element exists.
 FLAG = Codec(_element, lambda value: value is not None, lambda value: isinstance(value, bool), "true or false")
 FEATURE = Codec(
-    lambda value: {} if value.get("enabled") is not False else None,
-    lambda value: {},
-    STATE.accepts,
-    STATE.expected,
+    lambda value: {} if value.get("enabled") is not False else None, lambda value: {}, STATE.accepts, STATE.expected
 )
 
 

@@ -13,15 +13,7 @@ from defaulter import walker, xml
 from defaulter.domain_devices import add_default_devices, add_host_devices
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, DeviceList
 from defaulter.machine_types import ALIASES
-from defaulter.vmi_spec import (
-    DEFAULT_MEMORY_BYTES,
-    alias,
-    architecture,
-    disk_kind,
-    has_efi,
-    is_emulated,
-    virtio_model,
-)
+from defaulter.vmi_spec import DEFAULT_MEMORY_BYTES, alias, architecture, disk_kind, has_efi, is_emulated, virtio_model
 from defaulter.xml import Element
 
 NAME = "defaulting"

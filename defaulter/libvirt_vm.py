@@ -50,8 +50,7 @@ def _plain(element: str, **options: Any) -> ElementSchema:
 
 
 ADDRESS = ElementSchema(
-    "address",
-    ("type", "domain", "bus", "slot", "function", "multifunction", "controller", "target", "unit", "port"),
+    "address", ("type", "domain", "bus", "slot", "function", "multifunction", "controller", "target", "unit", "port")
 )
 ALIAS = ElementSchema("alias", ("name",))
 BOOT = ElementSchema("boot", ("order",))

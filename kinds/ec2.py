@@ -51,8 +51,7 @@ class EC2(Model):
     iam_instance_profile: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
     """Name or ARN of the instance profile."""
     security_groups: Annotated[
-        Tuple[Annotated[str, Field(min_length=1, max_length=255)]],
-        Field(max_length=16, json_schema_extra=ATOMIC_LIST),
+        Tuple[Annotated[str, Field(min_length=1, max_length=255)]], Field(max_length=16, json_schema_extra=ATOMIC_LIST)
     ] = ()
     """IDs of the security groups. They must let the controllers reach `port`. Defaults to the VPC's default group."""
     port: Port | None = None

@@ -16,7 +16,7 @@ from kinds.model import Model, Rule
 _KEPT = {
     "description", "type", "format", "enum", "default", "nullable", "items", "properties", "required",
     "additionalProperties", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "minProperties",
-    "maxProperties", "pattern", "anyOf",
+    "maxProperties", "pattern", "anyOf"
 }  # fmt: skip
 _SCALARS = (str, int, float, bool)
 

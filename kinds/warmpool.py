@@ -118,8 +118,7 @@ class Readiness(Model):
     guest_agent: bool = False
     """Whether the guest agent must be connected."""
     conditions: Annotated[
-        Tuple[Annotated[str, Field(min_length=1, max_length=316)]],
-        Field(max_length=32, json_schema_extra=ATOMIC_LIST),
+        Tuple[Annotated[str, Field(min_length=1, max_length=316)]], Field(max_length=32, json_schema_extra=ATOMIC_LIST)
     ] = ()
     """Conditions of the VirtualMachineInstance that must be True in addition to Ready."""
     tcp: TcpProbe | None = None

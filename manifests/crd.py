@@ -14,12 +14,7 @@ _KIND = "Kind of the object."
 
 
 def crd(kind: Kind) -> Json:
-    names: Json = {
-        "kind": kind.kind,
-        "listKind": f"{kind.kind}List",
-        "plural": kind.plural,
-        "singular": kind.singular,
-    }
+    names: Json = {"kind": kind.kind, "listKind": f"{kind.kind}List", "plural": kind.plural, "singular": kind.singular}
     if kind.short_names:
         names["shortNames"] = list(kind.short_names)
     if kind.categories:

@@ -122,12 +122,7 @@ def error_from_status(
         seconds = min(seconds, RETRY_AFTER_LIMIT_SECONDS)
     message = _sentence(status, details)
     return _class(number, reason, seconds, message)(
-        message,
-        status=number,
-        reason=reason,
-        details=details,
-        retry_after_seconds=seconds,
-        call=call,
+        message, status=number, reason=reason, details=details, retry_after_seconds=seconds, call=call
     )
 
 

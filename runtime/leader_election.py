@@ -137,9 +137,7 @@ class LeaderElector:
                     self._exit_process()
                     return
             await asyncio.wait(
-                {working} if keeping.done() else {working, keeping},
-                timeout=left,
-                return_when=asyncio.FIRST_COMPLETED,
+                {working} if keeping.done() else {working, keeping}, timeout=left, return_when=asyncio.FIRST_COMPLETED
             )
 
     async def _acquire(self) -> None:

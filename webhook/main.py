@@ -12,14 +12,7 @@ from time import monotonic
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from defaulter.contract import (
-    SCHEDULABLE_LABEL,
-    Defaulter,
-    MachineTypeIndex,
-    MACPolicy,
-    Node,
-    read_node,
-)
+from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MachineTypeIndex, MACPolicy, Node, read_node
 from kinds import KINDS
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker

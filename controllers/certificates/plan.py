@@ -95,11 +95,7 @@ def ca_bundle(snapshot: CertificateSnapshot, cas: tuple[PublishedCA, ...], now: 
 
 
 def _plan_certificate(
-    snapshot: CertificateSnapshot,
-    cas: tuple[PublishedCA, ...],
-    bundle: bytes,
-    now: datetime,
-    policy: CertificatePolicy,
+    snapshot: CertificateSnapshot, cas: tuple[PublishedCA, ...], bundle: bytes, now: datetime, policy: CertificatePolicy
 ) -> Step | None:
     certificate = snapshot.certificate
     signing = signing_ca(cas, now, policy.propagation)

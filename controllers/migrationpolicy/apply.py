@@ -48,12 +48,7 @@ class PolicyWriter:
             await self._api.patch(VMIS, vmi.namespace, vmi.name, patch)
 
     def emit(self, policy: Policy, type: EventType, reason: str, note: str) -> None:
-        regarding = {
-            "apiVersion": POLICIES.api_version,
-            "kind": POLICIES.kind,
-            "name": policy.name,
-            "uid": policy.uid,
-        }
+        regarding = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "name": policy.name, "uid": policy.uid}
         self._events.emit(regarding, type, reason, note, action="Enforce")
 
     async def _repair(self, policy: Policy, uid: str, spec: Json) -> None:

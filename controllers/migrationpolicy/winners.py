@@ -44,10 +44,7 @@ class Winners:
         self._wins: Counter[str] = Counter()
 
     def load(
-        self,
-        policies: Iterable[RankedPolicy],
-        namespaces: Mapping[str, Labels],
-        vmis: Iterable[tuple[Key, Labels]],
+        self, policies: Iterable[RankedPolicy], namespaces: Mapping[str, Labels], vmis: Iterable[tuple[Key, Labels]]
     ) -> Changes:
         """Loads everything at once and decides each VMI once."""
         self._namespaces.update(namespaces)

@@ -7,15 +7,9 @@ from apimachinery.reasons import Reason
 
 class PoolReason(Reason):
     # Conditions
-    INVALID_SPEC = (
-        "InvalidSpec",
-        "The stored spec is invalid: the controller does nothing. The message has the path.",
-    )
+    INVALID_SPEC = ("InvalidSpec", "The stored spec is invalid: the controller does nothing. The message has the path.")
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable", "No more VMs are unavailable than `maxUnavailable`."
-    MINIMUM_REPLICAS_UNAVAILABLE = (
-        "MinimumReplicasUnavailable",
-        "More VMs are unavailable than `maxUnavailable`.",
-    )
+    MINIMUM_REPLICAS_UNAVAILABLE = ("MinimumReplicasUnavailable", "More VMs are unavailable than `maxUnavailable`.")
     PAUSED = "PoolPaused", "`spec.paused` is true: the controller does nothing to the pool's VMs."
     RESUMED = "PoolResumed", "The pool is not paused."
     NO_FAILURE = "NoFailure", "The API server refused nothing."
@@ -52,10 +46,7 @@ class PoolReason(Reason):
     SUCCESSFUL_HEAL = "SuccessfulHeal", "The controller deleted a failing VM with its disks, to create it again."
     FAILED_HEAL = "FailedHeal", "The controller could not delete a failing VM."
     SUCCESSFUL_RELEASE_DISKS = "SuccessfulReleaseDisks", "The disks of a deleted VM were retained."
-    FAILED_RELEASE_DISKS = (
-        "FailedReleaseDisks",
-        "The disks of a VM are not retained yet, and the VM stays.",
-    )
+    FAILED_RELEASE_DISKS = ("FailedReleaseDisks", "The disks of a VM are not retained yet, and the VM stays.")
     SUCCESSFUL_RETURN_DISK = "SuccessfulReturnDisk", "The controller returned a retained disk to its VM."
     FAILED_RETURN_DISK = "FailedReturnDisk", "The controller could not return a retained disk to its VM."
     SUCCESSFUL_REMOVE_FINALIZER = (

@@ -16,10 +16,7 @@ from apimachinery.unstructured import Json, at
 
 TARGETS = ("disk", "cdrom", "lun")
 
-KEYS: tuple[Callable[[Any], Hashable], ...] = (
-    lambda item: at(item, "name"),
-    lambda item: at(item, "metadata", "name"),
-)
+KEYS: tuple[Callable[[Any], Hashable], ...] = (lambda item: at(item, "name"), lambda item: at(item, "metadata", "name"))
 """The keys that identify the items of a list."""
 
 

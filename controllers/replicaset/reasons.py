@@ -12,23 +12,14 @@ class ReplicaSetReason(Reason):
     FAILURE_DELETE = "FailureDelete", "The API server refused to delete a VMI. The message has its answer."
     FAILURE_ADOPT = "FailureAdopt", "The API server refused an owner reference on a matching VMI."
     FAILURE_RELEASE = "FailureRelease", "The API server refused to remove the owner reference from a VMI."
-    FAILURE_START = (
-        "FailureStart",
-        "VMIs end soon after their start. The message says when they are replaced.",
-    )
+    FAILURE_START = ("FailureStart", "VMIs end soon after their start. The message says when they are replaced.")
     PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes nothing."
     # Events
     SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VMI. The message has the reason."
-    FAILED_CREATE = (
-        "FailedCreate",
-        "The API server refused a new VMI. The controller tries again later.",
-    )
+    FAILED_CREATE = ("FailedCreate", "The API server refused a new VMI. The controller tries again later.")
     SUCCESSFUL_DELETE = "SuccessfulDelete", "The controller deleted a VMI. The message has the reason."
     FAILED_DELETE = "FailedDelete", "The API server refused to delete a VMI. The message has its answer."
-    SUCCESSFUL_ADOPT = (
-        "SuccessfulAdopt",
-        "The controller adopted a matching VMI that had no controller.",
-    )
+    SUCCESSFUL_ADOPT = ("SuccessfulAdopt", "The controller adopted a matching VMI that had no controller.")
     FAILED_ADOPT = "FailedAdopt", "The controller could not adopt a matching VMI."
     SUCCESSFUL_RELEASE = "SuccessfulRelease", "The controller released a VMI whose labels stopped matching; it runs on."
     FAILED_RELEASE = "FailedRelease", "The controller could not release a VMI."

@@ -34,11 +34,7 @@ class Simulation(Generic[P]):
 
 
 def simulate(
-    snapshot: S,
-    now: datetime,
-    plan: Callable[[S, datetime], P],
-    after: Callable[[Any, S], S],
-    max_steps: int,
+    snapshot: S, now: datetime, plan: Callable[[S, datetime], P], after: Callable[[Any, S], S], max_steps: int
 ) -> Simulation[P]:
     """`after` returns the snapshot as a successful action leaves it."""
     steps: list[P] = []

@@ -102,9 +102,7 @@ def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
 
 WARM_POOLS = Resource.of(WARM_POOL)
 SOURCE: Source[WarmPool | InvalidWarmPool] = Source(
-    WARM_POOLS,
-    parse_warm_pool,
-    {"namespace": lambda pool: [pool.namespace], "uid": lambda pool: [pool.uid]},
+    WARM_POOLS, parse_warm_pool, {"namespace": lambda pool: [pool.namespace], "uid": lambda pool: [pool.uid]}
 )
 
 

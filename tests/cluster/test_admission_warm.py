@@ -92,7 +92,7 @@ async def test_a_stored_claim_has_its_requester_and_overrides(admission: Admissi
         with pytest.raises(Invalid, match="cannot be changed"):
             await api.patch(CLAIMS, namespace, "mine", wrong)
     await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": True}})
-    with pytest.raises(Invalid, match="can't be taken back"):
+    with pytest.raises(Invalid, match="cannot be set back"):
         await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": False}})
 
 

@@ -188,16 +188,17 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
     keepers = [CertificateController(place.api, place.namespace, POLICY, clock) for _ in range(2)]
     files = SecretFiles(place.api, place.namespace, meta.SERVING_SECRET, directory)
 
-    async def again(look: Callable[[], Any]) -> None:
+    async def repeat(step: Callable[[], Any]) -> None:
         while True:
             with suppress(NotFound):
-                await look()
+                await step()
             await asyncio.sleep(PAUSE_SECONDS)
 
     await asyncio.gather(*(keeper.reconcile() for keeper in keepers))
     await files.update()
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(again(look)) for look in (*(keeper.look for keeper in keepers), files.look)]
+        steps = (*(keeper.reconcile for keeper in keepers), files.update)
+        tasks = [group.create_task(repeat(step)) for step in steps]
         serving = serve(yes, "127.0.0.1", 0, directory, started=port.set_result, lifespan="off")
         tasks.append(group.create_task(serving))
         url = f"https://127.0.0.1:{await port}"

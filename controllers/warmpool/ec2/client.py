@@ -24,18 +24,18 @@ CAPACITY_ERRORS = {
     "InsufficientInstanceCapacity", "InsufficientHostCapacity", "InsufficientCapacity", "InsufficientCapacityOnHost",
     "InsufficientReservedInstanceCapacity", "InsufficientFreeAddressesInSubnet", "ReservationCapacityExceeded",
     "UnfulfillableCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded", "HostLimitExceeded", "VolumeLimitExceeded",
-    "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "MaxSpotInstanceCountExceeded", "ResourceCountExceeded",
+    "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "MaxSpotInstanceCountExceeded", "ResourceCountExceeded"
 }
 """may pass without a change of the pool"""
 THROTTLING_ERRORS = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
     "RequestThrottledException", "EC2ThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded",
-    "PriorRequestNotComplete", "SlowDown",
+    "PriorRequestNotComplete", "SlowDown"
 }
 PERMISSION_ERRORS = {
     "UnauthorizedOperation", "AuthFailure", "AccessDenied", "AccessDeniedException", "OptInRequired",
     "PendingVerification", "Blocked", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
-    "InvalidClientTokenId", "UnrecognizedClientException", "InvalidIdentityToken", "SignatureDoesNotMatch",
+    "InvalidClientTokenId", "UnrecognizedClientException", "InvalidIdentityToken", "SignatureDoesNotMatch"
 }
 """some have status 400"""
 # fmt: on

@@ -17,14 +17,19 @@ _MAX_LENGTH = 64
 
 
 def to_int(value: Any) -> int | None:
-    """`resource.ParseQuantity(value).Value()` of Kubernetes: rounded away from zero; None for an invalid quantity.
+    """The value that `resource.Quantity` of Kubernetes reads from JSON, rounded away from zero; None for an invalid one.
 
-    Two results differ on purpose: a value above the largest int64 stays exact, so that a check can refuse it, and text
+    A number may be a float, and a string may have spaces around it. Go reads the JSON text itself, where a control
+    character is always escaped, so a string with a line break is invalid. Two results differ on purpose: a value above the largest int64 stays exact, so that a check can refuse it, and text
     without a digit ("Gi", which Kubernetes reads as 0) is invalid.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if not isinstance(value, str) or len(value) > _MAX_LENGTH or (found := _QUANTITY.fullmatch(value)) is None:
+    text = repr(value) if isinstance(value, float) else value
+    if not isinstance(text, str) or any(character < " " for character in text):
+        return None
+    text = text.strip()
+    if len(text) > _MAX_LENGTH or (found := _QUANTITY.fullmatch(text)) is None:
         return None
     number, suffix = Fraction(found["number"]), found["suffix"] or ""
     if suffix in _POWERS_OF_TWO:

@@ -37,6 +37,14 @@ from apimachinery.quantity import to_int
         ("0.5", 1),
         ("9223372036854775807", 2**63 - 1),
         ("1.0000000000000000000000000000001Ki", 1025),
+        (" 1Gi", 1024**3),
+        ("1Gi ", 1024**3),
+        ("\u00a0 2 \u3000", 2),
+        (1.5, 2),
+        (-0.5, -1),
+        (1e3, 1000),
+        (1e22, 10**22),
+        (1.5e-7, 1),
     ],
 )
 def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: Any, value: int) -> None:
@@ -51,9 +59,9 @@ def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: Any, value: int
             ".",
             "-",
             "Gi",
-            " 1Gi",
-            "1Gi ",
+            " ",
             "1Gi\n",
+            "\t1Gi",
             "1 Gi",
             "1e3Ki",
             "1mi",
@@ -64,7 +72,7 @@ def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: Any, value: int
             "1Kib",
             "0x10",
         ),
-        *("1,5", "1_000", "--1", "1.1.1", "1i", "\u0661", True, None, 1.5, ["1"], "9" * 70),
+        *("1,5", "1_000", "--1", "1.1.1", "1i", "\u0661", True, None, float("nan"), float("inf"), ["1"], "9" * 70),
     ],
 )
 def test_an_invalid_quantity_has_no_value(text: Any) -> None:

@@ -21,42 +21,21 @@ ANNOTATION_PREFIX = "poolhouse.dev/"
 
 Path = tuple[str, ...]
 
+_FILLABLE_FIELDS = {
+    "": "architecture",
+    "domain.": "machine clock features",
+    "domain.cpu.": "cores sockets threads maxSockets model",
+    "domain.memory.": "guest maxGuest",
+    "domain.firmware.": "uuid serial bootloader",
+    "domain.devices.": "watchdog video.type sound.model autoattachGraphicsDevice autoattachSerialConsole"
+    " autoattachMemBalloon autoattachVSOCK disableHotplug useVirtioTransitional",
+    "domain.devices.disks.*.": "disk cdrom lun",
+    "domain.devices.interfaces.*.": "model macAddress pciAddress",
+    "domain.devices.inputs.*.": "bus type",
+    "domain.devices.panicDevices.*.": "model",
+}
 FILLABLE: frozenset[Path] = frozenset(
-    tuple(path.split("."))
-    for path in (
-        "architecture",
-        "domain.machine",
-        "domain.cpu.cores",
-        "domain.cpu.sockets",
-        "domain.cpu.threads",
-        "domain.cpu.maxSockets",
-        "domain.cpu.model",
-        "domain.memory.guest",
-        "domain.memory.maxGuest",
-        "domain.firmware.uuid",
-        "domain.firmware.serial",
-        "domain.firmware.bootloader",
-        "domain.clock",
-        "domain.features",
-        "domain.devices.disks.*.disk",
-        "domain.devices.disks.*.cdrom",
-        "domain.devices.disks.*.lun",
-        "domain.devices.interfaces.*.model",
-        "domain.devices.interfaces.*.macAddress",
-        "domain.devices.interfaces.*.pciAddress",
-        "domain.devices.inputs.*.bus",
-        "domain.devices.inputs.*.type",
-        "domain.devices.watchdog",
-        "domain.devices.video.type",
-        "domain.devices.sound.model",
-        "domain.devices.panicDevices.*.model",
-        "domain.devices.autoattachGraphicsDevice",
-        "domain.devices.autoattachSerialConsole",
-        "domain.devices.autoattachMemBalloon",
-        "domain.devices.autoattachVSOCK",
-        "domain.devices.disableHotplug",
-        "domain.devices.useVirtioTransitional",
-    )
+    tuple(f"{above}{field}".split(".")) for above, fields in _FILLABLE_FIELDS.items() for field in fields.split()
 )
 """below the VMI spec; `*` is any list index, and everything below a path is fillable too"""
 

@@ -33,136 +33,118 @@ def is_xml_text(value: str) -> bool:
     return not INVALID_XML_CHARACTERS.search(value)
 
 
-def _string(value: Any) -> bool:
-    return isinstance(value, str) and is_xml_text(value)
-
-
 def _same(value: Any) -> Any:
     return value
 
 
-def _count(value: Any) -> bool:
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_boolean(value: Any) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31
+
+
+def _is_size(value: Any) -> bool:
+    size = to_int(value)
+    return size is not None and 0 < size < 2**63
+
+
+def _is_switch(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("enabled"), bool | None)
+
+
+def _is_on(value: Any) -> bool:
+    """KubeVirt's `{}` and `{enabled: true}` both mean on."""
+    return value.get("enabled") is not False
 
 
 def one_of(*values: str, renamed: Mapping[str, str] | None = None) -> Codec:
     """One of these words; `renamed` has the words that XML spells differently."""
     names = {**{value: value for value in values}, **(renamed or {})}
     back = {theirs: ours for ours, theirs in names.items()}
-    return Codec(
-        lambda value: names[value], back.get, lambda value: isinstance(value, str) and value in names, _list(names)
-    )
-
-
-def _list(names: Mapping[str, str]) -> str:
-    return "one of " + ", ".join(sorted(names))
-
-
-TEXT = Codec(_same, _same, _string, "a string without control characters")
-COUNT = Codec(str, int, _count, "a whole number, not negative")
+    expected = "one of " + ", ".join(sorted(names))
+    return Codec(names.__getitem__, back.get, lambda value: isinstance(value, str) and value in names, expected)
 
 
 def switch(on: str, off: str) -> Codec:
-    return Codec(
-        lambda value: on if value else off,
-        {on: True, off: False}.get,
-        lambda value: isinstance(value, bool),
-        "true or false",
-    )
-
-
-YES_NO = switch("yes", "no")
-ON_OFF = switch("on", "off")
+    return Codec(lambda value: on if value else off, {on: True, off: False}.get, _is_boolean, "true or false")
 
 
 def enabled(on: str = "on", off: str = "off") -> Codec:
-    """KubeVirt's `{}` and `{enabled: true}` both mean on."""
     return Codec(
-        lambda value: on if value.get("enabled") is not False else off,
+        lambda value: on if _is_on(value) else off,
         lambda value: {} if value == on else {"enabled": False},
-        lambda value: isinstance(value, dict) and isinstance(value.get("enabled"), bool | None),
+        _is_switch,
         "an object such as {enabled: true}",
     )
 
 
-STATE = enabled()
-
-
-def _element(value: Any) -> Xml | None:
-    return {} if value else None
-
-
-# A field that says whether an element exists.
-FLAG = Codec(_element, lambda value: value is not None, lambda value: isinstance(value, bool), "true or false")
-FEATURE = Codec(
-    lambda value: {} if value.get("enabled") is not False else None, lambda value: {}, STATE.accepts, STATE.expected
-)
-
-
 def has_alias(word: str) -> Codec:
     """An object whose existence is this word in the XML."""
-    return Codec(lambda value: word, lambda value: {}, lambda value: isinstance(value, dict), "an object")
+    return Codec(lambda value: word, lambda value: {}, _is_object, "an object")
 
 
-def _bytes(value: Any) -> bool:
-    size = to_int(value)
-    return size is not None and 0 < size < 2**63
+def _matching(pattern: str, expected: str, encode: Callable[[Any], Xml] = _same) -> Codec:
+    whole = re.compile(pattern)
+    return Codec(encode, _same, lambda value: isinstance(value, str) and bool(whole.fullmatch(value)), expected)
 
 
+TEXT = Codec(
+    _same, _same, lambda value: isinstance(value, str) and is_xml_text(value), "a string without control characters"
+)
+COUNT = Codec(str, int, _is_count, "a whole number, not negative")
+YES_NO, ON_OFF, STATE = switch("yes", "no"), switch("on", "off"), enabled()
+# A field that says whether an element exists.
+FLAG = Codec(lambda value: {} if value else None, lambda value: value is not None, _is_boolean, "true or false")
+FEATURE = Codec(lambda value: {} if _is_on(value) else None, lambda value: {}, _is_switch, STATE.expected)
 BYTES = Codec(
     lambda value: {"unit": "b", "": str(to_int(value))},
     lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,
-    _bytes,
+    _is_size,
     "a quantity such as 2Gi",
     is_element=True,
 )
-
+MAC = _matching(
+    "[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}",
+    "a MAC address such as 52:54:00:12:34:56",
+    lambda value: value.replace("-", ":"),
+)
+UUID = _matching(
+    "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "a UUID such as e4686d2c-6e8d-4335-b8fd-81bee22f4814"
+)
 
 _PCI = re.compile(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
-PCI_ADDRESS_PARTS = ("domain", "bus", "slot", "function")
+_PCI_PARTS = ("domain", "bus", "slot", "function")
 
 
 def pci_attributes(value: str) -> dict[str, str]:
     match = _PCI.fullmatch(value)
     assert match is not None, value
-    return {
-        "type": "pci",
-        **{part: f"0x{digits}" for part, digits in zip(PCI_ADDRESS_PARTS, match.groups(), strict=True)},
-    }
+    return {"type": "pci", **{part: f"0x{digits}" for part, digits in zip(_PCI_PARTS, match.groups(), strict=True)}}
 
 
-def _pci_text(attributes: Mapping[str, str]) -> str | None:
-    if attributes.get("type") != "pci" or not all(part in attributes for part in PCI_ADDRESS_PARTS):
+def format_pci_address(attributes: Mapping[str, str]) -> str | None:
+    """As the tools in a guest show it; None for an address of another type."""
+    if attributes.get("type") != "pci":
         return None
-    domain, bus, slot, function = (int(attributes[part], 16) for part in PCI_ADDRESS_PARTS)
+    domain, bus, slot, function = (int(attributes.get(part, "0"), 16) for part in _PCI_PARTS)
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
-
-
-def normalize_address(address: Any) -> str:
-    """A MAC address may have capitals and dashes, a PCI address capitals."""
-    return str(address).lower().replace("-", ":")
 
 
 PCI = Codec(
     pci_attributes,
-    _pci_text,
+    format_pci_address,
     lambda value: isinstance(value, str) and _PCI.fullmatch(value) is not None,
     "a PCI address such as 0000:01:00.0",
     is_element=True,
 )
 
-_MAC = re.compile(r"[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}")
-MAC = Codec(
-    lambda value: value.replace("-", ":"),
-    _same,
-    lambda value: isinstance(value, str) and _MAC.fullmatch(value) is not None,
-    "a MAC address such as 52:54:00:12:34:56",
-)
 
-_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-UUID = Codec(
-    _same,
-    _same,
-    lambda value: isinstance(value, str) and _UUID.fullmatch(value) is not None,
-    "a UUID such as e4686d2c-6e8d-4335-b8fd-81bee22f4814",
-)
+def normalize_address(address: Any) -> str:
+    """A MAC address may have capitals and dashes, a PCI address capitals."""
+    return str(address).lower().replace("-", ":")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apimachinery.unstructured import Json, at, entries
-from defaulter.codecs import PCI_ADDRESS_PARTS
+from defaulter.codecs import format_pci_address
 from defaulter.vm_paths import locate
 from defaulter.vmi_spec import DISK_KINDS, alias, disk_kind
 
@@ -108,10 +108,8 @@ def _addresses_by_device(record: Json) -> Iterator[tuple[str, str]]:
 
 def format_address(address: dict[str, Any]) -> str:
     """As the tools in a guest show it."""
-    kind = address.get("type", "")
-    if kind == "pci":
-        with suppress(ValueError):
-            domain, bus, slot, function = (int(address.get(part, "0"), 16) for part in PCI_ADDRESS_PARTS)
-            return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
+    with suppress(ValueError):
+        if pci := format_pci_address(address):
+            return pci
     rest = [f"{part} {value}" for part, value in address.items() if part not in ("type", "target", "multifunction")]
-    return f"{kind} {', '.join(rest)}".strip()
+    return f"{address.get('type', '')} {', '.join(rest)}".strip()

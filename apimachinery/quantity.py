@@ -17,11 +17,11 @@ _MAX_LENGTH = 64
 
 
 def to_int(value: Any) -> int | None:
-    """The value that `resource.Quantity` of Kubernetes reads from JSON, rounded away from zero; None for an invalid one.
+    """The value of a JSON string or number as a quantity of Kubernetes, rounded away from zero; None if invalid.
 
-    A number may be a float, and a string may have spaces around it. Go reads the JSON text itself, where a control
-    character is always escaped, so a string with a line break is invalid. Two results differ on purpose: a value above the largest int64 stays exact, so that a check can refuse it, and text
-    without a digit ("Gi", which Kubernetes reads as 0) is invalid.
+    Spaces around a string do not count. Go reads the JSON text itself, in which control characters are escaped, so a
+    string with a line break is invalid. Two results differ on purpose: a value above the largest int64 stays exact, so
+    that a check can refuse it, and text without a digit ("Gi", which Kubernetes reads as 0) is invalid.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value

@@ -6,8 +6,7 @@ Importing this module loads neither libvirt nor lxml; `Defaulter` loads aiohttp 
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -53,8 +52,6 @@ __all__ = [
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
 DEFAULTS_PATH = "/apis/vms/defaults"
-
-_M = TypeVar("_M", bound=BaseModel)
 
 
 class _Message(BaseModel):
@@ -126,8 +123,8 @@ class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
     Each call ends within `timeout_seconds`: with a response, `InvalidDocument` or `DefaulterUnavailable`. A session
-    that is given stays open. Without one the client opens and closes its own, trusting `ca` where the URL is https.
-    Each request carries the machine types that `machine_types` returns.
+    that is given stays open. Without one the client opens and closes its own. Each request carries the machine types
+    that `machine_types` returns.
     """
 
     def __init__(
@@ -136,14 +133,12 @@ class Defaulter:
         timeout_seconds: float = 2.0,
         session: ClientSession | None = None,
         *,
-        ca: Path | None = None,
         machine_types: Callable[[], MachineTypes | None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._session = session
-        self._own_session: ClientSession | None = None
-        self._ca = ca
+        self._owns_session = session is None
         self._machine_types = machine_types
 
     async def __aenter__(self) -> Self:
@@ -153,9 +148,9 @@ class Defaulter:
         await self.close()
 
     async def close(self) -> None:
-        session, self._own_session = self._own_session, None
-        if session is not None:
-            await session.close()
+        if self._owns_session and self._session is not None:
+            await self._session.close()
+            self._session = None
 
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
@@ -171,52 +166,32 @@ class Defaulter:
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}
-        response = _parse(DefaultingResponse, await self._call("POST", DEFAULTS_PATH, body))
+        response = await self._post(body)
         if paths := forbidden_changes(document, response.object):
             raise ForbiddenChange(paths)
         return response
 
-    async def version(self) -> Version:
-        """Raises `DefaulterUnavailable`."""
-        return _parse(Version, await self._call("GET", "/version", None))
-
-    async def _call(self, method: str, path: str, body: Json | None) -> Any:
+    async def _post(self, body: Json) -> DefaultingResponse:
         import aiohttp
 
+        self._session = self._session or aiohttp.ClientSession()
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
         try:
-            async with self._open().request(method, self._url + path, json=body, timeout=timeout) as response:
+            async with self._session.post(self._url + DEFAULTS_PATH, json=body, timeout=timeout) as response:
                 status, content = response.status, await response.json(content_type=None)
         except TimeoutError:
             raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
         except (aiohttp.ClientError, ValueError, OSError) as error:
             raise DefaulterUnavailable(f"no answer from {self._url}: {error}") from error
-        if status == 200:
-            return content
         try:
+            if status == 200:
+                return DefaultingResponse.model_validate(content)
             problems = Problems.model_validate(content).problems
-        except ValidationError:
+        except ValidationError as error:
+            if status == 200:
+                raise DefaulterUnavailable(f"the answer is not a DefaultingResponse: {error}") from error
             problems = ()
-        problems = problems or (Problem("", f"{self._url}{path} answered {status}"),)
+        problems = problems or (Problem("", f"{self._url}{DEFAULTS_PATH} answered {status}"),)
         if status in (400, 413, 422):
             raise InvalidDocument(problems)
         raise DefaulterUnavailable("; ".join(problem.message for problem in problems))
-
-    def _open(self) -> ClientSession:
-        if self._session is not None:
-            return self._session
-        if self._own_session is None:
-            import ssl
-
-            import aiohttp
-
-            trust = ssl.create_default_context(cafile=str(self._ca)) if self._ca else True
-            self._own_session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
-        return self._own_session
-
-
-def _parse(model: type[_M], content: Any) -> _M:
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise DefaulterUnavailable(f"the answer is not a {model.__name__}: {error}") from error

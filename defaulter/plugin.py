@@ -3,7 +3,7 @@
     python -m defaulter.plugin /var/run/kubevirt-plugin/poolhouse-hardware/hook.sock
 
 `poolhouse hook --plugin` prints what a cluster needs to run it. The service is KubeVirt's
-`kubevirt.hooks.plugins.v1alpha1.DomainHookService`. Its messages have three fields, which this module encodes itself.
+`kubevirt.hooks.plugins.v1alpha1.DomainHookService`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,41 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import ParseError
 
 import grpc
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 
 from defaulter import hook
 
 log = logging.getLogger(__name__)
 
-SERVICE = "kubevirt.hooks.plugins.v1alpha1.DomainHookService"
+PACKAGE = "kubevirt.hooks.plugins.v1alpha1"
+SERVICE = f"{PACKAGE}.DomainHookService"
 METHOD = "MutateDomain"
 STOP_SECONDS = 5.0
-_DOMAIN, _VMI, _ANSWER = 2, 3, 1
+FIELDS = {"MutateDomainRequest": {"domain": 2, "vmi": 3}, "MutateDomainResponse": {"domain": 1}}
+"""the numbers of the fields that the hook uses, all of them bytes, by message"""
+
+
+def _message_classes() -> dict[str, Any]:
+    file = FileDescriptorProto(name="hooks.proto", package=PACKAGE)  # proto2 writes an empty field too
+    for name, fields in FIELDS.items():
+        message = file.message_type.add(name=name)
+        for field, number in fields.items():
+            message.field.add(name=field, number=number, type="TYPE_BYTES", label="LABEL_OPTIONAL")
+    pool = DescriptorPool()
+    pool.Add(file)
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in FIELDS}
+
+
+_MESSAGES = _message_classes()
 
 
 class Request(NamedTuple):
@@ -58,57 +77,16 @@ def _mutate(request: Request, context: grpc.ServicerContext) -> str:
 
 def read(message: bytes) -> Request:
     """The fields that the hook needs; it ignores others, which a newer KubeVirt may send."""
-    fields = dict(_fields(message))
-    return Request(fields.get(_DOMAIN, b""), fields.get(_VMI, b""))
+    try:
+        found = _MESSAGES["MutateDomainRequest"].FromString(message)
+    except DecodeError as error:
+        raise ValueError(str(error)) from error
+    return Request(found.domain, found.vmi)
 
 
 def answer(domain: str) -> bytes:
-    return _field(_ANSWER, domain.encode())
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and content of each bytes field of a protocol buffer message."""
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        match tag & 7:
-            case 0:
-                _, at = _varint(message, at)
-            case 1:
-                at += 8
-            case 2:
-                length, at = _varint(message, at)
-                if at + length > len(message):
-                    raise ValueError("the message ends in the middle of a field")
-                yield tag >> 3, message[at : at + length]
-                at += length
-            case 5:
-                at += 4
-            case kind:
-                raise ValueError(f"the message has a field of the unknown kind {kind}")
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message) and shift < 64:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return value, at
-    raise ValueError("the message ends in the middle of a number")
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _number(len(content)) + content
-
-
-def _number(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*parts, value])
+    serialized: bytes = _MESSAGES["MutateDomainResponse"](domain=domain.encode()).SerializeToString()
+    return serialized
 
 
 def main(arguments: list[str]) -> int:

@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 import yaml
 
-import kinds
 from controllers.certificates.controller import PERIOD_SECONDS
 from controllers.certificates.observe import SECRETS, observe
 from kinds import meta
 from local.install import RESOURCES, SUBRESOURCES
 from local.paths import StackPaths
 from manifests import admission_policy, rbac, webhooks
+from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound
 from runtime.resource import Resource
@@ -100,7 +100,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 async def _bare(kubeconfig: Path) -> None:
     """Takes away what the stack has installed of ours; the engine keeps its rights."""
     ours = [
-        *kinds.crds(),
+        *crds(),
         *rbac.manifests(["webhook", "controllers"]),
         *rbac.user_roles(),
         *admission_policy.policies(()),
@@ -109,7 +109,7 @@ async def _bare(kubeconfig: Path) -> None:
         for document in ours:
             metadata = document["metadata"]
             await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
-        for document in kinds.crds():
+        for document in crds():
             await until(lambda name=document["metadata"]["name"]: _there(api, "CustomResourceDefinition", name), False)
 
 

@@ -5,7 +5,7 @@ set -eu
 into=$1
 if command -v prometheus >/dev/null && command -v promtool >/dev/null; then exit 0; fi
 [ -x "$into/promtool" ] && exit 0
-command -v apt-get >/dev/null || { echo "no prometheus on this machine: the tests of alerts and the dashboard are skipped"; exit 0; }
+command -v apt-get >/dev/null || { echo "prometheus is not installed: the tests of alerts and the dashboard are skipped"; exit 0; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"

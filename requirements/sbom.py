@@ -1,9 +1,9 @@
-"""Lists what an image is made of, as CycloneDX: the packages of the Python that runs it and the distribution's.
+"""Prints a CycloneDX bill of materials of an image: its Python packages and the packages of its distribution.
 
     /opt/poolhouse/bin/python /opt/poolhouse/sbom.py > sbom.json
 
-It runs in the image, whose package manager alone knows what was installed, and so with the standard library only. The
-same image gives the same text: it holds no date and no number by chance.
+It runs in the image, because it asks the package manager there, and so uses only the standard library. The output has
+no date and no random number: the same image gives the same text.
 """
 
 from __future__ import annotations
@@ -44,35 +44,34 @@ def _python() -> Iterator[Component]:
     for each in distributions():
         name = re.sub(r"[-_.]+", "-", each.name).lower()
         if name != SELF:
-            found = _component(name, each.version, f"pkg:pypi/{name}@{quote(each.version)}")
-            yield found | _licence(each)
+            yield _component(name, each.version, f"pkg:pypi/{name}@{quote(each.version)}") | _license(each)
 
 
-def _licence(of: Distribution) -> Component:
-    expressions = of.metadata.get_all("License-Expression") or []
+def _license(distribution: Distribution) -> Component:
+    expressions = distribution.metadata.get_all("License-Expression") or []
     return {"licenses": [{"expression": each} for each in expressions]} if expressions else {}
 
 
 def _debian() -> Iterator[Component]:
     for status, name, version_, architecture in _lines(DPKG):
         if status == "installed":
-            place = f"pkg:deb/{_distribution()}/{quote(name)}@{quote(version_, safe='')}"
-            yield _component(name, version_, f"{place}?arch={architecture}&distro={_release()}")
+            purl = f"pkg:deb/{_distribution()}/{quote(name)}@{quote(version_, safe='')}"
+            yield _component(name, version_, f"{purl}?arch={architecture}&distro={_release()}")
 
 
 def _rpm() -> Iterator[Component]:
     for name, epoch, version_, architecture in _lines(RPM):
-        # Signatures that are trusted are in the database like packages, and have no architecture.
+        # The database lists trusted signing keys like packages, but without an architecture.
         if architecture != "(none)":
-            place = f"pkg:rpm/{_distribution()}/{quote(name)}@{quote(version_, safe='')}"
-            of_epoch = f"&epoch={epoch}" if epoch != "0" else ""
-            yield _component(name, version_, f"{place}?arch={architecture}{of_epoch}&distro={_release()}")
+            purl = f"pkg:rpm/{_distribution()}/{quote(name)}@{quote(version_, safe='')}"
+            epoch_suffix = f"&epoch={epoch}" if epoch != "0" else ""
+            yield _component(name, version_, f"{purl}?arch={architecture}{epoch_suffix}&distro={_release()}")
 
 
 def _lines(command: tuple[str, ...]) -> Iterator[list[str]]:
     if shutil.which(command[0]) is not None:
-        told = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        yield from (line.split("\t") for line in told.splitlines())
+        output = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        yield from (line.split("\t") for line in output.splitlines())
 
 
 def _distribution() -> str:
@@ -80,8 +79,8 @@ def _distribution() -> str:
 
 
 def _release() -> str:
-    told = platform.freedesktop_os_release()
-    return f"{told['ID']}-{told.get('VERSION_ID', '')}".rstrip("-")
+    release = platform.freedesktop_os_release()
+    return f"{release['ID']}-{release.get('VERSION_ID', '')}".rstrip("-")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
 from controllers.pool.naming import ordinal_of
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
@@ -113,3 +114,20 @@ def snapshot(of: Pool | int, *vms: VM, **given: Any) -> PoolSnapshot:
         "taken_ordinals": frozenset(own | set(given.get("taken_ordinals", ()))),
     }
     return PoolSnapshot(found, vms, **facts)
+
+
+def outline(action: Action) -> tuple[Any, ...]:
+    """An action without its reason and what follows from its VM."""
+    match action:
+        case Create():
+            return "create", action.name
+        case Delete():
+            return "delete and keep disks" if action.retain_disks else "delete", action.name
+        case SaveRevision():
+            return "save", action.name
+        case ReleaseDisks():
+            return "release", action.name, action.disks, action.retained_by
+        case RemoveFinalizer():
+            return "unmark", action.name
+        case ReturnDisk():
+            return "return", action.name, action.disk

@@ -153,7 +153,7 @@ async def test_install_leaves_the_vm_that_is_there_untouched(cluster: Cluster, a
     # The namespace is there already: the stand-in for KubeVirt lives in it.
     install = told("install.md", "helm install poolhouse charts").replace("kubectl create namespace", "kubectl get ns")
     install = install.replace("charts/poolhouse", os.environ.get("POOLHOUSE_EARLIER_CHART", "charts/poolhouse"))
-    assert "Its kinds here:" in await cluster.done(install)
+    assert "Installed kinds:" in await cluster.done(install)
     assert (await api.get(VMS, WORK, "before"))["spec"] == spec
     for deployment in SERVED:
         assert len(cluster.kubelet.pods(f"poolhouse-{deployment}")) == 2

@@ -1,4 +1,4 @@
-"""What the chart renders, without a cluster: who may do what, who talks to whom, and what bad values are told."""
+"""The rendered chart without a cluster: rights, connections, and error messages for invalid values."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def pods(documents: list[Json]) -> Iterator[Json]:
             yield each["spec"]["template"]
 
 
-def test_what_is_rendered(rendered: list[Json]) -> None:
-    """A small picture of the whole: kinds and names, and whether each stays, waits or goes."""
+def test_rendered_objects(rendered: list[Json]) -> None:
+    """Compares kinds and names of all rendered objects with rendered.txt."""
     found = sorted(
         f"{each['kind']} {each['metadata']['name']}"
         + (" (hook)" if "helm.sh/hook" in each["metadata"].get("annotations", {}) else "")
@@ -64,13 +64,13 @@ def test_what_is_rendered(rendered: list[Json]) -> None:
     assert found == (CHART.parent.parent / "tests" / "charts" / "rendered.txt").read_text().splitlines()
 
 
-def test_every_kind_of_ours_is_there_and_stays(rendered: list[Json]) -> None:
+def test_crds_of_all_kinds_are_kept_on_uninstall(rendered: list[Json]) -> None:
     crds = named(rendered, "CustomResourceDefinition")
     assert crds.keys() == {kind.crd_name for kind in KINDS}
     assert {each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in crds.values()} == {"keep"}
 
 
-def test_pods_are_restricted(rendered: list[Json]) -> None:
+def test_pods_comply_with_the_restricted_standard(rendered: list[Json]) -> None:
     for pod in pods(rendered):
         spec = pod["spec"]
         assert spec["securityContext"]["runAsNonRoot"] is True
@@ -86,7 +86,7 @@ def test_pods_are_restricted(rendered: list[Json]) -> None:
         assert all(set(volume) == {"name", "emptyDir"} for volume in spec["volumes"])
 
 
-def test_a_pod_ends_later_than_any_admission(rendered: list[Json]) -> None:
+def test_grace_period_is_longer_than_every_admission_timeout(rendered: list[Json]) -> None:
     slowest = max(w["timeoutSeconds"] for c in configurations(rendered) for w in c["webhooks"])
     for deployment in named(rendered, "Deployment").values():
         spec = deployment["spec"]["template"]["spec"]
@@ -97,19 +97,19 @@ def test_a_pod_ends_later_than_any_admission(rendered: list[Json]) -> None:
         assert {"startupProbe", "readinessProbe", "livenessProbe"} <= container.keys()
 
 
-def test_who_waits_for_kubevirt_is_not_killed_for_it(rendered: list[Json]) -> None:
-    """A pod that is alive and not ready stays as it is, however long: /readyz tells what it waits for."""
+def test_liveness_does_not_depend_on_other_components(rendered: list[Json]) -> None:
+    """Only /readyz depends on other components, so that the kubelet does not restart a Pod that waits for them."""
     for deployment in named(rendered, "Deployment").values():
         (container,) = deployment["spec"]["template"]["spec"]["containers"]
-        asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
-        assert asked == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+        paths = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+        assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
 
 
 def configurations(documents: list[Json]) -> list[Json]:
     return [each for each in documents if each["kind"].endswith("WebhookConfiguration")]
 
 
-def test_webhook_configurations_are_those_of_the_kinds(rendered: list[Json]) -> None:
+def test_webhook_configurations_match_the_kinds(rendered: list[Json]) -> None:
     found = {each["metadata"]["name"] + each["kind"]: each for each in configurations(rendered)}
     wanted = webhooks.configurations(service=webhooks.Service(), ca_bundle=b"")
     assert len(found) == len(wanted)
@@ -123,7 +123,7 @@ def test_webhook_configurations_are_those_of_the_kinds(rendered: list[Json]) -> 
         assert has == each["webhooks"]
 
 
-def test_budgets_and_policies_select_their_own_pods_and_no_other(rendered: list[Json]) -> None:
+def test_selectors_match_only_the_pods_of_their_component(rendered: list[Json]) -> None:
     labels = {name: pod["metadata"]["labels"] for name, pod in _pod_templates(rendered).items()}
     for name in (f"poolhouse-{service}" for service in SERVICES):
         for kind in ("PodDisruptionBudget", "Service", "NetworkPolicy"):
@@ -137,21 +137,21 @@ def _pod_templates(documents: list[Json]) -> dict[str, Json]:
     return {name: each["spec"]["template"] for name, each in named(documents, "Deployment").items()}
 
 
-def test_the_defaulter_talks_to_nobody_and_has_no_token() -> None:
+def test_defaulter_has_no_egress_and_no_token() -> None:
     rendered = template()
     policy = named(rendered, "NetworkPolicy")["poolhouse-defaulter"]["spec"]
     assert policy["egress"] == []
     assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
     (ingress,) = policy["ingress"]
-    asked = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in ingress["from"]]
-    assert asked == ["webhook", "controllers"]
+    clients = [peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"] for peer in ingress["from"]]
+    assert clients == ["webhook", "controllers"]
     pod = _pod_templates(rendered)["poolhouse-defaulter"]["spec"]
     assert pod["automountServiceAccountToken"] is False
     bound = [s["name"] for each in rendered if each["kind"].endswith("RoleBinding") for s in each["subjects"]]
     assert "poolhouse-defaulter" not in bound
 
 
-def test_secrets_are_read_by_name_in_our_own_namespace_only(rendered: list[Json]) -> None:
+def test_secrets_are_readable_only_by_name_in_the_release_namespace(rendered: list[Json]) -> None:
     for role in rendered:
         for rule in role.get("rules") or () if role["kind"].endswith("Role") else ():
             assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
@@ -160,7 +160,7 @@ def test_secrets_are_read_by_name_in_our_own_namespace_only(rendered: list[Json]
                 assert set(rule["resourceNames"]) <= {"poolhouse-serving", "poolhouse-authorities"}
 
 
-def test_a_kind_that_is_off_is_nowhere() -> None:
+def test_disabled_kind_has_no_objects() -> None:
     rendered = template({"kinds": {"migrationpolicies": False}})
     assert "migrationpolicies.kubevirt.io" not in named(rendered, "CustomResourceDefinition")
     for each in rendered:
@@ -173,13 +173,13 @@ def test_a_kind_that_is_off_is_nowhere() -> None:
     assert {"name": "POOLHOUSE_KINDS_OFF", "value": "migrationpolicies"} in env
 
 
-def test_without_a_defaulter_vms_are_not_asked_about() -> None:
+def test_no_defaulting_webhook_without_the_defaulter() -> None:
     rendered = template({"defaulter": {"enabled": False}})
     assert "poolhouse-defaulter" not in named(rendered, "Deployment")
     assert {each["metadata"]["name"] for each in configurations(rendered)} == {webhooks.KINDS_CONFIGURATION}
 
 
-def test_instances_of_ec2_are_held_in_a_region() -> None:
+def test_ec2_settings_and_rights() -> None:
     role = "arn:aws:iam::123456789012:role/poolhouse"
     values: Json = {
         "controllers": {
@@ -194,31 +194,31 @@ def test_instances_of_ec2_are_held_in_a_region() -> None:
     assert read_ec2_settings(found) == EC2Settings(region="us-west-2", subnet="subnet-1")
     accounts = named(rendered, "ServiceAccount")
     assert accounts["poolhouse-controllers"]["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
-    assert "169.254.169.254/32" in reached(rendered)
-    assert "10.1.0.0/16" in reached(rendered)
+    assert "169.254.169.254/32" in allowed_blocks(rendered)
+    assert "10.1.0.0/16" in allowed_blocks(rendered)
 
 
-def test_the_controllers_reach_the_guests_whose_ports_they_ask(rendered: list[Json]) -> None:
+def test_controllers_may_connect_to_vms_for_readiness_checks(rendered: list[Json]) -> None:
     policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]
-    guests = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}}}
-    assert [rule for rule in policy["egress"] if guests in rule.get("to", ())] == [{"to": [guests]}]
-    assert reached(rendered) == set(), "without EC2 no metadata service"
+    launchers = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}}}
+    assert [rule for rule in policy["egress"] if launchers in rule.get("to", ())] == [{"to": [launchers]}]
+    assert allowed_blocks(rendered) == set(), "the metadata service is allowed only with EC2"
     env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
     assert not [each for each in env if each["name"].startswith("POOLHOUSE_EC2")]
 
 
-def test_who_may_reach_the_webhook_is_everybody_or_who_is_named(rendered: list[Json], everything: list[Json]) -> None:
-    """Without the API servers' addresses a policy can only let everybody in; Prometheus is let in with them."""
-    (anybody,), (named_ones,) = (
+def test_webhook_from_restricts_connections_to_the_webhook(rendered: list[Json], everything: list[Json]) -> None:
+    """Without webhookFrom every address is allowed. With it, the peers of metricsFrom are allowed too."""
+    (unrestricted,), (restricted,) = (
         named(each, "NetworkPolicy")["poolhouse-webhook"]["spec"]["ingress"] for each in (rendered, everything)
     )
-    assert "from" not in anybody
+    assert "from" not in unrestricted
     monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    assert named_ones["from"] == [{"ipBlock": {"cidr": "10.0.0.0/28"}}, monitoring]
+    assert restricted["from"] == [{"ipBlock": {"cidr": "10.0.0.0/28"}}, monitoring]
 
 
-def reached(rendered: list[Json]) -> set[str]:
-    """Blocks of addresses that the controllers may go to."""
+def allowed_blocks(rendered: list[Json]) -> set[str]:
+    """The address blocks that the controllers may connect to."""
     policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]
     return {peer["ipBlock"]["cidr"] for rule in policy["egress"] for peer in rule.get("to", ()) if "ipBlock" in peer}
 
@@ -227,16 +227,14 @@ CA = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
 @pytest.mark.parametrize(
-    ("certificates", "secret", "keeper"),
+    ("certificates", "secret", "own_authority"),
     [
-        pytest.param({"mode": "own"}, "poolhouse-serving", True, id="our own authority"),
+        pytest.param({"mode": "own"}, "poolhouse-serving", True, id="own"),
         pytest.param({"mode": "cert-manager"}, "poolhouse-serving", False, id="cert-manager"),
-        pytest.param(
-            {"mode": "secret", "secret": {"name": "mine", "caBundle": CA}}, "mine", False, id="the user's own"
-        ),
+        pytest.param({"mode": "secret", "secret": {"name": "mine", "caBundle": CA}}, "mine", False, id="secret"),
     ],
 )
-def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: bool) -> None:
+def test_certificate_modes(certificates: Json, secret: str, own_authority: bool) -> None:
     rendered = template({"certificates": certificates}, "--api-versions", "cert-manager.io/v1")
     for service in ("webhook", "controllers"):
         env = _pod_templates(rendered)[f"poolhouse-{service}"]["spec"]["containers"][0]["env"]
@@ -244,9 +242,9 @@ def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: boo
         role = named(rendered, "Role")[f"poolhouse-{service}"]
         assert any(rule["resourceNames"] == [secret] for rule in role["rules"] if rule["resources"] == ["secrets"])
     hosts = [each for each in env if each["name"] == "POOLHOUSE_CERTIFICATE_HOSTS"]
-    assert bool(hosts) is keeper
-    may_sign = "poolhouse-authorities" in str(named(rendered, "Role")["poolhouse-controllers"])
-    assert may_sign is keeper
+    assert bool(hosts) is own_authority
+    can_sign = "poolhouse-authorities" in str(named(rendered, "Role")["poolhouse-controllers"])
+    assert can_sign is own_authority
     for configuration in configurations(rendered):
         injected = "cert-manager.io/inject-ca-from" in configuration["metadata"].get("annotations", {})
         assert injected is (certificates["mode"] == "cert-manager")
@@ -255,7 +253,7 @@ def test_three_ways_to_certificates(certificates: Json, secret: str, keeper: boo
     assert bool(named(rendered, "Certificate")) is (certificates["mode"] == "cert-manager")
 
 
-def test_an_address_is_no_name_to_cert_manager() -> None:
+def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
     values = {"certificates": {"mode": "cert-manager"}, "webhook": {"url": "https://[fd00::1]:8443"}}
     spec = named(template(values, "--api-versions", "cert-manager.io/v1"), "Certificate")["poolhouse-serving"]["spec"]
     assert spec["ipAddresses"] == ["fd00::1"]
@@ -265,77 +263,89 @@ def test_an_address_is_no_name_to_cert_manager() -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        pytest.param({"replicas": 2}, "additional properties 'replicas' not allowed", id="an unknown value"),
-        pytest.param({"webhook": {"replicas": "2"}}, "got string, want integer", id="a wrong type"),
-        pytest.param({"kinds": {"pools": False}}, "kinds.pools: there is no such kind; there are", id="no such kind"),
-        pytest.param({"kinds": {"virtualmachineclaims": False}}, "switch off both or none", id="half of warm pools"),
-        pytest.param({"certificates": {"mode": "secret"}}, "give certificates.secret.name", id="a secret unnamed"),
+        pytest.param({"replicas": 2}, "additional properties 'replicas' not allowed", id="unknown value"),
+        pytest.param({"webhook": {"replicas": "2"}}, "got string, want integer", id="wrong type"),
         pytest.param(
-            {"certificates": {"own": {"authorityHours": 200}}}, "at least twice certificates.own.hours", id="lives"
+            {"kinds": {"pools": False}}, "kinds.pools: Unsupported value: supported kinds are", id="unknown kind"
+        ),
+        pytest.param(
+            {"kinds": {"virtualmachineclaims": False}}, "set both to false or neither", id="warm pools without claims"
+        ),
+        pytest.param(
+            {"certificates": {"mode": "secret"}}, "secret requires certificates.secret.name", id="secret without a name"
+        ),
+        pytest.param(
+            {"certificates": {"own": {"authorityHours": 200}}},
+            "at least twice certificates.own.hours",
+            id="authority expires too early",
         ),
         pytest.param(
             {"certificates": {"mode": "secret", "secret": {"name": "mine", "caBundle": "MIIB"}}},
             "caBundle: must be PEM",
-            id="a bundle that is none",
+            id="bundle is not PEM",
         ),
         pytest.param(
             {"certificates": {"mode": "secret", "secret": {"name": "poolhouse-serving", "caBundle": CA}}},
-            "take another",
-            id="a secret of ours",
+            "choose another name",
+            id="name of a Secret of Poolhouse",
         ),
         pytest.param(
             {"certificates": {"mode": "cert-manager", "certManager": {"duration": "24h", "renewBefore": "48h"}}},
             "must be shorter than certificates.certManager.duration",
-            id="renewed before it begins",
+            id="renewed before it is valid",
         ),
         pytest.param(
             {"certificates": {"mode": "cert-manager", "certManager": {"issuerRef": {"kind": "Issuer"}}}},
-            "issuerRef: give its name",
-            id="an issuer without a name",
+            "issuerRef.name: Required value",
+            id="issuer without a name",
         ),
-        pytest.param({"webhook": {"hostNetwork": True, "port": 443}}, "one above 1023", id="a port of the node's"),
+        pytest.param(
+            {"webhook": {"hostNetwork": True, "port": 443}}, "choose a port above 1023", id="privileged port of a node"
+        ),
         pytest.param(
             {"webhook": {"hostNetwork": True, "port": 10443}},
-            "would keep the webhook from the defaulter and the controllers; give networkPolicy.nodeCIDRs",
-            id="a webhook behind a wall",
+            "would block the webhook's connections to the defaulter and the controllers; set networkPolicy.nodeCIDRs",
+            id="host network without node networks",
         ),
         pytest.param({"global": {"runAs": {"runAsUser": 0}}}, "minimum: got 0, want 1", id="root"),
         pytest.param(
             {"webhook": {"defaulting": {"failurePolicy": "Fail"}}, "defaulter": {"enabled": False}},
-            "has no meaning without the defaulter",
-            id="nobody to wait for",
+            "Fail requires the defaulter",
+            id="failure policy Fail without the defaulter",
         ),
         pytest.param(
             {"metrics": {"serviceMonitor": {"enabled": True}}},
-            "would keep Prometheus out; give networkPolicy.metricsFrom",
-            id="a monitor behind a wall",
+            "would block Prometheus; set networkPolicy.metricsFrom",
+            id="Prometheus without a network peer",
         ),
-        pytest.param({"webhook": {"url": "http://a"}}, "must begin with https://", id="a webhook in clear"),
+        pytest.param({"webhook": {"url": "http://a"}}, "must begin with https://", id="URL without TLS"),
         pytest.param(
             {"webhook": {"defaulting": {"timeoutSeconds": 2}}},
             "minimum: got 2, want 3",
-            id="no time for the defaulter",
+            id="timeout too short for the defaulter",
         ),
         pytest.param(
-            {"controllers": {"ec2": {"subnet": "subnet-1"}}}, "without controllers.ec2.region", id="no region"
+            {"controllers": {"ec2": {"subnet": "subnet-1"}}},
+            "requires controllers.ec2.region",
+            id="subnet without a region",
         ),
-        pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="none of AWS'"),
-        pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="no digest"),
+        pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="unknown AWS region"),
+        pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="not a digest"),
     ],
 )
-def test_bad_values_are_told(values: Json, sentence: str) -> None:
+def test_invalid_values_are_rejected(values: Json, sentence: str) -> None:
     with pytest.raises(Refused, match=re.escape(sentence)):
         template(values)
 
 
 @pytest.mark.parametrize("file", sorted((CHART / "ci").glob("*-values.yaml")), ids=lambda file: file.stem)
-def test_values_that_people_use_are_good_ones(file: Path) -> None:
-    """Helm's own lint, strictly; a release of the chart is tried with the same files by chart-testing."""
+def test_example_values_are_valid(file: Path) -> None:
+    """Runs `helm lint --strict`. chart-testing installs the chart with the same files."""
     run("lint", "--strict", "--quiet", str(CHART), "--values", str(file))
     assert named(template(None, "--values", str(file)), "Deployment")
 
 
-def test_who_is_asked_about_can_be_narrowed_and_not_widened(everything: list[Json]) -> None:
+def test_defaulting_selectors_add_to_the_exemptions(everything: list[Json]) -> None:
     found = [
         w
         for c in configurations(everything)
@@ -345,20 +355,20 @@ def test_who_is_asked_about_can_be_narrowed_and_not_widened(everything: list[Jso
     assert len(found) == 2
     for webhook in found:
         assert webhook["namespaceSelector"]["matchLabels"] == {"vms": "decided"}
-        left_out = webhook["namespaceSelector"]["matchExpressions"][0]
-        assert left_out["operator"] == "NotIn"
-        assert {"kube-system", NAMESPACE, "openshift-cnv"} == set(left_out["values"])
+        exempt = webhook["namespaceSelector"]["matchExpressions"][0]
+        assert exempt["operator"] == "NotIn"
+        assert {"kube-system", NAMESPACE, "openshift-cnv"} == set(exempt["values"])
         assert {"key": "legacy", "operator": "DoesNotExist"} in webhook["objectSelector"]["matchExpressions"]
         assert [each["name"] for each in webhook["matchConditions"]] == ["stays", "changes", "people"]
 
 
-def test_the_images_are_listed_for_clusters_without_the_internet() -> None:
+def test_chart_lists_all_images() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     listed = {each["image"] for each in yaml.safe_load(chart["annotations"]["artifacthub.io/images"])}
     assert listed == {c["image"] for pod in pods(template()) for c in pod["spec"]["containers"]}
 
 
-def test_an_images_own_registry_wins() -> None:
+def test_registry_of_an_image_takes_precedence() -> None:
     rendered = template({"global": {"imageRegistry": "a"}, "defaulter": {"image": {"registry": "b"}}})
     images = {
         each["spec"]["template"]["spec"]["containers"][0]["image"] for each in named(rendered, "Deployment").values()
@@ -366,7 +376,7 @@ def test_an_images_own_registry_wins() -> None:
     assert images == {"a/poolhouse/poolhouse:0.1.0", "b/poolhouse/poolhouse-defaulter:0.1.0"}
 
 
-def test_a_webhook_on_the_nodes_network_keeps_its_port(everything: list[Json]) -> None:
+def test_webhook_on_the_host_network_uses_its_port(everything: list[Json]) -> None:
     pod = _pod_templates(everything)["poolhouse-webhook"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
     (container,) = pod["containers"]
@@ -376,16 +386,18 @@ def test_a_webhook_on_the_nodes_network_keeps_its_port(everything: list[Json]) -
     assert {"name": "more", "emptyDir": {}} in pod["volumes"]
 
 
-def test_a_webhook_on_the_nodes_network_reaches_whom_it_asks(everything: list[Json], rendered: list[Json]) -> None:
+def test_webhook_on_the_host_network_reaches_other_services(everything: list[Json], rendered: list[Json]) -> None:
     nodes = [{"ipBlock": {"cidr": "10.0.0.0/16"}}, {"ipBlock": {"cidr": "fd00::/64"}}]
     for name in ("poolhouse-defaulter", "poolhouse-controllers"):
         (ingress,) = named(everything, "NetworkPolicy")[name]["spec"]["ingress"]
         assert [each for each in ingress["from"] if "ipBlock" in each] == nodes
         (ingress,) = named(rendered, "NetworkPolicy")[name]["spec"]["ingress"]
-        assert not [each for each in ingress["from"] if "ipBlock" in each], "otherwise it is known by its pod"
+        assert not [each for each in ingress["from"] if "ipBlock" in each], (
+            "the Pod selector is enough without hostNetwork"
+        )
 
 
-def test_no_pod_ends_before_its_successor_is_ready_unless_that_one_wants_its_port(everything: list[Json]) -> None:
+def test_rolling_update_is_without_downtime_except_on_the_host_network(everything: list[Json]) -> None:
     found = {name: each["spec"]["strategy"]["rollingUpdate"] for name, each in named(everything, "Deployment").items()}
     usual = {"maxUnavailable": 0, "maxSurge": 1}
     assert found == {
@@ -400,7 +412,7 @@ def test_no_pod_ends_before_its_successor_is_ready_unless_that_one_wants_its_por
     )
 
 
-def test_who_pods_run_as_can_be_left_to_the_cluster(rendered: list[Json]) -> None:
+def test_user_and_group_ids_can_be_left_to_the_cluster(rendered: list[Json]) -> None:
     ids = {"runAsUser": 65532, "runAsGroup": 65532, "fsGroup": 65532}
     always = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert all(pod["spec"]["securityContext"] == {**always, **ids} for pod in pods(rendered))
@@ -413,14 +425,14 @@ def test_who_pods_run_as_can_be_left_to_the_cluster(rendered: list[Json]) -> Non
         }
 
 
-def test_each_configuration_is_asked_about_by_helm_test(rendered: list[Json]) -> None:
+def test_helm_test_runs_the_probe(rendered: list[Json]) -> None:
     probe = named(rendered, "Job")["poolhouse-probe"]
     assert "test" in probe["metadata"]["annotations"]["helm.sh/hook"].split(",")
 
 
-def test_every_value_has_a_type() -> None:
-    """The schema knows each default, and nothing that is no value. Each has to be there: `helm upgrade --reuse-values`
-    comes with the defaults of the chart before, and must hear what they lack."""
+def test_schema_has_every_value() -> None:
+    """The schema and values.yaml have the same fields, and all are required: `helm upgrade --reuse-values` uses the
+    defaults of the earlier chart, and the error has to name the fields that they lack."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert list(_missing(values, schema, schema["$defs"])) == []
@@ -438,8 +450,8 @@ def _missing(values: Json, schema: Json, defined: Json, path: str = "") -> Itera
             yield from _missing(values[name], known[name], defined, f"{path}{name}.")
 
 
-def test_the_defaults_of_an_earlier_chart_are_refused_in_words(tmp_path: Path) -> None:
-    """What `--reuse-values` upgrades with."""
+def test_defaults_of_an_earlier_chart_are_rejected(tmp_path: Path) -> None:
+    """`helm upgrade --reuse-values` uses these defaults."""
     earlier = shutil.copytree(CHART, tmp_path / "poolhouse")
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     del values["controllers"]["ec2"], values["apiPriorityAndFairness"]
@@ -450,7 +462,7 @@ def test_the_defaults_of_an_earlier_chart_are_refused_in_words(tmp_path: Path) -
     assert "'/controllers': missing property 'ec2'" in str(refused.value)
 
 
-def test_alerts_say_where_their_runbooks_are(rendered: list[Json]) -> None:
+def test_alerts_link_their_runbooks(rendered: list[Json]) -> None:
     (rule,) = named(rendered, "PrometheusRule").values()
     alerts = [r for group in rule["spec"]["groups"] for r in group["rules"] if "alert" in r]
     assert alerts
@@ -459,7 +471,7 @@ def test_alerts_say_where_their_runbooks_are(rendered: list[Json]) -> None:
         assert (CHART.parent.parent / "docs" / "alerts" / f"{alert['alert']}.md").is_file()
 
 
-def test_everything_is_labelled_and_in_our_namespace(rendered: list[Json]) -> None:
+def test_objects_have_labels_and_the_release_namespace(rendered: list[Json]) -> None:
     for each in rendered:
         labels = each["metadata"]["labels"]
         assert labels["app.kubernetes.io/part-of"] == "poolhouse", each["metadata"]["name"]

@@ -1,4 +1,4 @@
-{{/* (root, component, scheme, env, mounts): a Deployment. `env` is a YAML list, `mounts` has a path for each volume. */}}
+{{/* Arguments: root, component, scheme, env (a YAML list), mounts (volume: path). Prints a Deployment. */}}
 {{- define "poolhouse.deployment" -}}
 {{- $root := .root -}}
 {{- $values := get $root.Values .component -}}
@@ -19,7 +19,7 @@ spec:
     {{- if $values.strategy }}
     {{- toYaml $values.strategy | nindent 4 }}
     {{- else if $values.hostNetwork }}
-    # Two of them cannot listen on one node.
+    # Two Pods on one node cannot listen on the same port.
     type: RollingUpdate
     rollingUpdate: {maxUnavailable: 1, maxSurge: 0}
     {{- else }}
@@ -79,8 +79,8 @@ spec:
         {{- end }}
         {{- end }}
       securityContext:
-        {{- include "poolhouse.runs" $root | nindent 8 }}
-      # Longer than the pause before the end, the longest timeout of an admission, and a margin.
+        {{- include "poolhouse.podSecurityContext" $root | nindent 8 }}
+      # Longer than the preStop hook and the longest admission timeout together.
       terminationGracePeriodSeconds: 45
       containers:
         - name: {{ .component }}
@@ -99,8 +99,8 @@ spec:
             {{- end }}
           ports:
             - {name: {{ .scheme | lower }}, containerPort: {{ $values.port }}, protocol: TCP}
-          # The first time, it waits for its certificate. What it needs beside that to be ready may come when it likes: a
-          # restart brings KubeVirt no sooner.
+          # At the first start the service waits for its certificate. Only readiness depends on other components, such as
+          # KubeVirt, because a restart does not help when they are missing.
           startupProbe:
             httpGet: {path: /healthz, port: {{ .scheme | lower }}, scheme: {{ .scheme }}}
             periodSeconds: 2
@@ -116,7 +116,7 @@ spec:
             timeoutSeconds: 5
             failureThreshold: 3
           lifecycle:
-            # Until nobody is sent here any longer; then what is under way is answered.
+            # Until endpoints no longer contain this Pod. The service then completes its requests and exits.
             preStop:
               sleep: {seconds: 5}
           resources:
@@ -142,8 +142,8 @@ spec:
         {{- end }}
 {{- end }}
 
-{{/* As whom pods run. */}}
-{{- define "poolhouse.runs" -}}
+{{/* Prints the security context of a Pod. */}}
+{{- define "poolhouse.podSecurityContext" -}}
 runAsNonRoot: true
 seccompProfile: {type: RuntimeDefault}
 {{- range $id, $number := .Values.global.runAs }}
@@ -153,7 +153,7 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end }}
 
-{{/* (root, component, port name) */}}
+{{/* Arguments: root, component, portName, port. Prints a Service and, with several replicas, a PodDisruptionBudget. */}}
 {{- define "poolhouse.service" -}}
 {{- $values := get .root.Values .component -}}
 apiVersion: v1
@@ -180,7 +180,7 @@ metadata:
     {{- include "poolhouse.labels" (list .root .component) | nindent 4 }}
 spec:
   maxUnavailable: {{ $values.podDisruptionBudget.maxUnavailable }}
-  # A pod that is not ready protects nothing: it must not hold up the drain of its node.
+  # A Pod that is not ready must not block the drain of its node.
   unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:

@@ -1,9 +1,9 @@
-{{/* Names are the same in every cluster: Poolhouse is there once, and its roles and webhooks name each other. */}}
+{{/* Names do not depend on the release: a cluster has one Poolhouse, and its roles and webhooks refer to fixed names. */}}
 {{- define "poolhouse.name" -}}
 poolhouse-{{ . }}
 {{- end }}
 
-{{/* (root, component) */}}
+{{/* Arguments: root, component. */}}
 {{- define "poolhouse.labels" -}}
 {{- $root := index . 0 -}}
 app.kubernetes.io/name: poolhouse
@@ -25,12 +25,12 @@ app.kubernetes.io/part-of: poolhouse
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 
-{{/* (root, component): the name by which others reach it */}}
+{{/* Arguments: root, component. Prints the DNS name of the Service. */}}
 {{- define "poolhouse.host" -}}
 {{ include "poolhouse.name" (index . 1) }}.{{ (index . 0).Release.Namespace }}.svc
 {{- end }}
 
-{{/* (root, image) */}}
+{{/* Arguments: root, image. */}}
 {{- define "poolhouse.image" -}}
 {{- $root := index . 0 -}}{{- $image := index . 1 -}}
 {{- with $image.registry | default $root.Values.global.imageRegistry }}{{ . }}/{{ end -}}
@@ -38,13 +38,13 @@ app.kubernetes.io/component: {{ . }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end -}}
 {{- end }}
 
-{{/* The Secret that servers show a certificate of. */}}
-{{- define "poolhouse.serving" -}}
+{{/* Prints the name of the Secret with the serving certificate. */}}
+{{- define "poolhouse.servingSecret" -}}
 {{- if eq .Values.certificates.mode "secret" }}{{ .Values.certificates.secret.name }}{{ else }}poolhouse-serving{{ end }}
 {{- end }}
 
-{{/* The names and addresses by which our servers are reached, separated by commas. */}}
-{{- define "poolhouse.hosts" -}}
+{{/* Prints the names and addresses of the serving certificate, separated by commas. */}}
+{{- define "poolhouse.certificateHosts" -}}
 {{- $hosts := list -}}
 {{- range $name := list "webhook" "controllers" -}}
 {{- $host := include "poolhouse.host" (list $ $name) -}}

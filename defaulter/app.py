@@ -67,10 +67,8 @@ def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyRe
             response = Response(content, status, media_type=media_type)
         except RequestRefused as error:
             response = _problem(error.status, error.message, error.retry_after_seconds)
-        except QueueFull:
-            response = _problem(429, "too many requests are waiting", retry_seconds=1)
-        except RequestFailed as error:
-            response = _problem(503, str(error), retry_seconds=1)
+        except (QueueFull, RequestFailed) as error:
+            response = _problem(429 if isinstance(error, QueueFull) else 503, str(error), retry_seconds=1)
         metrics.requests.labels(str(response.status_code)).inc()
         return response
 
@@ -80,7 +78,7 @@ def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyRe
         try:
             status, content = await workers.ask(Operation.VERSION)
         except (QueueFull, RequestFailed) as error:
-            return _problem(503, str(error) or "too many requests are waiting", retry_seconds=1)
+            return _problem(503, str(error), retry_seconds=1)
         if status == 200:
             content = json.dumps({"poolhouse": own_version(), **json.loads(content)}).encode()
         return Response(content, status, media_type="application/json")
@@ -107,7 +105,7 @@ def _add_probes(app: FastAPI, workers: WorkerPool, metrics: Metrics) -> None:
         try:
             status, content = await workers.ask(Operation.PROBE, urgent=True)
         except (QueueFull, RequestFailed) as error:
-            return Response(f"libvirt: {error or 'busy'}", 503, media_type="text/plain")
+            return Response(f"libvirt: {error}", 503, media_type="text/plain")
         return Response("ok" if status == 200 else content, status, media_type="text/plain")
 
     @app.get("/metrics", include_in_schema=False)

@@ -24,8 +24,14 @@ from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.fields import CPU_FEATURES
 from defaulter.json_paths import DocumentEditor, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
-from defaulter.libvirt_cache import LibvirtCache, LibvirtChoices
-from defaulter.libvirt_defaults import MACHINE_TYPE, Hypervisor, LibvirtDefaults, libvirt_architecture
+from defaulter.libvirt_defaults import (
+    MACHINE_TYPE,
+    Hypervisor,
+    LibvirtCache,
+    LibvirtChoices,
+    LibvirtDefaults,
+    libvirt_architecture,
+)
 from defaulter.machine_types import MachineTypes, is_canonical, limited_message, unavailable_message
 from defaulter.stored_values import fill_stored_values
 from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac

@@ -14,8 +14,7 @@ from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.errors import InvalidDocument, LibvirtUnavailable, MalformedBody
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.libvirt_cache import LibvirtCache
-from defaulter.libvirt_defaults import Hypervisor
+from defaulter.libvirt_defaults import Hypervisor, LibvirtCache
 from defaulter.machine_types import MachineTypes
 from defaulter.worker_protocol import Response
 from service import strict_json

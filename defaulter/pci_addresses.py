@@ -52,48 +52,29 @@ def assign_pci_addresses(domain: Element, ports: HotplugPorts | None, nic_model:
     """The domain after virt-launcher's defines; after one define where there are no ports."""
     if ports is None:
         return xml.read(define(xml.write(domain)))
-    extra = ports.extra(count_used_ports(domain))
-    devices = _devices(domain)
-    originals = [deepcopy(nic) for nic in devices.iterfind("interface")]
+    extra = ports.extra(len(_pci_devices(domain)))
+    first, originals = deepcopy(domain), [deepcopy(nic) for nic in _devices(domain).iterfind("interface")]
+    _devices(first).extend(_placeholder(index, nic_model) for index in range(ports.placeholders))
+    # virt-launcher reads only the devices back from libvirt.
+    devices = _devices(xml.read(define(xml.write(first))))
+    domain.replace(_devices(domain), devices)
     if ports.placeholders:
-        first = deepcopy(domain)
-        for index in range(ports.placeholders):
-            _devices(first).append(_placeholder(index, nic_model))
-        devices = _devices(xml.read(define(xml.write(first))))
         for nic in devices.findall("interface"):
             devices.remove(nic)
         devices.extend(originals)
-        _replace_devices(domain, devices)
         define(xml.write(domain))
-    else:
-        devices = _devices(xml.read(define(xml.write(domain))))
-        _replace_devices(domain, devices)
     _append_ports(devices, extra)
     _forbid_unplug(devices)
     return xml.read(define(xml.write(domain)))
-
-
-def count_used_ports(domain: Element) -> int:
-    """Devices that need a root port, without those that libvirt adds."""
-    devices = _devices(domain)
-    return (
-        len(devices.findall("interface"))
-        + len(devices.findall("hostdev[@type='pci']"))
-        + sum(controller.get("model") not in _ROOT_MODELS for controller in devices.iterfind("controller"))
-        + len(devices.findall("disk/target[@bus='virtio']"))
-        + len(devices.findall("input[@bus='virtio']"))
-        + len(devices.findall("watchdog"))
-        + len(devices.findall("rng"))
-        + len(devices.findall("memballoon"))
-    )
 
 
 def place_on_root_complex(domain: Element) -> bool:
     """Gives each device without an address the next slot of the root bus, as KubeVirt does; False if the bus is
     full."""
     slots = iter(slot for slot in range(2, 32) if slot not in (0x1B, 0x1F))
-    for device in _root_complex_devices(_devices(domain)):
-        if device.find("address") is None:
+    for device in _pci_devices(domain):
+        is_absent = device.tag == "memballoon" and device.get("model") == "none"
+        if device.find("address") is None and not is_absent:
             slot = next(slots, None)
             if slot is None:
                 return False
@@ -101,7 +82,9 @@ def place_on_root_complex(domain: Element) -> bool:
     return True
 
 
-def _root_complex_devices(devices: Element) -> list[Element]:
+def _pci_devices(domain: Element) -> list[Element]:
+    """The PCI devices in KubeVirt's order, without those that libvirt adds. KubeVirt counts an absent balloon too."""
+    devices = _devices(domain)
     return [
         *devices.findall("interface"),
         *devices.findall("hostdev[@type='pci']"),
@@ -110,7 +93,7 @@ def _root_complex_devices(devices: Element) -> list[Element]:
         *devices.findall("input[@bus='virtio']"),
         *devices.findall("watchdog"),
         *devices.findall("rng"),
-        *(balloon for balloon in devices.findall("memballoon") if balloon.get("model") != "none"),
+        *devices.findall("memballoon"),
     ]
 
 
@@ -118,11 +101,6 @@ def _devices(domain: Element) -> Element:
     devices = domain.find("devices")
     assert devices is not None
     return devices
-
-
-def _replace_devices(domain: Element, devices: Element) -> None:
-    """virt-launcher reads only the devices back from libvirt."""
-    domain.replace(_devices(domain), devices)
 
 
 def _placeholder(index: int, model: str) -> Element:

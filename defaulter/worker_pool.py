@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 class QueueFull(Exception):
     """More requests wait than the pool can handle in time."""
 
+    def __init__(self) -> None:
+        super().__init__("too many requests are waiting")
+
 
 class RequestFailed(Exception):
     """This request has no response; the next request may have one."""

@@ -29,13 +29,6 @@ def test_every_unset_field_is_filled_and_defaulting_is_idempotent(libvirt: Libvi
     assert libvirt.default(once).object == once
 
 
-def test_a_document_without_envelope_gets_a_document_back(libvirt: Libvirt) -> None:
-    import json
-
-    document = vm(spec(disk(), nic()))
-    assert libvirt.raw(json.dumps(document).encode()).content == libvirt.default(document).object
-
-
 def test_unknown_fields_status_and_metadata_do_not_change(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic(future={"x": [1, None]}), domain={"devices": {"teleporter": {}}, "mood": "blue"}))
     document |= {"status": {"ready": True}, "aFieldOfTheFuture": {"a": 1}}
@@ -140,22 +133,6 @@ def test_a_vm_with_an_instance_type_gets_no_cpu_and_no_memory(libvirt: Libvirt) 
     assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
 
 
-@pytest.mark.parametrize(
-    ("content", "annotations"),
-    [
-        pytest.param(spec(disk(), nic()), {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}, id="root complex"),
-        pytest.param(spec(disk(), nic(model="e1000")), None, id="conventional PCI NIC"),
-    ],
-)
-def test_no_address_is_set_where_the_next_define_would_reject_it(
-    libvirt: Libvirt, content: dict[str, Any], annotations: dict[str, Any] | None
-) -> None:
-    answer = libvirt.default(vm(content, annotations=annotations))
-    assert set(addresses(answer.object).values()) == {None}
-    assert [w for w in answer.warnings if "PCI addresses are not set" in w]
-    assert libvirt.default(answer.object).object == answer.object
-
-
 def test_the_slot_count_annotation_is_respected(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic()), annotations={"kubevirt.io/pci-interface-slot-count": "8"})
     assert addresses(libvirt.default(document).object)["root"] == "0000:0b:00.0"
@@ -188,89 +165,6 @@ def test_fields_of_the_host_are_neither_changed_nor_filled(libvirt: Libvirt) -> 
     assert {key: tuned[key] for key in HOST_SIDE} == HOST_SIDE
     assert answer["resources"] == {"requests": {"memory": "1Gi"}}
     assert not {"emulator", "name", "uuid", "source"} & set(answer)
-
-
-class TestUpdate:
-    """The stored document, and the one that replaces it."""
-
-    @pytest.fixture
-    def stored(self, libvirt: Libvirt) -> dict[str, Any]:
-        return libvirt.default(vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))).object
-
-    def test_a_bare_manifest_applied_again_loses_nothing(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
-        bare = vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))
-        assert libvirt.default(bare, oldObject=stored).object["spec"] == stored["spec"]
-
-    def test_even_after_another_seed_and_another_name_of_the_default(
-        self, libvirt: Libvirt, stored: dict[str, Any]
-    ) -> None:
-        bare = vm(spec(disk("root"), disk("data"), nic()))
-        assert libvirt.default(bare, oldObject=stored, seed="x").object["spec"] == stored["spec"]
-
-    def test_an_older_machine_stays_though_the_alias_has_moved(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
-        inner(stored)["domain"]["machine"]["type"] = "pc-q35-6.0"
-        bare = vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))
-        answer = libvirt.default(bare, oldObject=stored)
-        assert inner(answer.object)["domain"]["machine"]["type"] == "pc-q35-6.0"
-        assert [w for w in answer.warnings if "pc-q35-6.0" in w]
-
-    def test_new_devices_take_free_places_and_nothing_else_moves(
-        self, libvirt: Libvirt, stored: dict[str, Any]
-    ) -> None:
-        bare = vm(spec(disk("first"), disk("root"), disk("data"), nic("zero"), nic()))
-        before, after = addresses(stored), addresses(libvirt.default(bare, oldObject=stored).object)
-        assert {name: after[name] for name in before} == before
-        assert len(set(after.values())) == 5
-        assert None not in after.values()
-
-    def test_what_is_removed_is_not_brought_back(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
-        answer = libvirt.default(vm(spec(disk("data"))), oldObject=stored).object
-        assert addresses(answer) == {"data": addresses(stored)["data"]}
-
-    def test_an_address_goes_with_its_bus(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
-        answer = libvirt.default(vm(spec(disk("root", bus="sata"), disk("data"), nic())), oldObject=stored).object
-        assert addresses(answer) == {**addresses(stored), "root": None}
-
-    def test_an_address_goes_with_its_model(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
-        bare = vm(spec(disk("root"), disk("data"), nic(model="rtl8139")))
-        answer = libvirt.default(bare, oldObject=stored).object
-        assert addresses(answer)["default"] is None
-        assert inner(answer)["domain"]["devices"]["interfaces"][0]["macAddress"]
-
-    @pytest.mark.parametrize("device", [disk("root", bus="sata"), nic(model="rtl8139")], ids=["bus", "model"])
-    def test_recorded_or_not_it_is_the_same_machine(
-        self, libvirt: Libvirt, recording: Libvirt, stored: dict[str, Any], device: dict[str, Any]
-    ) -> None:
-        given = {each["name"]: each for each in (disk("root"), disk("data"), nic(), device)}
-        bare = vm(spec(*given.values()))
-        recorded = recording.default(stored).object
-        answer = recording.default(bare, oldObject=recorded).object
-        assert inner(answer) == inner(libvirt.default(bare, oldObject=stored).object)
-
-    def test_an_address_given_to_another_device_is_not_kept(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
-        bare = vm(spec(disk("root"), disk("data"), disk("new", pciAddress="0000:07:00.0"), nic()))
-        after = addresses(libvirt.default(bare, oldObject=stored).object)
-        assert after["new"] == "0000:07:00.0"
-        assert len(set(after.values())) == 4
-
-    @pytest.mark.parametrize("dashed", [False, True])
-    def test_a_mac_given_to_another_nic_is_not_kept(
-        self, libvirt: Libvirt, stored: dict[str, Any], dashed: bool
-    ) -> None:
-        (before,) = inner(stored)["domain"]["devices"]["interfaces"]
-        given = before["macAddress"].upper().replace(":", "-") if dashed else before["macAddress"]
-        bare = vm(spec(disk("root"), disk("data"), nic(), nic("new", macAddress=given)))
-        own, new = inner(libvirt.default(bare, oldObject=stored).object)["domain"]["devices"]["interfaces"]
-        assert new["macAddress"] == given
-        assert own["macAddress"] != before["macAddress"]
-
-    def test_an_update_without_new_hardware_does_not_ask_libvirt(
-        self, libvirt: Libvirt, stored: dict[str, Any]
-    ) -> None:
-        impossible = deepcopy(stored)
-        inner(impossible)["domain"]["machine"]["type"] = "pc-q35-99.0"
-        changed = deepcopy(impossible) | {"metadata": {"name": "a", "namespace": "ns", "labels": {"a": "b"}}}
-        assert libvirt.default(changed, oldObject=impossible).object == changed
 
 
 def test_an_unknown_cpu_feature_is_a_warning(libvirt: Libvirt) -> None:
@@ -306,21 +200,3 @@ def test_libvirt_keeps_no_domain(libvirt: Libvirt) -> None:
 def test_devices_that_kubevirt_adds_are_allowed_changes(libvirt: Libvirt) -> None:
     document = vm({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}, "volumes": [{"name": "v"}]})
     assert forbidden_changes(document, libvirt.default(document).object) == []
-
-
-def test_a_default_that_is_new_does_not_make_a_stored_vm_restart(libvirt: Libvirt) -> None:
-    stored = libvirt.default(vm(spec(disk(), nic()))).object
-    del inner(stored)["domain"]["devices"]["video"]
-    edited = deepcopy(stored)
-    edited["spec"]["runStrategy"] = "Halted"
-    assert libvirt.default(edited, oldObject=stored).object == edited
-
-
-def test_a_lone_surrogate_is_rejected_by_its_path(libvirt: Libvirt) -> None:
-    document = vm(spec(disk(), nic(future="\ud800")), name="\udfff")
-    problems = libvirt.default(document).problems
-    assert set(problems) == {"metadata.name", "spec.template.spec.domain.devices.interfaces[0].future"}
-    old = vm(spec(disk(), nic()), annotations={"a": "\ud800"})
-    assert set(libvirt.default(vm(spec()), oldObject=old).problems) == {
-        "oldObject.spec.template.metadata.annotations.a"
-    }

@@ -57,20 +57,6 @@ def test_a_preference_fills_unset_fields_at_start() -> None:
     assert not {"machine.type", "devices.disks[0].disk.bus", "devices.interfaces[0].model"} & found
 
 
-@pytest.mark.parametrize(
-    ("content", "annotations"),
-    [
-        pytest.param(spec(disk(), nic()), {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}, id="root complex"),
-        pytest.param(spec(disk(), nic(model="e1000")), None, id="conventional PCI NIC"),
-        pytest.param(spec(disk(), nic(), architecture="s390x"), None, id="s390x"),
-    ],
-)
-def test_no_address_is_missing_where_the_spec_cannot_hold_it(
-    content: dict[str, Any], annotations: dict[str, Any] | None
-) -> None:
-    assert not [path for path in open_fields(vm(content, annotations=annotations)) if "pciAddress" in path]
-
-
 @pytest.mark.parametrize("interface", [{"name": "x", "sriov": {}}, nic("x", state="absent")])
 def test_an_interface_that_is_not_emulated_needs_nothing(interface: dict[str, Any]) -> None:
     assert not [path for path in open_fields(vm(spec(interface))) if "interfaces" in path]

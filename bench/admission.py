@@ -2,9 +2,8 @@
 
     python -m bench.admission [--seconds 3.0] [--rounds 3] [--at-once 1 10 50]
 
-The defaulter is a socket that always sends the same answer at once. `typed` is a FastAPI route that parses the review
-with pydantic and serializes a response model: the difference from `echo` is what plain routes save. All servers run
-with uvicorn, uvloop and httptools, and get the same requests in turns.
+The defaulter is a socket that always sends the same answer at once. Both servers run with uvicorn, uvloop and
+httptools, and get the same requests in turns.
 """
 
 from __future__ import annotations
@@ -12,57 +11,39 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AsyncExitStack
 from time import monotonic
 from typing import Any, cast
 
+import uvicorn
 import uvloop
 from fastapi import FastAPI, Request, Response
-from pydantic import BaseModel
 
-from bench.harness import parse_options, percentile, report
-from tests.ports import free_port
+from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import Json
+from bench.harness import document, parse_options, percentile, report, service, vmi_spec
+from runtime.resource import VMS
 from tests.webhook.builders import review
 from tests.webhook.fake_defaulter import filled
 
-Json = dict[str, Any]
 Rates = tuple[float, float, float]
 
 
 def vm() -> Json:
     """A VM of a pool, with two disks and a NIC."""
-    names = ("disk-0", "disk-1")
-    spec = {
-        "domain": {
-            "machine": {"type": "q35"},
-            "memory": {"guest": "128Mi"},
-            "devices": {
-                "disks": [{"name": name, "disk": {"bus": "virtio"}} for name in names],
-                "interfaces": [{"name": "nic-0", "masquerade": {}}],
-            },
-        },
-        "networks": [{"name": "nic-0", "pod": {}}],
-        "volumes": [{"name": name, "dataVolume": {"name": f"web-{name}"}} for name in names],
+    volumes = {name: {"dataVolume": {"name": f"web-{name}"}} for name in ("disk-0", "disk-1")}
+    spec = vmi_spec(volumes, ["nic-0"])
+    spec["domain"]["machine"] = {"type": "q35"}
+    metadata = {
+        "labels": {f"example.com/label-{n}": "value" for n in range(5)},
+        "ownerReferences": [controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", "u")],
+        "managedFields": [{"manager": "controllers", "operation": "Update", "fieldsV1": {"f:spec": {".": {}}}}],
     }
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web", "uid": "u"}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {
-            "name": "web-17",
-            "namespace": "default",
-            "labels": {f"example.com/label-{n}": "value" for n in range(5)},
-            "ownerReferences": [{**owner, "controller": True}],
-            "managedFields": [{"manager": "controllers", "operation": "Update", "fieldsV1": {"f:spec": {".": {}}}}],
-        },
-        "spec": {"running": True, "template": {"metadata": {"labels": {"app": "web"}}, "spec": spec}},
-    }
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
+    return document(VMS, "web-17", {"running": True, "template": template}, "default", **metadata)
 
 
 # The servers
@@ -71,25 +52,12 @@ def vm() -> Json:
 def echo() -> FastAPI:
     app = FastAPI()
 
+    @app.get("/healthz")
+    async def healthz() -> None: ...
+
     @app.post("/mutate")
     async def same(request: Request) -> Response:
         return Response(await request.body(), media_type="application/json")
-
-    return app
-
-
-class Review(BaseModel):
-    apiVersion: str
-    kind: str
-    request: Json
-
-
-def typed() -> FastAPI:
-    app = FastAPI()
-
-    @app.post("/mutate")
-    async def same(review: Review) -> Review:
-        return review
 
     return app
 
@@ -114,6 +82,9 @@ def mutate() -> FastAPI:
     return create_app(WebhookParts(unused, Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
 
 
+SERVERS = {"echo": echo, "mutate": mutate}
+
+
 class FixedAnswer(asyncio.Protocol):
     """A defaulter that sends the same answer to every request."""
 
@@ -132,24 +103,6 @@ class FixedAnswer(asyncio.Protocol):
             self._transport.write(self._answer)
 
 
-@contextmanager
-def serving(factory: str, defaulter: str) -> Iterator[int]:
-    port = free_port()
-    command = [sys.executable, "-m", "uvicorn", f"bench.admission:{factory}", "--factory", "--port", str(port)]
-    quiet = ["--log-level", "error", "--no-access-log"]
-    process = subprocess.Popen([*command, *quiet], env={**os.environ, "DEFAULTER": defaulter})
-    try:
-        while True:
-            with socket.socket() as client:
-                if client.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
 # The client
 
 
@@ -163,13 +116,14 @@ def content_length(head: bytes) -> int:
     return int(next(lengths, b"0"))
 
 
-async def rates(port: int, request: bytes, at_once: int, seconds: float) -> Rates:
+async def rates(url: str, request: bytes, at_once: int, seconds: float) -> Rates:
     """Requests a second, p50 and p99 in milliseconds."""
     times: list[float] = []
+    host, _, port = url.removeprefix("http://").partition(":")
     end = time.perf_counter() + seconds
 
     async def one_connection() -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection(host, int(port))
         while (began := time.perf_counter()) < end:
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
@@ -188,30 +142,36 @@ async def rates(port: int, request: bytes, at_once: int, seconds: float) -> Rate
 
 
 async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
-    document = vm()
-    response = {"kind": "DefaultingResponse", "object": filled(document, "s"), "warnings": []}
+    new = vm()
+    response = {"kind": "DefaultingResponse", "object": filled(new, "s"), "warnings": []}
     answer = http_message("HTTP/1.1 200 OK", json.dumps(response).encode())
     server = await asyncio.get_running_loop().create_server(lambda: FixedAnswer(answer), "127.0.0.1", 0)
     defaulter = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    request = http_message("POST /mutate HTTP/1.1", json.dumps(review(document)).encode())
+    request = http_message("POST /mutate HTTP/1.1", json.dumps(review(new)).encode())
     print(f"a review of {len(request)} bytes")
-    with ExitStack() as stack:
-        ports = {name: stack.enter_context(serving(name, defaulter)) for name in ("echo", "typed", "mutate")}
+    async with AsyncExitStack() as stack:
+        servers = {
+            name: await stack.enter_async_context(
+                service("bench.admission", name, probe="/healthz", DEFAULTER=defaulter)
+            )
+            for name in SERVERS
+        }
         for at_once in connections:
             turns = [
-                {name: await rates(port, request, at_once, seconds) for name, port in ports.items()}
+                {name: await rates(server.url, request, at_once, seconds) for name, server in servers.items()}
                 for _ in range(rounds)
             ]
-            found = {name: [statistics.median(turn[name][n] for turn in turns) for n in range(3)] for name in ports}
+            found = {name: [statistics.median(turn[name][n] for turn in turns) for n in range(3)] for name in servers}
             echoed, (rate, p50, p99) = found["echo"][0], found["mutate"]
-            report(
-                f"{at_once} at once",
-                f"echo {echoed:.0f}/s, typed {found['typed'][0]:.0f}/s, mutate {rate:.0f}/s = {rate / echoed:.2f} of"
-                f" echo; p50 {p50:.1f} ms, p99 {p99:.1f} ms",
-            )
+            ratio = f"echo {echoed:.0f}/s, mutate {rate:.0f}/s = {rate / echoed:.2f} of echo"
+            report(f"{at_once} at once", f"{ratio}; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
 
 
 def main() -> None:
+    if sys.argv[1:] and sys.argv[1] in SERVERS:
+        host, _, port = os.environ["POOLHOUSE_LISTEN"].partition(":")
+        uvicorn.run(SERVERS[sys.argv[1]](), host=host, port=int(port), log_level="error", access_log=False)
+        return
     options = parse_options(__doc__, seconds=3.0, rounds=3, at_once=[1, 10, 50])
     uvloop.run(bench(options.seconds, options.rounds, options.at_once))
 

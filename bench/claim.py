@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import Json
 from bench import harness
 from bench.warmpool import CLAIMS, delete_everything, store_ready_vms
 from controllers.main import CONNECTIONS
@@ -31,16 +33,13 @@ from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.resource import VMS
 
-Json = dict[str, Any]
-
 BURST_VMS = 100
 BOUND_GOAL_SECONDS = 0.25
 ENDED = ("Released", "Expired", "Failed")
 
 
 def claim(namespace: str, name: str, pool: str = "warm", **spec: Any) -> Json:
-    kind = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind}
-    return {**kind, "metadata": {"namespace": namespace, "name": name}, "spec": {"poolName": pool, **spec}}
+    return harness.document(CLAIMS, name, {"poolName": pool, **spec}, namespace)
 
 
 @dataclass
@@ -172,8 +171,8 @@ class Bench:
             name = f"c{number}"
             uid = (await self.admin.create(CLAIMS, claim(self.namespace, name)))["metadata"]["uid"]
             labels = {meta.WARM_STATE: "PENDING_POD_PROVISIONING", meta.CLAIM_UID: uid}
-            owner = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "name": name, "uid": uid}
-            change = {"metadata": {"labels": labels, "ownerReferences": [{**owner, "controller": True}]}}
+            owner = controller_reference(CLAIMS.api_version, CLAIMS.kind, name, uid)
+            change = {"metadata": {"labels": labels, "ownerReferences": [owner]}}
             vm = await self.api.patch(VMS, self.namespace, names[number], change)
             reference = {"name": vm["metadata"]["name"], "uid": vm["metadata"]["uid"]}
             status = {"phase": "Bound", "vmRef": reference, "conditions": [{"type": "Bound", "status": "True"}]}
@@ -225,10 +224,8 @@ async def stored_vms(directory: Path, rate: float, seconds: float, turns: int, c
     async with (
         await harness.connect(directory / "kubeconfig", 4 * CONNECTIONS) as admin,
         await harness.connect(kubeconfig, CONNECTIONS) as api,
+        harness.new_namespace(admin) as namespace,
     ):
-        namespace = (await admin.create(harness.NAMESPACES, {"metadata": {"generateName": "bench-claim-"}}))[
-            "metadata"
-        ]["name"]
         bench = Bench(admin, api, namespace, kubeconfig)
         if seconds:
             bare, ours = Samples(), Samples()
@@ -244,7 +241,6 @@ async def stored_vms(directory: Path, rate: float, seconds: float, turns: int, c
             print(f"\n{claims} claims at once for {BURST_VMS} VMs: {BURST_VMS} served, no VM twice, the others refused")
             harness.report("until all are decided", f"{whole:.2f} s")
             harness.report("until Bound, of those served", spread(took))
-        await admin.delete(harness.NAMESPACES, None, namespace)
 
 
 def report_steady(title: str, bare: Samples, ours: Samples) -> None:
@@ -264,30 +260,24 @@ def report_steady(title: str, bare: Samples, ours: Samples) -> None:
 
 
 GUEST: Json = {
-    "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}},
-    "volumes": [{"name": "root", "containerDisk": {"image": "quay.io/containerdisks/alpine:latest"}}],
+    **harness.vmi_spec({"root": {"containerDisk": {"image": "quay.io/containerdisks/alpine:latest"}}}),
     "terminationGracePeriodSeconds": 0,
 }
 
 
 async def with_guests(directory: Path, rounds: int) -> None:
     found: dict[str, float] = {}
-    async with await harness.connect(directory / "kubeconfig") as api:
-        namespace = (await api.create(harness.NAMESPACES, {"metadata": {"generateName": "bench-claim-"}}))["metadata"][
-            "name"
-        ]
+    async with await harness.connect(directory / "kubeconfig") as api, harness.new_namespace(api) as namespace:
         for mode, replicas in (("Cold", 0), ("Running", 1), ("Paused", 1), ("Stopped", 1)):
             pool = mode.lower()
             spec: Json = {"replicas": replicas, "template": {"spec": {"template": {"spec": GUEST}}}}
             if mode != "Cold":
                 spec["standby"] = {"mode": mode}
-            kind = {"apiVersion": WARM_POOLS.api_version, "kind": WARM_POOLS.kind}
-            await api.create(WARM_POOLS, {**kind, "metadata": {"namespace": namespace, "name": pool}, "spec": spec})
+            await api.create(WARM_POOLS, harness.document(WARM_POOLS, pool, spec, namespace))
             found[mode] = statistics.median(
                 [await one_claim(api, namespace, pool, replicas, number) for number in range(rounds)]
             )
             await api.delete(WARM_POOLS, namespace, pool)
-        await api.delete(harness.NAMESPACES, None, namespace)
     print(f"\na real guest, from the claim until Ready, median of {rounds}")
     for mode, seconds in found.items():
         harness.report(mode, f"{seconds * 1000:.0f} ms, {found['Cold'] / seconds:.1f} times faster than cold")

@@ -25,10 +25,11 @@ from typing import Any
 
 import aiohttp
 
-from bench.harness import Process, call_all, parse_options, percentile, report, service
+from apimachinery.unstructured import Json
+from bench.harness import Process, call_all, document, parse_options, percentile, report, service, vmi_spec
 from defaulter.contract import DEFAULTS_PATH
+from runtime.resource import VMS
 
-Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
 BARE_LIBVIRT = "bare-libvirt"
 _SERIAL = count()
@@ -37,23 +38,11 @@ _SERIAL = count()
 def vm(disks: int, nics: int, *, known: bool) -> Json:
     """A VM of a known or of a new shape: another amount of memory is another shape."""
     index = next(_SERIAL)
-    names, networks = [f"disk{i}" for i in range(disks)], [f"net{i}" for i in range(nics)]
-    domain = {
-        "memory": {"guest": "128Mi" if known else f"{131072 + index}Ki"},
-        "devices": {
-            "disks": [{"name": name, "disk": {"bus": "virtio"}} for name in names],
-            "interfaces": [{"name": name, "masquerade": {}} for name in networks],
-            "rng": {},
-        },
-    }
-    spec = {
-        "domain": domain,
-        "volumes": [{"name": name, "dataVolume": {"name": f"{name}-{index}"}} for name in names],
-        "networks": [{"name": name, "pod": {}} for name in networks],
-    }
-    metadata = {"name": f"vm-{index}", "namespace": "bench"}
-    spec = {"runStrategy": "Always", "template": {"spec": spec}}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec}
+    volumes = {f"disk{i}": {"dataVolume": {"name": f"disk{i}-{index}"}} for i in range(disks)}
+    nic_names = [f"net{i}" for i in range(nics)]
+    spec = vmi_spec(volumes, nic_names, "128Mi" if known else f"{131072 + index}Ki")
+    spec["domain"]["devices"]["rng"] = {}
+    return document(VMS, f"vm-{index}", {"runStrategy": "Always", "template": {"spec": spec}})
 
 
 # Bare libvirt, in a process of its own
@@ -127,33 +116,21 @@ def bare_libvirt() -> None:
     shutil.rmtree(root)
 
 
-class BareLibvirt:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+class BareLibvirt(subprocess.Popen[str]):
+    """The process with bare libvirt: `with BareLibvirt() as bare: bare.replay(...)`."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "bench.defaulting", BARE_LIBVIRT]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        super().__init__(command, **pipes, stderr=subprocess.DEVNULL, text=True)
 
     def replay(self, document: Json, times: int, threads: int = 1) -> tuple[list[float], float]:
         """The seconds of each replay, and of all."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        request = {"document": document, "times": times, "threads": threads}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        answer = json.loads(self._process.stdout.readline())
+        assert self.stdin is not None
+        assert self.stdout is not None
+        print(json.dumps({"document": document, "times": times, "threads": threads}), file=self.stdin, flush=True)
+        answer = json.loads(self.stdout.readline())
         return answer["seconds"], answer["total"]
-
-
-@contextmanager
-def bare_process() -> Iterator[BareLibvirt]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bench.defaulting", BARE_LIBVIRT],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        yield BareLibvirt(process)
-    finally:
-        process.communicate()
 
 
 # The service
@@ -220,7 +197,7 @@ async def memory(client: Client, pid: int, requests: int) -> None:
 
 async def run(rounds: int, memory_vms: int) -> None:
     async with service("defaulter.main", POOLHOUSE_DEADLINE_SECONDS="30", POOLHOUSE_LOG_LEVEL="CRITICAL") as process:
-        with bare_process() as bare:
+        with BareLibvirt() as bare:
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
                 client = Client(session, process.url)
                 await latencies(client, bare, rounds, 2, 1)

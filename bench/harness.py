@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,20 +22,21 @@ from typing import Any, TypeVar
 
 import aiohttp
 
+from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import Json
 from controllers.main import CONNECTIONS
+from controllers.shared.resources import NAMESPACES
 from kinds import KINDS
 from kinds.kubevirt import KUBEVIRT_KINDS
 from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import VMS, Resource
+from runtime.resource import VMIS, VMS, Resource
 from tests.ports import free_port
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 NAMESPACE = "bench"
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 CONTROL_PLANE_ONLY = ("webhook", "defaulter", "controllers", "engine")
 POLL_SECONDS = 0.02
@@ -87,6 +88,38 @@ def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -
             subprocess.run([*poolhouse, "down", "--dir", place], check=True)
 
 
+def document(resource: Resource, name: str, spec: Json, namespace: str = NAMESPACE, **metadata: Any) -> Json:
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    return {**kind, "metadata": {"namespace": namespace, "name": name, **metadata}, "spec": spec}
+
+
+def vmi_spec(volumes: Mapping[str, Json], nics: Iterable[str] = (), memory: str = "128Mi") -> Json:
+    """A virtio disk for each volume, and NICs on the pod network."""
+    disks = [{"name": name, "disk": {"bus": "virtio"}} for name in volumes]
+    interfaces = [{"name": name, "masquerade": {}} for name in nics]
+    return {
+        "domain": {"memory": {"guest": memory}, "devices": {"disks": disks, "interfaces": interfaces}},
+        "networks": [{"name": name, "pod": {}} for name in nics],
+        "volumes": [{"name": name, **source} for name, source in volumes.items()],
+    }
+
+
+def vmi_of(vm: Json) -> Json:
+    """The VMI that KubeVirt creates for a VM."""
+    metadata, template = vm["metadata"], vm["spec"]["template"]
+    owner = controller_reference(VMS.api_version, VMS.kind, metadata["name"], metadata["uid"])
+    about = {"labels": template["metadata"]["labels"], "ownerReferences": [owner]}
+    return document(VMIS, metadata["name"], template["spec"], metadata["namespace"], **about)
+
+
+@asynccontextmanager
+async def new_namespace(admin: Api) -> AsyncIterator[str]:
+    created = await admin.create(NAMESPACES, {"metadata": {"generateName": "bench-"}})
+    name: str = created["metadata"]["name"]
+    yield name
+    await admin.delete(NAMESPACES, None, name)
+
+
 async def connect(kubeconfig: Path, connections: int = CONNECTIONS + 1) -> Api:
     return await Api.connect(kubeconfig, user_agent="bench", max_connections=connections)
 
@@ -136,16 +169,16 @@ class Process:
 
 
 @asynccontextmanager
-async def service(module: str, **environment: str) -> AsyncIterator[Process]:
-    """A service as its container runs it, once it is ready."""
+async def service(module: str, *arguments: str, probe: str = "/readyz", **environment: str) -> AsyncIterator[Process]:
+    """A service as its container runs it, once it answers the probe."""
     port = free_port()
     variables = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{port}", **environment}
-    process = subprocess.Popen([sys.executable, "-m", module], env=variables)  # noqa: ASYNC220
+    process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=variables)  # noqa: ASYNC220
     url = f"http://127.0.0.1:{port}"
 
     async def ready() -> bool:
         with suppress(aiohttp.ClientError):
-            async with session.get(f"{url}/readyz") as answer:
+            async with session.get(url + probe) as answer:
                 return answer.status == 200
         return False
 

@@ -18,54 +18,21 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
 
+from apimachinery.unstructured import Json
 from bench.harness import Process, call_all, parse_options, report
+from controllers.shared.vm import VM, parse_vm
 from runtime.api import Api
 from runtime.informer import Informer, shared_reflectors
 from runtime.reflector import PAGE_SIZE, Reflector
 from runtime.resource import VMS
 
-Json = dict[str, Any]
 AT_ONCE = 16
-
-
-@dataclass(frozen=True, slots=True)
-class VM:
-    """Ten fields, as many as a controller keeps."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-    owner: str
-    pool: str
-    revision: str
-    phase: str
-    ready: bool
-    deleting: bool
-
-
-def parse_vm(document: Json) -> VM:
-    metadata, status = document["metadata"], document["status"]
-    return VM(
-        metadata["namespace"],
-        metadata["name"],
-        metadata["uid"],
-        metadata["resourceVersion"],
-        metadata["ownerReferences"][0]["uid"],
-        metadata["labels"]["pool"],
-        metadata["labels"]["revision"],
-        status["printableStatus"],
-        status["ready"],
-        "deletionTimestamp" in metadata,
-    )
 
 
 def vm(number: int) -> Json:
@@ -191,7 +158,7 @@ async def measure_list(api: Api, vms: int) -> None:
             blocked, last = max(blocked, now - last), now
 
     async def listed() -> Informer[VM]:
-        indexes = {"owner": lambda m: [m.owner], "pool": lambda m: [(m.namespace, m.pool)]}
+        indexes = {"owner": lambda vm: [vm.owner_uid], "pool": lambda vm: [(vm.namespace, vm.base_name)]}
         informer = Informer(api, VMS, parse_vm, indexes=indexes)
         await synced([informer], separate)
         return informer

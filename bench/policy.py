@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from apimachinery.unstructured import Json
 from bench import harness
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
 from controllers.migrationpolicy.snapshot import VMILabels, parse_vmi
@@ -34,8 +34,6 @@ from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, su
 from runtime.api import Api
 from runtime.errors import AlreadyExists
 from runtime.resource import VMIS, Resource
-
-Json = dict[str, Any]
 
 NAMESPACE_COUNT = 50
 QUIET_SECONDS = 3.0

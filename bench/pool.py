@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from apimachinery.unstructured import Json
 from bench import harness
 from controllers.pool import observe as pool_observe
 from controllers.pool import plan as pool_plan
@@ -39,33 +40,14 @@ from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS, Resource
 
-Json = dict[str, Any]
-
-
-def vmi_spec(volume: Json) -> Json:
-    """One disk and one NIC."""
-    devices = {
-        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
-        "interfaces": [{"name": "default", "masquerade": {}}],
-    }
-    return {
-        "domain": {"memory": {"guest": "128Mi"}, "devices": devices},
-        "networks": [{"name": "default", "pod": {}}],
-        "volumes": [{"name": "root", **volume}],
-    }
-
 
 def pool(name: str, replicas: int) -> Json:
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
     disk = {"metadata": {"name": f"{name}-root"}, "spec": {"pvc": storage, "source": {"blank": {}}}}
-    vmi = {"spec": vmi_spec({"dataVolume": {"name": f"{name}-root"}})}
+    vmi = {"spec": harness.vmi_spec({"root": {"dataVolume": {"name": f"{name}-root"}}}, ["default"])}
     spec = {"running": True, "dataVolumeTemplates": [disk], "template": vmi}
-    return {
-        "apiVersion": POOLS.api_version,
-        "kind": POOLS.kind,
-        "metadata": {"namespace": harness.NAMESPACE, "name": name},
-        "spec": {"replicas": replicas, "template": {"metadata": {"labels": {"app": "bench"}}, "spec": spec}},
-    }
+    vm = {"metadata": {"labels": {"app": "bench"}}, "spec": spec}
+    return harness.document(POOLS, name, {"replicas": replicas, "template": vm})
 
 
 def vms(name: str, size: int) -> tuple[Pool, Any, list[Json]]:
@@ -78,14 +60,10 @@ def vms(name: str, size: int) -> tuple[Pool, Any, list[Json]]:
 
 
 def replica_set(name: str, replicas: int) -> Json:
-    labels = {"set": name}
-    vmi = {"metadata": {"labels": labels}, "spec": vmi_spec({"containerDisk": {"image": "tiny"}})}
-    return {
-        "apiVersion": REPLICA_SETS.api_version,
-        "kind": REPLICA_SETS.kind,
-        "metadata": {"namespace": harness.NAMESPACE, "name": name},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": vmi},
-    }
+    labels, volumes = {"set": name}, {"root": {"containerDisk": {"image": "tiny"}}}
+    vmi = {"metadata": {"labels": labels}, "spec": harness.vmi_spec(volumes, ["default"])}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": vmi}
+    return harness.document(REPLICA_SETS, name, spec)
 
 
 def vmis(name: str, size: int) -> tuple[ReplicaSet, list[Json]]:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
+from apimachinery.unstructured import Json
 from bench import harness
 from bench.pool import pool
 from controllers.pool.observe import POOLS
 from runtime.api import Api
 from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.pooling import engine
-
-Json = dict[str, Any]
 
 NAME = "bench"
 

@@ -12,15 +12,12 @@ from __future__ import annotations
 import asyncio
 import time
 from pathlib import Path
-from typing import Any
 
 from bench import harness
 from bench.pool import WORKLOADS, bare, pool
 from controllers.pool.observe import POOLS
 from runtime.api import Api
 from runtime.resource import VMIS, VMS
-
-Json = dict[str, Any]
 
 CHANGES = 300
 SETTLE_SECONDS = 8.0
@@ -70,21 +67,8 @@ async def created(api: Api, first: int, last: int, vms: int) -> float:
 
 async def create_vmis(api: Api) -> None:
     """A VMI for every VM, as KubeVirt creates them."""
-    documents = []
-    async for items, _ in api.pages(VMS, harness.NAMESPACE):
-        for vm in items:
-            owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "controller": True}
-            owner |= {key: vm["metadata"][key] for key in ("name", "uid")}
-            labels = vm["spec"]["template"]["metadata"]["labels"]
-            metadata = {
-                "namespace": harness.NAMESPACE,
-                "name": owner["name"],
-                "labels": labels,
-                "ownerReferences": [owner],
-            }
-            kind = {"apiVersion": VMIS.api_version, "kind": VMIS.kind}
-            documents.append({**kind, "metadata": metadata, "spec": vm["spec"]["template"]["spec"]})
-    await harness.create_all(api, VMIS, documents)
+    vms = [vm async for items, _ in api.pages(VMS, harness.NAMESPACE) for vm in items]
+    await harness.create_all(api, VMIS, map(harness.vmi_of, vms))
 
 
 async def cpu_ms_per_change(api: Api, process: harness.Process, pools: int, vms: int) -> float:

@@ -15,8 +15,8 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from apimachinery.unstructured import Json
 from bench import harness
 from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.backends import CreateRequest
@@ -34,21 +34,14 @@ from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS, Resource
 
-Json = dict[str, Any]
-
 CLAIMS = Resource.of(CLAIM)
-VMI_SPEC: Json = {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}
 UNLIMITED_REFILL = {"maxConcurrent": 100_000, "ratePerSecond": 100_000}
 
 
 def manifest(namespace: str, replicas: int, **metadata: str) -> Json:
-    template = {"spec": {"template": {"spec": VMI_SPEC}}}
-    return {
-        "apiVersion": WARM_POOLS.api_version,
-        "kind": WARM_POOLS.kind,
-        "metadata": {"namespace": namespace, "name": "warm", **metadata},
-        "spec": {"replicas": replicas, "refill": UNLIMITED_REFILL, "template": template},
-    }
+    template = {"spec": {"template": {"spec": harness.vmi_spec({})}}}
+    spec = {"replicas": replicas, "refill": UNLIMITED_REFILL, "template": template}
+    return harness.document(WARM_POOLS, "warm", spec, namespace, **metadata)
 
 
 def parsed(document: Json) -> WarmPool:
@@ -73,20 +66,8 @@ def create_request(pool: WarmPool, number: int) -> CreateRequest:
 
 
 def running_vmi(vm: Json) -> Json:
-    metadata = vm["metadata"]
-    owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "name": metadata["name"], "uid": metadata["uid"]}
-    return {
-        "apiVersion": VMIS.api_version,
-        "kind": VMIS.kind,
-        "metadata": {
-            "namespace": metadata["namespace"],
-            "name": metadata["name"],
-            "labels": vm["spec"]["template"]["metadata"]["labels"],
-            "ownerReferences": [{**owner, "controller": True}],
-        },
-        "spec": VMI_SPEC,
-        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    return {**harness.vmi_of(vm), "status": status}
 
 
 # On the stack
@@ -136,9 +117,8 @@ async def store_ready_vms(admin: Api, api: Api, namespace: str, vms: int) -> Non
 
 async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, float]:
     """Seconds from the start of the process until the claim has a VM, and the memory then."""
-    metadata = {"namespace": namespace, "name": "first"}
-    kind = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind}
-    await api.create(CLAIMS, {**kind, "metadata": metadata, "spec": {"poolName": "warm", "onEmpty": "Queue"}})
+    spec = {"poolName": "warm", "onEmpty": "Queue"}
+    await api.create(CLAIMS, harness.document(CLAIMS, "first", spec, namespace))
 
     async def bound() -> bool:
         claim = await api.get(CLAIMS, namespace, "first")
@@ -155,10 +135,11 @@ async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, 
 async def measure(directory: Path, vms: int, rounds: int) -> None:
     # Only the controllers' ServiceAccount may write the labels of warm VMs.
     kubeconfig = directory / "kubeconfigs" / "controllers"
-    async with await harness.connect(directory / "kubeconfig") as admin, await harness.connect(kubeconfig) as api:
-        namespace = (await admin.create(harness.NAMESPACES, {"metadata": {"generateName": "bench-warm-"}}))["metadata"][
-            "name"
-        ]
+    async with (
+        await harness.connect(directory / "kubeconfig") as admin,
+        await harness.connect(kubeconfig) as api,
+        harness.new_namespace(admin) as namespace,
+    ):
         floor = [await bare(admin, api, namespace, vms) for _ in range(rounds)]
         cost, restarts = [], []
         for _ in range(rounds):
@@ -168,7 +149,6 @@ async def measure(directory: Path, vms: int, rounds: int) -> None:
             await store_ready_vms(admin, api, namespace, vms)
             restarts.append(await restarted(admin, namespace, kubeconfig))
             await delete_everything(admin, namespace)
-        await admin.delete(harness.NAMESPACES, None, namespace)
     print(f"\nwarm pool of {vms} VMs, median of {rounds}")
     harness.report_ratio(f"0 -> {vms}", statistics.median(floor), statistics.median(cost))
     seconds, megabytes = (statistics.median(each) for each in zip(*restarts, strict=True))

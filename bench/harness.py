@@ -25,7 +25,7 @@ import aiohttp
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from controllers.main import CONNECTIONS
-from controllers.shared.resources import NAMESPACES
+from controllers.shared.sources import NAMESPACES
 from kinds import KINDS
 from kinds.kubevirt import KUBEVIRT_KINDS
 from manifests.crd import crds

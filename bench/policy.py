@@ -26,8 +26,7 @@ from pathlib import Path
 
 from apimachinery.unstructured import Json
 from bench import harness
-from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
-from controllers.migrationpolicy.snapshot import VMILabels, parse_vmi
+from controllers.migrationpolicy.observe import POLICIES, UPSTREAM, VMILabels, parse_vmi
 from controllers.migrationpolicy.winners import Winners
 from kinds.meta import MIGRATION_POLICY
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded

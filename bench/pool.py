@@ -28,11 +28,11 @@ from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan
-from controllers.replicaset.actions import Create
 from controllers.replicaset.apply import build_vmi
-from controllers.replicaset.naming import free_names
 from controllers.replicaset.observe import REPLICA_SETS
+from controllers.replicaset.plan import Create
 from controllers.replicaset.snapshot import ReplicaSet, parse_replica_set
+from controllers.shared.names import free_names
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from kinds import meta

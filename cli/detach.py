@@ -63,7 +63,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
     """
 
     async def adopt(api: Api) -> tuple[str, int]:
-        from controllers.pool.naming import ordinal_of
+        from controllers.shared.names import ordinal_of
         from kinds import meta
         from kinds.pool import POOL
 

@@ -35,7 +35,7 @@ def is_standalone(document: Json) -> bool:
 
 def replica_set_name(document: Json | None, name: str) -> str:
     """The set that has it, or by the looks of its name had it."""
-    from controllers.replicaset.naming import base_name
+    from controllers.shared.names import base_name
 
     owner = controller_of(document) if document is not None else None
     return str(owner["name"]) if owner is not None and owner["kind"] == KIND else base_name(name)
@@ -54,8 +54,7 @@ async def current_state(api: Api, namespace: str, name: str, replica_set: str) -
 
 
 def _facts(state: ReplicaSetSnapshot, name: str) -> Iterator[str]:
-    from controllers.replicaset.plan import plan
-    from controllers.replicaset.replacement_backoff import describe_end
+    from controllers.replicaset.plan import describe_end, plan
 
     i = next((each for each in state.owned if each.name == name), None)
     if i is None:

@@ -163,7 +163,7 @@ def _named(document: Json) -> str:
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
     """What may be in a tree, and the kinds that whoever asks may not list. A list's items do not say their kind; what
     the cluster does not have is not there."""
-    from controllers.shared.resources import DATA_VOLUMES, PVCS
+    from controllers.shared.sources import DATA_VOLUMES, PVCS
     from kinds import KINDS
     from runtime.resource import VMIS, VMS, Resource
 

@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
 from controllers.certificates.build import build as certificates
+from controllers.certificates.observe import CertificatePolicy
 from controllers.certificates.settings import read_policy as read_certificate_policy
-from controllers.certificates.snapshot import CertificatePolicy
 from controllers.defaulting.build import build as defaulting
 from controllers.migrationpolicy.build import build as policy
 from controllers.pool.build import build as pool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controllers.certificates.controller import CertificateController
-from controllers.certificates.snapshot import CertificatePolicy
+from controllers.certificates.observe import CertificatePolicy
 from controllers.shared.component import Component
 from runtime.api import Api
 

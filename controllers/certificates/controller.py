@@ -1,21 +1,119 @@
-"""Reconciles the certificates every few seconds, one step at a time until none is left."""
+"""Reconciles the certificates every few seconds: one step at a time, each with one write.
+
+A write fails if the object has changed since it was read.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NoReturn
 
-from controllers.certificates.apply import CertificateWriter
-from controllers.certificates.observe import observe
-from controllers.certificates.plan import plan
-from controllers.certificates.snapshot import CertificatePolicy
+from apimachinery.unstructured import Json
+from controllers.certificates.observe import (
+    BUNDLE,
+    CERTIFICATE,
+    KEY,
+    SECRETS,
+    CertificatePolicy,
+    CertificateSnapshot,
+    WebhookConfiguration,
+    configuration_resource,
+    observe,
+)
+from controllers.certificates.plan import (
+    AddCA,
+    IssueCertificate,
+    MarkPublished,
+    PublishBundle,
+    Step,
+    UpdateBundle,
+    plan,
+)
+from kinds import meta
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, Invalid
+from service.certificates import KeyPair, PublishedCA, new_ca, new_server_certificate
 
 log = logging.getLogger(__name__)
+
+
+class CertificateWriter:
+    def __init__(self, api: Api, namespace: str, policy: CertificatePolicy) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._policy = policy
+
+    async def apply(self, step: Step, snapshot: CertificateSnapshot, now: datetime) -> None:
+        """Raises Conflict, AlreadyExists or Invalid if another client was first."""
+        match step:
+            case AddCA(keep, reason):
+                pair = new_ca("poolhouse", now, self._policy.ca_life)
+                await self._write_cas([*keep, PublishedCA(pair)], snapshot)
+                log.info("certificates: created a certificate authority: %s", reason)
+            case PublishBundle(configuration, bundle):
+                await self._publish(configuration, bundle)
+                log.info("certificates: wrote the CA bundle of %s", configuration.name)
+            case MarkPublished(cas):
+                published = [replace(ca, published=ca.published or now) for ca in cas]
+                await self._write_cas(published, snapshot)
+            case IssueCertificate(ca, bundle, reason):
+                certificate = new_server_certificate(
+                    ca, self._policy.hosts[0], self._policy.hosts, now, self._policy.certificate_life
+                )
+                await self._write_certificate(certificate, bundle, snapshot)
+                log.info("certificates: issued a certificate for %s: %s", ", ".join(self._policy.hosts), reason)
+            case UpdateBundle(certificate, bundle):
+                await self._write_certificate(certificate, bundle, snapshot)
+
+    async def _write_cas(self, cas: Sequence[PublishedCA], snapshot: CertificateSnapshot) -> None:
+        data: dict[str, bytes] = {}
+        for ca in cas:
+            name = f"{ca.pair.validity.start.astimezone(UTC):%Y%m%dT%H%M%S}-{ca.pair.serial}"
+            data |= {f"{name}.crt": ca.pair.certificate, f"{name}.key": ca.pair.key}
+            if ca.published is not None:
+                data[f"{name}.published"] = ca.published.isoformat().encode()
+        await self._write(meta.CA_SECRET, "Opaque", data, snapshot.cas_version)
+
+    async def _write_certificate(self, pair: KeyPair, bundle: bytes, snapshot: CertificateSnapshot) -> None:
+        data = {CERTIFICATE: pair.certificate, KEY: pair.key, BUNDLE: bundle}
+        await self._write(meta.SERVING_SECRET, "kubernetes.io/tls", data, snapshot.certificate_version)
+
+    async def _write(self, name: str, type: str, data: Mapping[str, bytes], version: str | None) -> None:
+        secret: Json = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"namespace": self._namespace, "name": name, "labels": {meta.PART_OF: meta.POOLHOUSE}},
+            "type": type,
+            "data": {key: base64.b64encode(value).decode() for key, value in data.items()},
+        }
+        if version is None:
+            await self._api.create(SECRETS, secret)
+        else:
+            secret["metadata"]["resourceVersion"] = version
+            await self._api.replace(SECRETS, secret)
+
+    async def _publish(self, configuration: WebhookConfiguration, bundle: bytes) -> None:
+        text = base64.b64encode(bundle).decode()
+        await self._api.patch(
+            configuration_resource(configuration.plural),
+            None,
+            configuration.name,
+            [
+                {"op": "test", "path": "/metadata/resourceVersion", "value": configuration.version},
+                *(
+                    {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": text}
+                    for index in range(len(configuration.bundles))
+                ),
+            ],
+            kind="json",
+            field_manager="poolhouse-certificates",
+        )
+
 
 PERIOD_SECONDS = 5.0
 """A CA bundle that another client overwrites is wrong for at most this time."""

@@ -1,4 +1,4 @@
-"""Reads the Secrets and the webhook configurations."""
+"""Reads the certificates and CA bundles that the cluster contains from Secrets and webhook configurations."""
 
 from __future__ import annotations
 
@@ -6,16 +6,51 @@ import base64
 import binascii
 import logging
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from apimachinery.unstructured import Json
-from controllers.certificates.snapshot import CertificateSnapshot, WebhookConfiguration
 from kinds import meta
 from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import Resource
 from service.certificates import KeyPair, PublishedCA, split_pem
+
+
+@dataclass(frozen=True)
+class CertificatePolicy:
+    hosts: tuple[str, ...]
+    """DNS names of the servers."""
+    certificate_life: timedelta = timedelta(days=7)
+    ca_life: timedelta = timedelta(days=365)
+    propagation: timedelta = timedelta(seconds=30)
+    """Time until every API server uses a new CA bundle."""
+
+
+@dataclass(frozen=True)
+class CertificateSnapshot:
+    """Each resourceVersion belongs to the object that a step would write; None if the object does not exist."""
+
+    cas: tuple[PublishedCA, ...] = ()
+    """The oldest first."""
+    cas_version: str | None = None
+    certificate: KeyPair | None = None
+    """None if it is missing or damaged."""
+    bundle: tuple[bytes, ...] = ()
+    """Certificates that clients of our servers trust: `ca.crt` of the serving Secret."""
+    certificate_version: str | None = None
+    configurations: tuple[WebhookConfiguration, ...] = ()
+
+
+@dataclass(frozen=True)
+class WebhookConfiguration:
+    plural: str
+    name: str
+    version: str
+    bundles: tuple[bytes, ...]
+    """The CA bundle of each webhook."""
+
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.certificates.snapshot import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
+from controllers.certificates.observe import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
 from service.certificates import (
     KeyPair,
     PublishedCA,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from controllers.certificates.snapshot import CertificatePolicy
+from controllers.certificates.observe import CertificatePolicy
 from service.settings import EnvironmentSettings, setting
 
 CERTIFICATE_HOURS = "POOLHOUSE_CERTIFICATE_HOURS"

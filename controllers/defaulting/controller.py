@@ -11,20 +11,28 @@ from typing import Any
 
 from apimachinery.unstructured import Json
 from controllers.defaulting.apply import DefaultingWriter
-from controllers.defaulting.eligibility import WebhookScope, ineligible_reason, parse_scope
-from controllers.defaulting.mac_conflicts import index_by_mac, mac_conflicts
 from controllers.defaulting.observe import (
     CONFIGURATIONS,
     VM,
     DefaultingSnapshot,
     Namespace,
     VMIState,
+    index_by_mac,
+    mac_conflicts,
     observe,
     parse_namespace,
     parse_vm,
 )
-from controllers.defaulting.plan import FillHardware, RemoveAnnotation, Wait, plan
-from controllers.shared.resources import NAMESPACES
+from controllers.defaulting.plan import (
+    FillHardware,
+    RemoveAnnotation,
+    Wait,
+    WebhookScope,
+    ineligible_reason,
+    parse_scope,
+    plan,
+)
+from controllers.shared.sources import NAMESPACES
 from defaulter.contract import DefaulterUnavailable, MACPolicy
 from kinds.vm_documents import may_have_run, with_firmware_uuid
 from manifests.webhooks import DEFAULTING_CONFIGURATION

@@ -1,8 +1,12 @@
-"""Reads a VM that may lack hardware fields, and its VMI."""
+"""Reads a VM that may lack hardware fields, and its VMI; and finds VMs with the MAC address of another VM.
+
+On one network only one of them can be reached. On separate networks both are valid, so no VM is refused: the younger
+one gets a warning event.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,6 +16,7 @@ from kinds.meta import UNDEFAULTED
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS, Key, Resource
+from runtime.store import Store
 
 VMIState = Literal["absent", "finishing", "running"]
 
@@ -65,7 +70,7 @@ class DefaultingSnapshot:
     vm: VM
     vmi: VMIState
     ineligible: str | None = None
-    """Why the controller must not fill the VM; see `eligibility`."""
+    """Why the controller must not fill the VM; see `plan`."""
 
 
 def parse_vm(document: Json, macs: MACPolicy = "deterministic") -> VM:
@@ -116,3 +121,33 @@ async def _vmi_state(api: Api, key: Key) -> VMIState:
         return "absent"
     finished = at(document, "status", "phase") in ("Succeeded", "Failed")
     return "finishing" if finished or at(document, "metadata", "deletionTimestamp") else "running"
+
+
+MAX_NAMES = 3
+
+
+def index_by_mac(vm: VM) -> Iterator[Hashable]:
+    yield from vm.macs
+
+
+def mac_conflicts(vms: Store[VM], vm: VM) -> tuple[str, ...]:
+    """A message for each MAC address of the VM that another VM has too."""
+    return tuple(
+        _message(vm, mac, others)
+        for mac in vm.macs
+        if (others := [each for each in vms.by("mac", mac) if each.key != vm.key])
+    )
+
+
+def _message(vm: VM, mac: str, others: list[VM]) -> str:
+    # The author of this VM may not be allowed to see names of other namespaces.
+    names = sorted(each.name for each in others if each.namespace == vm.namespace)
+    owners = [f"VM {name}" for name in names[:MAX_NAMES]]
+    if left := len(names) - len(owners):
+        owners.append(f"{left} more")
+    if foreign := len(others) - len(names):
+        owners.append("a VM of another namespace" if foreign == 1 else f"{foreign} VMs of other namespaces")
+    return (
+        f"MAC address {mac} is also that of {', '.join(owners)}: on one network only one of them can be reached."
+        " Remove macAddress to get a unique address"
+    )

@@ -1,10 +1,21 @@
-"""Decides whether to fill the hardware of a VM now."""
+"""Decides whether to fill the hardware of a VM now: the webhook must have seen the VM, or should have seen it.
+
+A VM with our annotation was seen by the webhook. A VM without it should have been seen if it is not older than the
+webhook configuration and the configuration selects it. The controller does not fill older VMs, because their guests
+know other hardware. The webhook fills such a VM when its spec changes while it is halted, with the UUID that the guest
+knows; `virtctl start` is such a change, except for the run strategies Manual and RerunOnFailure.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from controllers.defaulting.observe import DefaultingSnapshot
+from apimachinery.label_selectors import matches
+from apimachinery.unstructured import Json
+from controllers.defaulting.observe import VM, DefaultingSnapshot
+from kinds.meta import DEFAULTING, DISABLED
+from manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
 
 RUNNING_SECONDS = 4 * 3600.0
 """The VM's status announces its stop. If that event is missed, the VM is checked after this time."""
@@ -47,3 +58,49 @@ def plan(snapshot: DefaultingSnapshot) -> Action:
 
 def _stop(annotated: bool, reason: str) -> Action:
     return RemoveAnnotation(reason) if annotated else Wait(None, reason)
+
+
+@dataclass(frozen=True)
+class WebhookScope:
+    """The objects for which our MutatingWebhookConfiguration makes the API server call the webhook."""
+
+    created_at: str
+    namespace_selector: Json | None
+    object_selector: Json | None
+    """None selects nothing."""
+    conditional: bool
+    """There are additional matchConditions, which only the API server can evaluate."""
+
+    def selects(self, vm: VM, namespace_labels: Mapping[str, str]) -> bool:
+        return matches(self.namespace_selector, namespace_labels) and matches(self.object_selector, dict(vm.labels))
+
+
+def parse_scope(document: Json) -> WebhookScope:
+    created_at = document["metadata"]["creationTimestamp"]
+    entry = next((each for each in document.get("webhooks") or () if each["name"] == DEFAULTING_WEBHOOK), None)
+    if entry is None:
+        return WebhookScope(created_at, None, None, conditional=False)
+    conditions = {each["name"] for each in entry.get("matchConditions") or ()}
+    return WebhookScope(
+        created_at,
+        entry.get("namespaceSelector") or {},
+        entry.get("objectSelector") or {},
+        conditional=bool(conditions - OWN_MATCH_CONDITIONS),
+    )
+
+
+def ineligible_reason(vm: VM, namespace_labels: Mapping[str, str], scope: WebhookScope | None) -> str | None:
+    """Why the controller must not fill the VM; None if it may."""
+    if namespace_labels.get(DEFAULTING) == DISABLED:
+        return "its namespace opted out"
+    if scope is not None and not scope.selects(vm, namespace_labels):
+        return "the webhook configuration does not select it"
+    if vm.annotated:
+        return None
+    if scope is None:
+        return "there is no webhook configuration"
+    if vm.created_at < scope.created_at:
+        return "it is older than the webhook configuration"
+    if scope.conditional:
+        return "additional matchConditions decide whether the webhook is called for it"
+    return None

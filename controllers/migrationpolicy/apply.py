@@ -7,10 +7,9 @@ from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from controllers.migrationpolicy.observe import POLICIES, UPSTREAM, Policy, VMILabels
 from controllers.migrationpolicy.plan import Action, CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream
 from controllers.migrationpolicy.reasons import PolicyEvent
-from controllers.migrationpolicy.snapshot import Policy, VMILabels
 from kinds import meta
 from migrationpolicies.upstream import API_VERSION
 from runtime.api import Api

@@ -6,13 +6,13 @@ from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
-from controllers.migrationpolicy import observe, snapshot
+from controllers.migrationpolicy import observe
 from controllers.migrationpolicy.apply import PolicyWriter
 from controllers.migrationpolicy.controller import PolicyController
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
-from controllers.shared.resources import NAMESPACES
+from controllers.shared.sources import NAMESPACES
 from controllers.shared.status_writer import StatusWriter
 from kinds.migrationpolicy import MigrationPolicyStatus
 from runtime.api import Api
@@ -24,10 +24,10 @@ from runtime.resource import VMIS
 def build(
     api: Api, events: EventRecorder, registry: CollectorRegistry, *, poll_seconds: float = POLL_SECONDS
 ) -> Component:
-    policies = Informer(api, observe.POLICIES, snapshot.parse_policy)
-    namespaces = Informer(api, NAMESPACES, snapshot.parse_namespace)
-    vmis = Informer(api, VMIS, snapshot.parse_vmi)
-    upstream = OptionalInformer(api, observe.UPSTREAM, snapshot.parse_enforcing_policy, poll_seconds=poll_seconds)
+    policies = Informer(api, observe.POLICIES, observe.parse_policy)
+    namespaces = Informer(api, NAMESPACES, observe.parse_namespace)
+    vmis = Informer(api, VMIS, observe.parse_vmi)
+    upstream = OptionalInformer(api, observe.UPSTREAM, observe.parse_enforcing_policy, poll_seconds=poll_seconds)
     kubevirts = OptionalInformer(api, observe.KUBEVIRTS, observe.parse_kubevirt, poll_seconds=poll_seconds)
     statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, observe.POLICIES, monotonic)
     controller = PolicyController(

@@ -3,26 +3,95 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.migrationpolicy.apply import PolicyWriter
-from controllers.migrationpolicy.memory import PolicyMemory, UnlabelledVMIs
 from controllers.migrationpolicy.metrics import PolicyMetrics
-from controllers.migrationpolicy.observe import Stores, observe
+from controllers.migrationpolicy.observe import Namespace, Policy, PolicySnapshot, Stores, VMILabels, observe
 from controllers.migrationpolicy.plan import Action, RepairUpstream, plan, plan_label
 from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
-from controllers.migrationpolicy.snapshot import Namespace, Policy, PolicySnapshot, VMILabels
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
-from controllers.shared.status_writer import StatusWriter
+from controllers.shared.status_writer import LastWrite, StatusWriter
 from kinds.metav1 import Condition
 from kinds.migrationpolicy import MigrationPolicyStatus
+from runtime.backoff import Backoff
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.metrics import Metrics
 from runtime.resource import Key
+
+PAUSES = Backoff(base_seconds=2, cap_seconds=300)
+RESET_SECONDS = 600.0
+"""Time without a repair after which the pauses begin again with the shortest."""
+
+
+@dataclass
+class PolicyMemory:
+    """One policy's memory. It is dropped as a whole when the policy is deleted."""
+
+    name: str
+    status: LastWrite = field(default_factory=LastWrite)
+    _generation: int = 0
+    _repairs: int = 0
+    _repaired_at: float = float("-inf")
+
+    def repair_pause(self, generation: int, now: float) -> float:
+        """0 if the policy may be repaired now, which counts as a repair; otherwise the seconds to wait.
+
+        The pauses grow, because another client may undo each repair at once. They begin again after a change of the
+        policy by its author."""
+        if generation != self._generation or now - self._repaired_at > RESET_SECONDS:
+            self._generation, self._repairs, self._repaired_at = generation, 0, now
+            wait = 0.0
+        else:
+            wait = self._repaired_at + PAUSES.delay(self._repairs, self.name) - now
+        if wait > 0:
+            return wait
+        self._repairs, self._repaired_at = self._repairs + 1, now
+        return 0.0
+
+
+class UnlabelledVMIs:
+    """VMIs whose label the API server refused, by policy. Each method returns the policies whose status may change."""
+
+    def __init__(self) -> None:
+        self._policies: dict[Key, str] = {}
+        self._messages: defaultdict[str, dict[Key, str]] = defaultdict(dict)
+
+    def refused(self, vmi: Key, policy: str | None, message: str) -> tuple[str, ...]:
+        """The label of this policy was refused; None if the removal of a label was refused."""
+        if policy is None:
+            return self.resolved(vmi)
+        if self._messages[policy].get(vmi) == message:
+            return ()
+        left = self.resolved(vmi)
+        self._policies[vmi] = policy
+        self._messages[policy][vmi] = message
+        return tuple({*left, policy})
+
+    def resolved(self, vmi: Key) -> tuple[str, ...]:
+        """The VMI is labelled, gone, or needs no label."""
+        policy = self._policies.pop(vmi, None)
+        if policy is None:
+            return ()
+        del self._messages[policy][vmi]
+        if not self._messages[policy]:
+            del self._messages[policy]
+        return (policy,)
+
+    def of(self, policy: str) -> tuple[int, str]:
+        """The number of VMIs, and the message about the first by name, so that the text is stable."""
+        found = self._messages.get(policy)
+        return (len(found), found[min(found)]) if found else (0, "")
+
+    def clear(self) -> None:
+        self._policies.clear()
+        self._messages.clear()
+
 
 BATCH_SECONDS = 0.3
 """Delay before counting, so that the start of a thousand VMs is one update of their policy."""

@@ -1,17 +1,153 @@
-"""Reads the stores into a PolicySnapshot."""
+"""Views of policies, VMIs and KubeVirt's policies, and the snapshot that a plan is made from."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from sys import intern
 
-from apimachinery.unstructured import Json
-from controllers.migrationpolicy.snapshot import EnforcingPolicy, Namespace, Policy, PolicySnapshot, VMILabels
+from apimachinery.unstructured import Json, at
 from controllers.migrationpolicy.winners import Winners
 from controllers.shared.crd_presence import OptionalInformer
-from kinds.migrationpolicy import MIGRATION_POLICY
+from controllers.shared.invalid_spec import parse_status
+from kinds import meta
+from kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
 from migrationpolicies.effective_settings import cluster_settings
-from runtime.resource import Resource
+from migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
+from migrationpolicies.upstream import UpstreamPolicy
+from runtime.resource import Key, Resource
 from runtime.store import Store
+
+
+@dataclass(frozen=True)
+class VMILabels:
+    """The facts about a VMI that decide which policy it uses. Far smaller than the shared view: there are thousands."""
+
+    namespace: str
+    name: str
+    uid: str
+    labels: Labels
+    """Without the label of the winner."""
+    winner: str | None
+    """The label of the winner, as it is stored."""
+    active: bool
+    """The VMI is neither deleted nor finished, so it can be migrated."""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True)
+class Namespace:
+    name: str
+    labels: Labels
+
+
+@dataclass(frozen=True)
+class Policy:
+    name: str
+    uid: str
+    generation: int
+    deleting: bool
+    ranked: RankedPolicy
+    problem: str
+    """Why the stored policy is invalid; empty if it is valid."""
+    spec: Json
+    status: MigrationPolicyStatus
+
+    namespace = ""
+
+    @property
+    def candidate(self) -> RankedPolicy | None:
+        """None if the policy cannot win any VMI."""
+        return None if self.deleting or self.problem else self.ranked
+
+
+@dataclass(frozen=True)
+class EnforcingPolicy:
+    """A policy of KubeVirt. It may enforce one of ours or belong to someone else."""
+
+    name: str
+    uid: str
+    managed: bool
+    """The policy has the label of objects that Poolhouse manages."""
+    deleting: bool
+    spec: Json
+    upstream: UpstreamPolicy
+
+    @property
+    def owner(self) -> str:
+        """UID of the controller; empty without one."""
+        return self.upstream.owner
+
+
+@dataclass(frozen=True)
+class PolicySnapshot:
+    policy: Policy
+    older: str | None = None
+    """Name of an older policy with the same selectors."""
+    wins: int = 0
+    losses: int = 0
+    served: bool = True
+    """The cluster serves KubeVirt's policies."""
+    enforcing: EnforcingPolicy | None = None
+    """KubeVirt's policy of the same name."""
+    overriding: tuple[str, ...] = ()
+    """Names of other policies that KubeVirt could prefer."""
+    configuration: Json = field(default_factory=dict)
+    """`spec.configuration.migrations` of the KubeVirt object."""
+    repair_postponed: bool = False
+    """A repair is needed but waits, because another client undid the last repairs."""
+    refusal: str = ""
+    """The API server's message about the last write of KubeVirt's policy."""
+    unlabelled: tuple[int, str] = (0, "")
+    """Number of VMIs that could not be labelled, and the first message."""
+
+    @property
+    def active(self) -> bool:
+        return self.policy.candidate is not None and self.older is None and bool(self.policy.ranked.selectors)
+
+
+def parse_vmi(document: Json) -> VMILabels:
+    metadata = document["metadata"]
+    labels = {intern(key): intern(value) for key, value in (metadata.get("labels") or {}).items()}
+    winner = labels.pop(meta.MIGRATION_POLICY, None)
+    return VMILabels(
+        intern(metadata["namespace"]), metadata["name"], metadata["uid"], labels, winner, is_active(document)
+    )
+
+
+def parse_namespace(document: Json) -> Namespace:
+    metadata = document["metadata"]
+    return Namespace(metadata["name"], dict(metadata.get("labels") or {}))
+
+
+def parse_policy(document: Json) -> Policy:
+    metadata, spec = document["metadata"], document.get("spec")
+    problems = MIGRATION_POLICY.problems(document)
+    return Policy(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        generation=metadata.get("generation", 0),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        ranked=ranked_policy(document),
+        problem=str(problems[0]) if problems else "",
+        spec=spec if isinstance(spec, dict) else {},
+        status=parse_status(MigrationPolicyStatus, document),
+    )
+
+
+def parse_enforcing_policy(document: Json) -> EnforcingPolicy:
+    metadata, spec = document["metadata"], document.get("spec")
+    return EnforcingPolicy(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        managed=at(metadata, "labels", meta.MANAGED_BY) == meta.POOLHOUSE,
+        deleting=bool(metadata.get("deletionTimestamp")),
+        spec=spec if isinstance(spec, dict) else {},
+        upstream=UpstreamPolicy.of(document),
+    )
+
 
 POLICIES = Resource.of(MIGRATION_POLICY)
 UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json
-from controllers.migrationpolicy.snapshot import EnforcingPolicy, PolicySnapshot, VMILabels
+from controllers.migrationpolicy.observe import EnforcingPolicy, PolicySnapshot, VMILabels
 from migrationpolicies.upstream import upstream_spec
 
 

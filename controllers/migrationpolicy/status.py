@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from apimachinery.reasons import Reason
+from controllers.migrationpolicy.observe import PolicySnapshot
 from controllers.migrationpolicy.plan import is_orphaned, is_ours
 from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason
-from controllers.migrationpolicy.snapshot import PolicySnapshot
 from controllers.shared.conditions import condition, join_names, set_times
 from kinds.metav1 import Condition
 from kinds.migrationpolicy import MigrationPolicyStatus

@@ -1,4 +1,4 @@
-"""Writes what a pool's plan decided."""
+"""Writes what a pool's plan decided, and reports it as events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from apimachinery.unstructured import Json
 from controllers.pool import disk_writes, revisions, template
@@ -23,20 +23,22 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
-from controllers.pool.naming import has_revision
-from controllers.pool.observe import REVISIONS
+from controllers.pool.observe import POOLS, REVISIONS
 from controllers.pool.plan import Plan
-from controllers.pool.snapshot import Pool, PoolSnapshot
-from controllers.pool.three_way_merge import merge_template
+from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
+from controllers.pool.template import merge_template
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.disks import disk_names
-from controllers.shared.resources import DATA_VOLUMES, PVCS
-from controllers.shared.vm import parse_vm
-from controllers.shared.write_batches import Outcome, WriteBatches, merge_outcomes
+from controllers.shared.names import has_revision
+from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.vm import VM, disk_names, parse_vm
+from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
+from kinds import meta
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
+from runtime.events import EventRecorder, view_reference
 from runtime.resource import VMIS, VMS, Resource
 
 A = TypeVar("A", bound=Action)
@@ -183,3 +185,40 @@ def expected_events(action: Action) -> ExpectedEvents:
         case Restart():
             return ExpectedEvents(deletes=(action.vmi_uid,))
     return ExpectedEvents()
+
+
+@dataclass
+class PoolEvents:
+    events: EventRecorder
+
+    def succeeded(self, pool: Pool, action: Action) -> None:
+        retained = ", its disks are retained" if isinstance(action, Delete) and action.retain_disks else ""
+        note = f"{action.past} {action.name}{retained}: {action.reason}"
+        self._emit(pool, "Normal", action.succeeded, note, action.verb)
+
+    def failed(self, pool: Pool, action: Action, error: Exception) -> Failure:
+        message = f"{action.verb} {action.name}: {error}"
+        self._emit(pool, "Warning", action.failed, message, action.verb)
+        return failure(action.failed, message)
+
+    def invalid_scale_in(self, pool: Pool, vm: VM) -> None:
+        note = (
+            f"VM {vm.name}: {meta.SCALE_IN}: Invalid value: {vm.scale_in[:63]!r}: must be Protect or First; "
+            "until then the VM is protected"
+        )
+        self._emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
+
+    def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
+        if attached:
+            self._emit(pool, "Normal", PoolReason.ATTACHED, f"VM {vm} has the pool's owner reference again", "Attach")
+        else:
+            note = f"VM {vm} left the pool: its owner reference is gone. No other VM gets its name"
+            self._emit(pool, "Normal", PoolReason.DETACHED, note, "Detach")
+
+    def invalid_spec(self, pool: InvalidPool) -> None:
+        self._emit(pool, "Warning", PoolReason.INVALID_SPEC, pool.problem, "Read")
+
+    def _emit(
+        self, pool: Pool | InvalidPool, kind: Literal["Normal", "Warning"], reason: PoolReason, note: str, action: str
+    ) -> None:
+        self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)

@@ -8,14 +8,13 @@ from time import monotonic
 from prometheus_client import CollectorRegistry
 
 from controllers.pool import simulate
-from controllers.pool.apply import PoolWriter, expected_events
+from controllers.pool.apply import PoolEvents, PoolWriter, expected_events
 from controllers.pool.controller import PoolController
-from controllers.pool.events import PoolEvents
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.pool.observe import DISK_SOURCE, POOL_SOURCE, POOLS, REVISION_SOURCE, VM_SOURCE, VMI_SOURCE, Stores
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.write_batches import WriteBatches
 from defaulter.contract import Defaulter

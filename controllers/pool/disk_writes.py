@@ -16,7 +16,7 @@ from __future__ import annotations
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from controllers.pool.actions import Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk
-from controllers.shared.resources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES, PVCS
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import NotFound

@@ -16,8 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from apimachinery.timestamps import parse_time
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
-from controllers.shared.disks import RetainedDisk
-from controllers.shared.vm import VM
+from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import FINAL_PHASES, VMI
 from kinds.pool import PoolStatus
 from runtime.metrics import PREFIX

@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
-from controllers.shared.disks import RetainedDisk, disk_names, parse_retained_disk
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.resources import PVCS
-from controllers.shared.sources import Source
-from controllers.shared.vm import VM, join_vmi, parse_vm
+from controllers.shared.sources import PVCS, Source
+from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from controllers.shared.write_batches import Failure
 from kinds import meta

@@ -1,7 +1,7 @@
 """The plan of a pool: a pure function of the snapshot and of the time.
 
-Each concern is a module with steps of one signature, `(snapshot, now) -> actions`: `scale_out`, `scale_in`,
-`autohealing`, `rollout`, `retained_disks`.
+Each concern is a module with steps of one signature, `(snapshot, now) -> actions`: `scaling`, `autohealing` and
+`rollout`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,16 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.autohealing import heal, held_back, seconds_until_healing
-from controllers.pool.progress import seconds_until_deadline
-from controllers.pool.retained_disks import cancel_deletions, release_disks, return_disks
-from controllers.pool.rollout import Waiting, prune_revisions, roll_out, waiting
-from controllers.pool.scale_in import blocked_reason, scale_in
-from controllers.pool.scale_out import scale_out, seconds_until_deletion_timeout
+from controllers.pool.rollout import Waiting, prune_revisions, roll_out, seconds_until_deadline, waiting
+from controllers.pool.scaling import (
+    blocked_reason,
+    cancel_deletions,
+    release_disks,
+    return_disks,
+    scale_in,
+    scale_out,
+    seconds_until_deletion_timeout,
+)
 from controllers.pool.snapshot import PoolSnapshot
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]

@@ -22,15 +22,14 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
-from controllers.pool.naming import ordinal_of
 from controllers.pool.observe import POOL_SOURCE, Stores, observe
 from controllers.pool.plan import Plan, plan
 from controllers.pool.rollout import Waiting
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
 from controllers.shared import simulation
-from controllers.shared.disks import RetainedDisk
 from controllers.shared.invalid_spec import InvalidSpec
-from controllers.shared.vm import VM, parse_vm
+from controllers.shared.names import ordinal_of
+from controllers.shared.vm import VM, RetainedDisk, parse_vm
 from controllers.shared.vmi import VMI
 from kinds import meta
 

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from apimachinery.unstructured import Json
 from controllers.pool.revisions import Revision
-from controllers.shared.disks import RetainedDisk
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
-from controllers.shared.vm import VM
+from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.write_batches import Failure
 from kinds.pool import PoolSpec, PoolStatus
 

@@ -1,15 +1,24 @@
-"""Builds the VM of an ordinal from the pool's template, and the ControllerRevision of the template."""
+"""Builds the VM of an ordinal from the pool's template, and the ControllerRevision of the template.
+
+A new template is applied to an existing VM by a three-way merge: only the template's changes reach the VM. The merge
+compares the VM that the old template makes (`base`), the VM that the new template makes (`new`), and the existing VM
+(`live`). Fields that are equal in base and new stay as they are. So the merge keeps the VM's identity, the defaulter's
+decisions, labels of users and a VM that a user has started, without a list of such fields. If the old template is
+unknown, the new template's values are set and nothing is removed.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Hashable
+from typing import Any
 
 from apimachinery.owner_references import controller_reference
-from apimachinery.unstructured import Json
-from controllers.pool.naming import name_of
+from apimachinery.unstructured import Json, at
 from controllers.pool.revisions import Revision, content
 from controllers.pool.snapshot import Pool
-from controllers.shared.disks import DISKS, disk_names, references
+from controllers.shared.names import name_of
+from controllers.shared.vm import DISKS, disk_names, references
 from kinds import meta
 from kinds.pool import NameGeneration
 
@@ -87,3 +96,116 @@ def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
         )
         for holder, key in references(volume, appended):
             holder[key] += postfix
+
+
+TARGETS = ("disk", "cdrom", "lun")
+
+KEYS: tuple[Callable[[Any], Hashable], ...] = (lambda item: at(item, "name"), lambda item: at(item, "metadata", "name"))
+"""The keys that identify the items of a list."""
+
+
+def merge_template(live: Json, base: Json | None, new: Json) -> Json:
+    """The VM with the new template."""
+    found = copy.deepcopy(live)
+    for part in ("labels", "annotations"):
+        before = (base or {}).get("metadata", {}).get(part) or {}
+        merged = _merged(found["metadata"].get(part) or {}, before, new["metadata"].get(part) or {})
+        if merged or part in found["metadata"]:
+            found["metadata"][part] = merged
+    found["spec"] = _merged(found.get("spec") or {}, (base or {}).get("spec"), new["spec"])
+    _one_of_two(found["spec"], new["spec"])
+    _addresses(found, live, base, new)
+    return found
+
+
+def _merged(live: Any, base: Any, new: Any) -> Any:
+    if base == new:
+        return live
+    if isinstance(new, dict) and isinstance(live, dict):
+        return _object(live, base if isinstance(base, dict) else {}, new)
+    if isinstance(new, list) and isinstance(live, list) and (key := _key(live, base, new)):
+        return _list(live, base if isinstance(base, list) else [], new, key)
+    return copy.deepcopy(new)
+
+
+def _object(live: Json, base: Json, new: Json) -> Json:
+    found = dict(live)
+    for name in dict.fromkeys((*base, *new)):
+        if new.get(name) is not None:
+            if name in found:
+                found[name] = _merged(found[name], base.get(name), new[name])
+            elif new[name] != base.get(name):
+                found[name] = copy.deepcopy(new[name])
+        elif base.get(name) is not None and name in found:
+            left = _without(found[name], base[name])
+            if left is None:
+                del found[name]
+            else:
+                found[name] = left
+    return found
+
+
+def _without(live: Any, base: Any) -> Any:
+    """The fields that others added inside a removed value, or None without any."""
+    if isinstance(live, dict) and isinstance(base, dict):
+        return _object(live, base, {}) or None
+    return None
+
+
+def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any], Hashable]) -> list[Any]:
+    """In the order of the new template. Items that neither template knows come last."""
+    present, before = {key(each): each for each in live}, {key(each): each for each in base}
+    found = []
+    for each in new:
+        name = key(each)
+        if name in present:
+            found.append(_merged(present[name], before.get(name), each))
+        elif each != before.get(name):
+            found.append(copy.deepcopy(each))
+    named = {key(each) for each in new}
+    return found + [each for each in live if key(each) not in named and key(each) not in before]
+
+
+def _key(*lists: Any) -> Callable[[Any], Hashable] | None:
+    """The key that identifies the items, if all of them have one."""
+    items = [each for found in lists if isinstance(found, list) for each in found]
+    return next((key for key in KEYS if all(isinstance(key(each), str) for each in items)), None)
+
+
+def _one_of_two(spec: Json, new: Json) -> None:
+    """A VM may have only one of `running` and `runStrategy`. Starting a VM may exchange them."""
+    if spec.get("running") is not None and spec.get("runStrategy") is not None:
+        del spec["running" if new.get("running") is None else "runStrategy"]
+
+
+def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
+    """A device that moves to another bus, or changes its type, loses its address."""
+    before, wanted, old = (_devices(each) for each in (live, new, base or {}))
+    for disk in _devices(found).get("disks") or ():
+        was, now, once = (_named(each.get("disks"), disk["name"]) for each in (before, wanted, old))
+        for target in TARGETS:
+            if target in disk and target not in now and target in once:
+                del disk[target]
+        for target in TARGETS:
+            if target in disk and target in was and disk[target].get("bus") != was[target].get("bus"):
+                _forget(disk[target], now.get(target) or {})
+    for interface in _devices(found).get("interfaces") or ():
+        was, now = (_named(each.get("interfaces"), interface["name"]) for each in (before, wanted))
+        if was and interface.get("model") != was.get("model"):
+            _forget(interface, now)
+
+
+def _forget(device: Json, wanted: Json) -> None:
+    if "pciAddress" not in wanted:
+        device.pop("pciAddress", None)
+
+
+def _devices(machine: Json) -> Json:
+    here: Any = machine
+    for step in ("spec", "template", "spec", "domain", "devices"):
+        here = here.get(step) or {}
+    return here  # type: ignore[no-any-return]
+
+
+def _named(items: Any, name: str) -> Json:
+    return next((each for each in items or () if each.get("name") == name), {})

@@ -10,9 +10,8 @@ from typing import Literal, TypeVar
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.observe import REPLICA_SETS
-from controllers.replicaset.plan import Plan
+from controllers.replicaset.plan import Action, Adopt, Create, Delete, Plan, Release
 from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot
 from controllers.shared.creation import DefaultingCreator

@@ -16,7 +16,7 @@ from controllers.replicaset.simulate import answer
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import POLL_SECONDS, OwnCRD, run_while_present
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.write_batches import WriteBatches
 from defaulter.contract import Defaulter

@@ -6,11 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.replicaset.observe import Stores, is_orphan, observe
-from controllers.replicaset.plan import plan
+from controllers.replicaset.plan import Action, Adopt, Create, Delete, Release, plan
 from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.status import invalid_spec_status, replica_set_status
 from controllers.shared.invalid_spec import InvalidSpec

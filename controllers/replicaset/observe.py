@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
-from controllers.replicaset.naming import base_name
 from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot, parse_replica_set
-from controllers.shared.objects import group_kind
+from controllers.shared.names import base_name
 from controllers.shared.sources import Source
-from controllers.shared.vmi import VMI, parse_vmi
+from controllers.shared.vmi import VMI, group_kind, parse_vmi
 from controllers.shared.write_batches import Failure
 from kinds.replicaset import REPLICA_SET
 from runtime.api import Api

@@ -2,19 +2,75 @@
 
 Membership is settled first. As in the design document, VMIs that have ended or are being deleted do not count, and
 their replacements are created at once.
+
+Replacements for VMIs that end soon after their start pause. The first VMI that ends is replaced at once, and so is a
+VMI that ran for a while. If the replacement ends early too, it stays for users to inspect, and its own replacement
+waits, longer each time. An annotation of the VMI counts the attempts, so a restart of the controller forgets nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from typing import ClassVar
 
-from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
-from controllers.replicaset.naming import free_names
-from controllers.replicaset.replacement_backoff import BackOff, back_off, describe_end, next_attempt
+from apimachinery.timestamps import parse_time
+from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.replicaset.snapshot import ReplicaSetSnapshot
+from controllers.shared.names import free_names
 from controllers.shared.vmi import VMI
+from runtime.backoff import Backoff
+
+
+@dataclass(frozen=True)
+class _Action:
+    name: str
+    past: ClassVar[str]
+    """describes the action in events"""
+    verb: ClassVar[str]
+    """identifies the action in plans and logs"""
+    succeeded: ClassVar[ReplicaSetReason]
+    """reasons of its events"""
+    failed: ClassVar[ReplicaSetReason]
+    failure: ClassVar[ReplicaSetReason]
+    """reason of the condition ReplicaFailure"""
+
+    def __init_subclass__(cls, past: str = "") -> None:
+        if past:
+            cls.past, cls.verb = past, cls.__name__
+            cls.succeeded, cls.failed, cls.failure = (
+                ReplicaSetReason.of(f"{how}{cls.verb}") for how in ("Successful", "Failed", "Failure")
+            )
+
+
+@dataclass(frozen=True)
+class Create(_Action, past="created"):
+    reason: str
+    attempt: int = 0
+    """predecessors in a row that ended early"""
+
+
+@dataclass(frozen=True)
+class _OnVMI(_Action):
+    uid: str
+    resource_version: str
+    reason: str
+
+
+class Delete(_OnVMI, past="deleted"):
+    pass
+
+
+class Adopt(_OnVMI, past="adopted"):
+    """Adds the set's owner reference."""
+
+
+class Release(_OnVMI, past="released"):
+    """Removes the set's owner reference. The VMI runs on."""
+
+
+Action = Create | Delete | Adopt | Release
 
 
 @dataclass(frozen=True)
@@ -107,3 +163,51 @@ def _waits(snapshot: ReplicaSetSnapshot, now: datetime) -> list[BackOff]:
     found = [each for vmi in _ended(snapshot) if (each := back_off(vmi, now))]
     missing = max(0, snapshot.replica_set.spec.replicas - len(_known(snapshot)))
     return sorted(found, key=lambda each: (each.until, each.vmi.name))[:missing]
+
+
+EARLY = timedelta(minutes=1)
+"""A VMI that ran for less ended early."""
+PAUSES = Backoff(base_seconds=10, cap_seconds=300)
+"""The same pauses as KubeVirt's between the starts of a crashing VM."""
+
+
+@dataclass(frozen=True)
+class BackOff:
+    """An ended VMI, and when it is replaced."""
+
+    vmi: VMI
+    until: datetime
+
+    @property
+    def why(self) -> str:
+        return (
+            f"ended ({describe_end(self.vmi)}) early, and so did {self.vmi.attempt} before it: it is replaced at "
+            f"{self.until.astimezone(UTC):%H:%M:%S} UTC"
+        )
+
+    def __str__(self) -> str:
+        return f"{self.vmi.name} {self.why}"
+
+
+def ended_early(vmi: VMI) -> bool:
+    if not vmi.final or not vmi.started_at or not vmi.ended_at:
+        return vmi.final
+    return parse_time(vmi.ended_at) - parse_time(vmi.started_at) < EARLY
+
+
+def next_attempt(vmi: VMI) -> int:
+    """The attempt of the VMI that replaces this one."""
+    return vmi.attempt + 1 if ended_early(vmi) else 0
+
+
+def back_off(vmi: VMI, now: datetime) -> BackOff | None:
+    """None once the replacement is due."""
+    ended = vmi.ended_at or vmi.created_at
+    if vmi.attempt == 0 or not ended_early(vmi) or not ended:
+        return None
+    until = parse_time(ended) + timedelta(seconds=PAUSES.delay(vmi.attempt, vmi.uid))
+    return BackOff(vmi, until) if until > now else None
+
+
+def describe_end(vmi: VMI) -> str:
+    return f"{vmi.phase}: {vmi.reason}" if vmi.reason else vmi.phase

@@ -7,10 +7,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from apimachinery.unstructured import Json
-from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.apply import build_vmi
 from controllers.replicaset.observe import Stores, observe
-from controllers.replicaset.plan import plan
+from controllers.replicaset.plan import Action, Adopt, Create, Delete, Release, plan
 from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSetSnapshot, parse_replica_set
 from controllers.shared import simulation
 from controllers.shared.invalid_spec import InvalidSpec

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from apimachinery.label_selectors import matches
 from apimachinery.unstructured import Json
-from controllers.replicaset.naming import truncated
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
+from controllers.shared.names import truncated
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure
 from kinds.checks import replicaset

@@ -1,11 +1,23 @@
-"""Simulates a controller: plans, applies the plan to the snapshot alone, and plans again until nothing is to do."""
+"""Simulates a controller: plans, applies the plan to the snapshot alone, and plans again until nothing is to do.
+
+An HTTP endpoint answers what a controller would do for a document. The answer comes from the controller's stores, so
+the caller must be allowed to list the objects that are in them.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
+
+from apimachinery.unstructured import Json, at
+from controllers.shared.invalid_spec import InvalidSpec
+from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden
+from runtime.resource import Resource
 
 STEP = timedelta(minutes=10)
 """Simulated time between two plans: long enough for everything that succeeds."""
@@ -46,3 +58,46 @@ def simulate(
         for action in decided.actions:
             snapshot = after(action, snapshot)
     return Simulation(tuple(steps), None)
+
+
+Answer = tuple[int, Json]
+"""status and body"""
+
+
+@dataclass
+class PlanEndpoint:
+    api: Api
+    resource: Resource
+    """The caller needs `list` on this resource."""
+    kind: str
+    """What the document describes, for messages: `pool`."""
+    simulate: Callable[[Json], Json | InvalidSpec[Any]] | None
+    """Answers for a document; None while this replica has no stores."""
+
+    async def __call__(self, document: Json, token: str) -> Answer:
+        metadata = document.get("metadata")
+        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            return 422, problem_body(f"is missing; give the {self.kind}'s name", "metadata.name")
+        if denied := await authorize_list(self.api, token, self.resource, at(metadata, "namespace") or ""):
+            return denied
+        if self.simulate is None:
+            return 503, problem_body(f"this replica does not follow {self.kind}s now")
+        # In a thread: thousands of VMs may take a second, and the controllers must go on.
+        found = await asyncio.to_thread(self.simulate, document)
+        return (422, problem_body(found.problem, "spec")) if isinstance(found, InvalidSpec) else (200, found)
+
+
+async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> Answer | None:
+    """Asks the API server whether the caller may list these objects. Returns the refusal, or None."""
+    question = self_subject_access_review("list", resource, namespace)
+    try:
+        review = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)
+    except Forbidden as error:
+        return error.status or 403, problem_body("the API server does not know this token")
+    except ApiError as error:
+        return 503, problem_body(f"the access review for {resource.plural} failed: {error.message}")
+    return None if is_allowed(review) else (403, problem_body(f"you may not list {resource.plural}"))
+
+
+def problem_body(message: str, path: str = "") -> Json:
+    return {"problems": [{"path": path, "message": message}]}

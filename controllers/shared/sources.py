@@ -1,4 +1,4 @@
-"""The resources that a controller reads: how each object is viewed, and by which indexes it is found."""
+"""The resources that controllers read: how each object is viewed, and by which indexes it is found."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from runtime.api import Api
 from runtime.informer import Informer
 from runtime.resource import Resource, object_key
 from runtime.store import Store
+
+DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
+PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+
 
 V = TypeVar("V")
 

@@ -1,17 +1,57 @@
-"""The view of a VirtualMachine that controllers keep instead of the document."""
+"""The view of a VirtualMachine that controllers keep instead of the document, and of disks that outlive their VM."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from apimachinery.unstructured import Json, typed
-from controllers.shared.disks import disk_names
+from apimachinery.unstructured import Json, at, typed
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.objects import object_facts, text
-from controllers.shared.vmi import VMI
+from controllers.shared.vmi import VMI, object_facts, text
 from kinds import meta
 from kinds.vm_documents import run_strategy
+
+DISKS = (
+    ("dataVolume", "name"),
+    ("persistentVolumeClaim", "claimName"),
+    ("ephemeral", "persistentVolumeClaim", "claimName"),
+)
+"""Paths in a volume to the name of a DataVolume or PersistentVolumeClaim."""
+
+
+def disk_names(vm: Json) -> tuple[str, ...]:
+    """Names of the DataVolumes and PersistentVolumeClaims of a VM, or of a template, in their order."""
+    templates = (vm.get("spec") or {}).get("dataVolumeTemplates") or ()
+    return tuple(name for each in templates if (name := (each.get("metadata") or {}).get("name")))
+
+
+def references(volume: Json, paths: Iterable[tuple[str, ...]]) -> Iterator[tuple[Json, str]]:
+    """The objects in a volume that hold a name at one of these paths, with the key of the name."""
+    for *path, key in paths:
+        holder = at(volume, *path)
+        if isinstance(at(holder, key), str):
+            yield holder, key
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedDisk:
+    """A PersistentVolumeClaim that outlived its VM, with the DataVolume of the same name if there is one."""
+
+    namespace: str
+    name: str
+    retained_by: str
+    """UID of the pool"""
+    retained_for: str
+    """name of the VM that gets the disk back"""
+
+
+def parse_retained_disk(document: Json) -> RetainedDisk:
+    metadata = document["metadata"]
+    labels = metadata.get("labels") or {}
+    return RetainedDisk(
+        metadata.get("namespace", ""), metadata["name"], labels.get(meta.KEPT_BY, ""), labels.get(meta.KEPT_FOR, "")
+    )
+
 
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 KEEP_ENDED_VMI = frozenset({"Once", "Manual"})

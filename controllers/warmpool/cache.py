@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from controllers.shared.resources import NODES
-from controllers.shared.sources import Source
+from controllers.shared.sources import NODES, Source
 from controllers.shared.vmi import VMI, parse_vmi
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from kinds import meta

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator
 
 from apimachinery.unstructured import Json, at
-from controllers.shared.disks import disk_names
+from controllers.shared.vm import disk_names
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import set_secret_name
 from kinds import meta

@@ -9,8 +9,7 @@ from typing import Literal
 
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
-from controllers.shared.objects import parse_count
-from controllers.shared.vmi import VMI
+from controllers.shared.vmi import VMI, parse_count
 from kinds import meta
 from kinds.vm_documents import run_strategy
 from kinds.warm_states import UNCLAIMED, WarmState, parse_state

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from random import Random, SystemRandom
 from typing import Any
 
-from controllers.shared.resources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES, PVCS
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import parse_vmi
 from kinds import meta

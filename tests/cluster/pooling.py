@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from controllers.pool.build import build
 from controllers.pool.observe import POOLS
-from controllers.shared.resources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES, PVCS
 from kinds import POOL, kubevirt
 from kinds.kind import Kind
 from manifests.crd import crd

@@ -14,8 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from controllers.certificates.controller import CertificateController
-from controllers.certificates.observe import SECRETS, configuration_resource, observe
-from controllers.certificates.snapshot import CertificatePolicy, CertificateSnapshot
+from controllers.certificates.observe import (
+    SECRETS,
+    CertificatePolicy,
+    CertificateSnapshot,
+    configuration_resource,
+    observe,
+)
 from kinds import meta
 from local.install import apply
 from local.paths import StackPaths

@@ -23,7 +23,7 @@ from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
 from controllers.claim.snapshot import CLAIMS
-from controllers.shared.resources import NODES
+from controllers.shared.sources import NODES
 from controllers.warmpool.ssh_keys import SECRETS, secret_name
 from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta

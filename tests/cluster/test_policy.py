@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.build import build
 from controllers.migrationpolicy.observe import KUBEVIRTS, POLICIES, UPSTREAM
-from controllers.shared.resources import NAMESPACES
+from controllers.shared.sources import NAMESPACES
 from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.migrationpolicy import MIGRATION_POLICY

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.observe import POOLS
-from controllers.shared.resources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES, PVCS
 from kinds import POOL, meta
 from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound

@@ -18,7 +18,7 @@ from typing import Any
 from controllers.pool.observe import list_stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.resources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES, PVCS
 from runtime.errors import NotFound
 from runtime.resource import Resource
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized

@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from controllers.claim.snapshot import CLAIMS
-from controllers.shared.resources import NODES
+from controllers.shared.sources import NODES
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from kinds import meta

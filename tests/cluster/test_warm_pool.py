@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.resources import NODES
+from controllers.shared.sources import NODES
 from controllers.warmpool.actions import CreateVM
 from controllers.warmpool.apply import create_request
 from controllers.warmpool.backends import Change, WriteConflict

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from controllers.shared.resources import NAMESPACES
+from controllers.shared.sources import NAMESPACES
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.ec2.agent import NetworkAgentClient
 from controllers.warmpool.ec2.backend import DisabledEC2Backend, EC2Backend

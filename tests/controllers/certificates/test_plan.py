@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from controllers.certificates.observe import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
 from controllers.certificates.plan import (
     NOT_VALID_YET,
     AddCA,
@@ -18,7 +19,6 @@ from controllers.certificates.plan import (
     plan,
 )
 from controllers.certificates.settings import read_policy
-from controllers.certificates.snapshot import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
 from service.certificates import KeyPair, PublishedCA, join_pem, new_ca, new_server_certificate, split_pem
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,7 @@ from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.metrics import Metrics
 from runtime.resource import Resource
-from tests.controllers.defaulting.test_eligibility import AFTER, BEFORE, NAME, configuration, exempt
+from tests.controllers.defaulting.test_plan import AFTER, BEFORE, NAME, configuration, exempt
 
 Json = dict[str, Any]
 

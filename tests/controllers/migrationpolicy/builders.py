@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.migrationpolicy.snapshot import (
+from controllers.migrationpolicy.observe import (
     EnforcingPolicy,
     Policy,
     PolicySnapshot,

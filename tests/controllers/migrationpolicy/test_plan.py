@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from controllers.migrationpolicy.observe import parse_vmi
 from controllers.migrationpolicy.plan import CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream, plan, plan_label
-from controllers.migrationpolicy.snapshot import parse_vmi
 from migrationpolicies.upstream import upstream_spec
 from tests.controllers.migrationpolicy.builders import enforcing, given, policy
 

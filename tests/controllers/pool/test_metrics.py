@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics, Transition, count_orphans, transitions
-from controllers.shared.disks import RetainedDisk
+from controllers.shared.vm import RetainedDisk
 from controllers.shared.vmi import VMI
 from kinds.metav1 import Condition
 from kinds.pool import Breaker, Healing, PoolStatus

@@ -11,8 +11,7 @@ from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.shared.disks import RetainedDisk
-from controllers.shared.vm import VM
+from controllers.shared.vm import VM, RetainedDisk
 from tests.controllers.pool.builders import NOW, a_pool, leaving, retained, template, vm
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"

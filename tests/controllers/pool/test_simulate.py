@@ -11,7 +11,7 @@ from controllers.pool.actions import Action
 from controllers.pool.observe import Stores
 from controllers.pool.simulate import after, answer, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.vm import VM
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Unreachable

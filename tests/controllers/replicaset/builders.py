@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.replicaset.naming import free_names
 from controllers.replicaset.snapshot import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
+from controllers.shared.names import free_names
 from controllers.shared.vmi import VMI
 
 Json = dict[str, Any]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.replicaset.actions import Create
 from controllers.replicaset.apply import build_vmi
+from controllers.replicaset.plan import Create
 from tests.controllers.replicaset.builders import a_set
 
 Json = dict[str, Any]

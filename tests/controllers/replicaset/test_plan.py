@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.replicaset.actions import Action, Create
-from controllers.replicaset.plan import plan
-from controllers.replicaset.replacement_backoff import PAUSES
+from controllers.replicaset.plan import PAUSES, Action, Create, plan
 from controllers.replicaset.snapshot import ReplicaSetSnapshot
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, ended, orphan, snapshot, starting, vmi
 

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.replicaset.observe import Stores
 from controllers.replicaset.simulate import answer
-from controllers.shared.plan_endpoint import PlanEndpoint
+from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Unreachable

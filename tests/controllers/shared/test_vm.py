@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.observe import by_base_name, by_owner
-from controllers.shared.vm import join_vmi, parse_vm
+from controllers.shared.vm import RetainedDisk, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI
 
 Json = dict[str, Any]
@@ -127,3 +127,9 @@ def test_a_failed_vmi_was_not_shut_down(strategy: str, phase: str, available: bo
 )
 def test_scale_in(metadata: Json, expected: str) -> None:
     assert parse_vm(vm(metadata)).scale_in == expected
+
+
+def test_a_retained_disk() -> None:
+    labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
+    given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}
+    assert parse_retained_disk(given) == RetainedDisk("default", "root-3", "u-web", "web-3")

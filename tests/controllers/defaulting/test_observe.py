@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.defaulting.mac_conflicts import index_by_mac, mac_conflicts
-from controllers.defaulting.observe import VM, parse_vm
+from controllers.defaulting.observe import VM, index_by_mac, mac_conflicts, parse_vm
 from runtime.store import Store
 
 Json = dict[str, Any]

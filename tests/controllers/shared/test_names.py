@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controllers.pool.naming import free_ordinals, name_of, ordinal_of, parent_and_ordinal
+from controllers.replicaset.observe import by_base_name
+from controllers.shared.names import (
+    LENGTH,
+    SUFFIX_CHARACTERS,
+    base_name,
+    free_names,
+    free_ordinals,
+    name_of,
+    ordinal_of,
+    parent_and_ordinal,
+)
+from controllers.shared.vmi import VMI
+from tests.controllers.replicaset.builders import a_set
 
 
 @pytest.mark.parametrize(
@@ -60,3 +74,33 @@ def test_free_ordinals_are_the_lowest_that_are_not_taken(taken: set[int], wanted
 @given(st.from_regex(r"[a-z]([a-z0-9-]{0,20}[a-z0-9])?", fullmatch=True), st.integers(1, 10**9))
 def test_a_name_and_its_ordinal_are_inverse(pool: str, ordinal: int) -> None:
     assert ordinal_of(pool, name_of(pool, ordinal)) == ordinal
+
+
+Json = dict[str, Any]
+
+
+def test_names_are_stable() -> None:
+    names = free_names("u-web", "web", (), 4)
+    assert free_names("u-web", "web", {names[0], names[2]}, 2) == [names[1], names[3]]
+    assert len(set(free_names("u-web", "web", (), 3000))) == 3000
+    assert set(free_names("u-db", "web", (), 100)).isdisjoint(free_names("u-web", "web", (), 100))
+
+
+def test_names_look_generated() -> None:
+    for name in free_names("u-web", "we-b", (), 50):
+        assert base_name(name) == "we-b"
+        assert len(name.rpartition("-")[2]) == LENGTH
+        assert set(name.rpartition("-")[2]) <= set(SUFFIX_CHARACTERS)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "stem"),
+    [({}, "web"), ({"name": "test"}, "test"), ({"generateName": "gen-"}, "gen"), ({"name": "x" * 99}, "x" * 57)],
+)
+def test_vmis_are_named_after_their_template_or_else_their_set(metadata: Json, stem: str) -> None:
+    template = {"metadata": {"labels": {"app": "web"}, **metadata}, "spec": {"domain": {}}}
+    found = a_set(1, template=template)
+    assert found.base_name == stem
+    (name,) = free_names(found.uid, found.base_name, (), 1)
+    assert len(name) <= 63
+    assert list(by_base_name(VMI("default", name, "u"))) == [("default", stem)]

@@ -1,4 +1,4 @@
-"""Which VMs are deleted when a pool has too many, and why scale-in waits."""
+"""Which VMs are created and deleted when a pool has too few or too many, and what happens to their disks."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import Delete
+from controllers.pool.actions import Create, Delete
 from controllers.pool.plan import plan
-from controllers.pool.scale_in import with_invalid_scale_in
+from controllers.pool.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import PoolSnapshot
-from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, snapshot, vm
+from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, retained, snapshot, vm
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
@@ -144,3 +144,112 @@ def test_a_deletion_has_the_uid_and_resource_version_of_the_snapshot() -> None:
 def test_vms_with_an_invalid_scale_in_are_found() -> None:
     given = snapshot(2, vm(1, scale_in="Protect"), vm(2, scale_in="protect"), vm(3, scale_in="First"))
     assert [m.name for m in with_invalid_scale_in(given)] == ["web-2"]
+
+
+def creates(*ordinals: int) -> list[tuple[str, str]]:
+    return [("create", f"web-{ordinal}") for ordinal in ordinals]
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(snapshot(3), creates(1, 2, 3), id="a new pool makes all its VMs"),
+        pytest.param(
+            snapshot(3, revision_saved=False), [("save", "web-r1"), *creates(1, 2, 3)], id="the template is saved first"
+        ),
+        pytest.param(snapshot(0, revision_saved=False), [], id="a template that no VM has is not saved"),
+        pytest.param(snapshot(3, vm(1), vm(3)), creates(2), id="a gap is filled first"),
+        pytest.param(snapshot(4, vm(1), vm(3)), creates(2, 4), id="then the numbers go on"),
+        pytest.param(snapshot(2, vm(1), taken_ordinals=[2, 3]), creates(4), id="names of foreign VMs are skipped"),
+        pytest.param(
+            snapshot(2, vm(1), vm("db-7")), [], id="a VM that was given to the pool counts, whatever its name"
+        ),
+        pytest.param(snapshot(5, burst=2), creates(1, 2), id="never more at once than the burst"),
+        pytest.param(snapshot(2, vm(1), vm(2)), [], id="enough is enough"),
+        pytest.param(snapshot(3, vm(1), synced=False), [], id="what was written must be seen before more is"),
+        pytest.param(snapshot(a_pool(3, paused=True)), [], id="a paused pool makes nothing"),
+        pytest.param(snapshot(a_pool(3, deleting=True)), [], id="a pool that is being deleted makes nothing"),
+        pytest.param(snapshot(2, vm(1), leaving(2)), [], id="the name of a VM that is on its way out is waited for"),
+        pytest.param(
+            snapshot(2, vm(1), leaving(2, seconds=400)), creates(3), id="after a timeout another name takes its place"
+        ),
+        pytest.param(
+            snapshot(3, vm(1), leaving(2), taken_ordinals=[3]),
+            creates(4),
+            id="waiting for one does not hold up the others",
+        ),
+        pytest.param(snapshot(1, vm(2)), [], id="a high ordinal is as good as a low one"),
+        pytest.param(
+            snapshot(3, recently_deleted=frozenset({"web-1"})),
+            creates(2, 3, 1),
+            id="one that may find old disks holds up no other",
+        ),
+    ],
+)
+def test_which_vms_are_created(observed: PoolSnapshot, expected: list[Any]) -> None:
+    assert list(map(outline, plan(observed, NOW).actions)) == expected
+
+
+def test_the_pool_is_requeued_for_the_deletion_timeout() -> None:
+    assert plan(snapshot(2, vm(1), leaving(2, seconds=100)), NOW).again_seconds == 200
+    assert plan(snapshot(1, vm(1), leaving(2, seconds=100)), NOW).again_seconds is None
+
+
+def test_a_recently_deleted_name_is_created_after_a_check_of_its_disks() -> None:
+    actions = plan(snapshot(2, recently_deleted=frozenset({"web-1"})), NOW).actions
+    assert {each.name: each.after_deletion for each in actions if isinstance(each, Create)} == {
+        "web-1": True,
+        "web-2": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            snapshot(1, vm(1), leaving(2, retains_disks=True, retained_by="u-web")),
+            [("release", "web-2", ("root-2",), "u-web")],
+            id="a VM that waits for its disks is released",
+        ),
+        pytest.param(
+            snapshot(a_pool(1, paused=True), leaving(2, retains_disks=True, retained_by="u-web"), synced=False),
+            [("release", "web-2", ("root-2",), "u-web")],
+            id="whatever else holds",
+        ),
+        pytest.param(
+            snapshot(a_pool(1, deleting=True), leaving(2, retains_disks=True, retained_by="u-web")),
+            [("release", "web-2", ("root-2",), "u-web")],
+            id="even while the pool is being deleted",
+        ),
+        pytest.param(
+            snapshot(
+                0, awaiting_release=(leaving(2, retains_disks=True, retained_by="u-old", owner_uid="", owner_name=""),)
+            ),
+            [("release", "web-2", ("root-2",), "u-old")],
+            id="even without an owner, for the pool that retained them",
+        ),
+        pytest.param(
+            snapshot(1, vm(1), retained_disks=(retained(1),)),
+            [("return", "web-1", "root-1")],
+            id="a VM that is back has its disk",
+        ),
+        pytest.param(
+            snapshot(1, vm(1, disks=()), retained_disks=(retained(1),)),
+            [],
+            id="a disk that its VM no longer names stays kept",
+        ),
+        pytest.param(snapshot(1, vm(1), retained_disks=(retained(2),)), [], id="a kept disk waits for its VM"),
+        pytest.param(
+            snapshot(1, leaving(1), retained_disks=(retained(1),)),
+            [],
+            id="a VM that is on its way out gets nothing back",
+        ),
+        pytest.param(
+            snapshot(2, vm(1, retains_disks=True), vm(2)),
+            [("unmark", "web-1")],
+            id="the finalizer of a VM that stays is removed",
+        ),
+    ],
+)
+def test_which_disks_are_retained_or_returned(observed: PoolSnapshot, expected: list[Any]) -> None:
+    assert list(map(outline, plan(observed, NOW).actions)) == expected

@@ -1,0 +1,158 @@
+"""Scale-out and scale-in: which VMs a pool creates and deletes, why it cannot delete others, and what becomes of
+retained disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import parse_time
+from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
+from controllers.pool.autohealing import was_healed
+from controllers.pool.selection import DisruptionBudget, sort_victims
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.conditions import join_names
+from controllers.shared.names import free_ordinals, name_of
+from controllers.shared.vm import VM
+from kinds import meta
+from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
+
+DELETION_TIMEOUT = timedelta(minutes=5)
+"""How long the pool waits for the name of a VM that is being deleted. Then another ordinal takes its place."""
+
+
+def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Fills gaps first, then adds ordinals.
+
+    The pool waits for the name of a VM that is being deleted. The new VM gets the disks that were retained for this
+    name, and a pool that is scaled in and out has the same names as before."""
+    wanted = snapshot.pool.spec.replicas
+    missing = wanted - len(snapshot.active) - len(_awaited(snapshot, now))
+    if missing <= 0 or snapshot.disk_conflict:
+        return
+    if not snapshot.revision_saved:
+        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
+    reason = f"{len(snapshot.active)} of {wanted} VMs exist"
+    retained_for = {disk.retained_for for disk in snapshot.retained_disks}
+    found = []
+    for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
+        name = name_of(snapshot.pool.name, ordinal)
+        deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
+        found.append(Create(name, ordinal, snapshot.revision.name, reason, deleted and name not in retained_for))
+    # VMs that may find old disks come last: the first refusal stops all that follow.
+    yield from sorted(found, key=lambda create: create.after_deletion)
+
+
+def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    if snapshot.pool.spec.replicas <= len(snapshot.active):
+        return None
+    ends = [_deleted_at(vm, now) + DELETION_TIMEOUT - now for vm in _awaited(snapshot, now)]
+    return min(ends).total_seconds() if ends else None
+
+
+def _deleted_at(vm: VM, now: datetime) -> datetime:
+    return parse_time(vm.deleted_at) if vm.deleted_at else now
+
+
+def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
+    return [vm for vm in snapshot.deleting if now - _deleted_at(vm, now) < DELETION_TIMEOUT]
+
+
+UNPROTECTED = ("", "First")
+"""Values of poolhouse.dev/scale-in. Any other value protects the VM: `Protect`, and misspelt ones."""
+
+
+def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    retain = retains_disks(snapshot)
+    reason = f"{len(snapshot.active)} VMs exist, {snapshot.pool.spec.replicas} are wanted"
+    for vm in select_victims(snapshot)[: snapshot.burst]:
+        yield Delete(vm.name, vm.uid, vm.resource_version, reason, retain)
+
+
+def select_victims(snapshot: PoolSnapshot) -> list[VM]:
+    """The VMs to delete, in order. Where too few VMs would stay available, unavailable ones are deleted instead."""
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    if excess <= 0:
+        return []
+    budget, found = DisruptionBudget.of(snapshot), list[VM]()
+    for vm in candidates(snapshot):
+        if len(found) < excess and not budget.forbids(vm):
+            found.append(vm)
+            budget = budget.without(vm)
+    return found
+
+
+def candidates(snapshot: PoolSnapshot) -> list[VM]:
+    """The VMs that the strategy allows to delete, in order."""
+    strategy = snapshot.pool.spec.scale_in_strategy.chosen
+    if isinstance(strategy, EmptyObject):
+        return []
+    found = [vm for vm in snapshot.active if vm.scale_in in UNPROTECTED]
+    policy = SelectionPolicy()
+    if isinstance(strategy, ScaleInOpportunistic):
+        found = [vm for vm in found if vm.halted]
+    else:
+        policy = strategy.selection_policy
+    # A VM with our finalizer comes first: a controller that was killed had begun its deletion.
+    return sorted(sort_victims(found, policy), key=lambda vm: (not vm.retains_disks, vm.scale_in != "First"))
+
+
+def retains_disks(snapshot: PoolSnapshot) -> bool:
+    strategy = snapshot.pool.spec.scale_in_strategy.chosen
+    return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
+
+
+def blocked_reason(snapshot: PoolSnapshot) -> str:
+    """Why the pool keeps too many VMs, or ""."""
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    possible = len(select_victims(snapshot))
+    if excess <= possible:
+        return ""
+    if len(candidates(snapshot)) >= excess:
+        minimum = DisruptionBudget.of(snapshot).min_available
+        return f"{excess} VMs are too many, {possible} can be deleted now: {minimum} must stay available"
+    match snapshot.pool.spec.scale_in_strategy.chosen:
+        case ScaleInProactive():
+            why = f"{_protected(snapshot)} by {meta.SCALE_IN}"
+        case ScaleInOpportunistic():
+            why = "the strategy is opportunistic, and the other VMs are not halted or are protected"
+        case _:
+            why = "the strategy is unmanaged: delete VMs yourself"
+    return f"{excess} VMs are too many, {possible} can be deleted: {why}"
+
+
+def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
+    """VMs whose poolhouse.dev/scale-in has an invalid value."""
+    return [vm for vm in snapshot.active if vm.scale_in not in (*UNPROTECTED, "Protect")]
+
+
+def _protected(snapshot: PoolSnapshot) -> str:
+    names = sorted(vm.name for vm in snapshot.active if vm.scale_in not in UNPROTECTED)
+    return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"
+
+
+def release_disks(snapshot: PoolSnapshot) -> Iterator[Action]:
+    for vm in snapshot.awaiting_release:
+        yield release(vm, "its disks are retained")
+
+
+def release(vm: VM, reason: str) -> ReleaseDisks:
+    return ReleaseDisks(vm.name, vm.uid, vm.disks, vm.retained_by or vm.owner_uid, reason)
+
+
+def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """A VM that exists again owns its retained disks, so that they are deleted with it."""
+    by_name = {vm.name: vm for vm in snapshot.active}
+    for disk in snapshot.retained_disks:
+        vm = by_name.get(disk.retained_for)
+        if vm is not None and disk.name in vm.disks:
+            yield ReturnDisk(vm.name, vm.uid, disk.name, f"{vm.name} exists again")
+
+
+def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """A controller that was killed between setting the finalizer and deleting the VM leaves the finalizer behind."""
+    if len(snapshot.active) > snapshot.pool.spec.replicas:
+        return
+    for vm in snapshot.active:
+        if vm.retains_disks:
+            yield RemoveFinalizer(vm.name, vm.uid, vm.resource_version, "it stays")

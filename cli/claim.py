@@ -1,4 +1,4 @@
-"""`poolhouse claim` and `poolhouse release`: taking a warm VM, and giving it back."""
+"""`poolhouse claim` and `poolhouse release`: claim a warm VM, and release it."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import re
 import shutil
 import socket
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import click
 
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
-from cli.duration import Duration
+from cli.completion import complete_names
 from cli.output import Failed, Unreachable, is_structured, output_option, print_result, print_structured
-from cli.resource_names import CLAIM, WARM_POOL, complete_names, qualified_name
+from cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
 
 if TYPE_CHECKING:
     from runtime.api import Api
 
-Json = dict[str, Any]
 
 POLL_SECONDS = 0.05
-POLL_MOST_SECONDS = 1.0
+MAX_POLL_SECONDS = 1.0
 SSH_PORT = 22
-SSH_SECONDS = 15.0
-OVER = ("Released", "Expired", "Failed")
+SSH_TIMEOUT_SECONDS = 15.0
+FINISHED = ("Released", "Expired", "Failed")
 
 
 @click.command()
@@ -36,18 +36,16 @@ OVER = ("Released", "Expired", "Failed")
     "--pool",
     type=WARM_POOL,
     shell_complete=complete_names("virtualmachinewarmpools"),
-    help="Else the default pool of the namespace.",
+    help="Default: the default pool of the namespace.",
 )
-@click.option("--ttl", type=Duration(), help="Give it back after so long, as 600, 10m or 2h.")
-@click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Else as the pool says.")
-@click.option("--instancetype", help="Else the pool's.")
-@click.option("--image", help="Else the pool's.")
-@click.option("--placement", help="Else any of the pool's.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until it is Ready or has failed.")
-@click.option(
-    "--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="How long to wait at most."
-)
-@click.option("--ssh", metavar="USER", help="Log in when it is ready: by virtctl if that is installed, else by ssh.")
+@click.option("--ttl", type=Duration(), help="Release the VM after this time: 600, 10m or 2h.")
+@click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Default: the pool's spec.onEmpty.")
+@click.option("--instancetype", help="Default: the pool's.")
+@click.option("--image", help="Default: the pool's.")
+@click.option("--placement", help="Default: any placement of the pool.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the claim is Ready or Failed.")
+@click.option("--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="Longest wait.")
+@click.option("--ssh", metavar="USER", help="Log in to the ready VM, with virtctl if it is installed, else with ssh.")
 @output_option("text", "name")
 @cluster_options
 def claim(
@@ -64,10 +62,10 @@ def claim(
     ssh: str | None,
     output: str,
 ) -> None:
-    """Take a VM that is ready, or have one made.
+    """Claim a warm VM. Without one, --on-empty decides.
 
-    NAME is the claim's; one is made up where it is left out. Delete the claim, or `release` it, to give the VM back.
-    Exits with 1 when the claim fails, with 3 when it takes longer than --timeout.
+    NAME is the name of the claim; the default is a random name. Delete or `release` the claim to give the VM back.
+    Exits with 1 if the claim fails, with 3 after --timeout.
     """
     if ssh and not wait:
         raise click.UsageError("--ssh needs --wait")
@@ -77,67 +75,70 @@ def claim(
         "poolName": pool,
         "ttlSeconds": None if ttl is None else int(ttl),
         "onEmpty": on_empty,
-        "overrides": _given(overrides) or None,
+        "overrides": _without_none(overrides) or None,
     }
 
-    async def take(api: Api) -> Json:
+    async def create(api: Api) -> Json:
         from controllers.claim.snapshot import CLAIMS
 
         metadata = {"namespace": cluster.namespace, "name": name}
-        body = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": _given(spec)}
+        body = {
+            "apiVersion": CLAIMS.api_version,
+            "kind": CLAIMS.kind,
+            "metadata": metadata,
+            "spec": _without_none(spec),
+        }
         document = await api.create(CLAIMS, body)
-        return await _settled(api, document, time.monotonic() + seconds) if wait else document
+        return await _wait_until_settled(api, document, time.monotonic() + seconds) if wait else document
 
-    document = cluster.run(take)
+    document = cluster.run(create)
     status = document.get("status") or {}
     phase = status.get("phase") or "Pending"
     if is_structured(output):
         print_structured(output, {"name": name, **status, "phase": phase})
     elif output == "name":
         click.echo(qualified_name("VirtualMachineClaim", name))
-    if phase in OVER:
-        raise Failed(said(name, status))
+    if phase in FINISHED:
+        raise Failed(describe(name, status))
     if wait and phase != "Ready":
-        raise Unreachable(f"{said(name, status)}; not Ready after {seconds:g} s, `release {name}` takes it back")
+        raise Unreachable(f"{describe(name, status)}; not Ready after {seconds:g} s, `release {name}` cancels it")
     if output == "text":
-        click.echo(said(name, status))
+        click.echo(describe(name, status))
     if ssh:
         _log_in(cluster, ssh, status)
 
 
 @click.command()
 @click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Stay until its VM is gone.")
-@click.option(
-    "--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="How long to wait at most."
-)
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until its VM is deleted.")
+@click.option("--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="Longest wait.")
 @output_option("text")
 @cluster_options
 def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str) -> None:
-    """Give a claimed VM back. It is destroyed; the claim stays as a record and can be deleted."""
+    """Release a claim. Its VM is deleted; the claim stays as a record, and can be deleted."""
 
-    async def give(api: Api) -> str:
+    async def patch(api: Api) -> str:
         from controllers.claim.snapshot import CLAIMS
 
         await api.patch(CLAIMS, cluster.namespace, name, {"spec": {"release": True}})
         end = time.monotonic() + seconds
         while True:
             status = (await api.get(CLAIMS, cluster.namespace, name)).get("status") or {}
-            if not wait or status.get("phase") in OVER or time.monotonic() > end:
+            if not wait or status.get("phase") in FINISHED or time.monotonic() > end:
                 return str(status.get("phase") or "Pending")
             await asyncio.sleep(0.2)
 
-    phase = cluster.run(give)
+    phase = cluster.run(patch)
     print_result(output, f"{name} is {phase}", name=name, phase=phase)
-    if wait and phase not in OVER:
+    if wait and phase not in FINISHED:
         raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s")
 
 
-def said(name: str, status: Json) -> str:
+def describe(name: str, status: Json) -> str:
     phase = status.get("phase") or "Pending"
     if phase != "Ready":
-        place = f", number {status['queuePosition']} in line" if status.get("queuePosition") else ""
-        return f"{name}: {phase}{place}{': ' + reason(status) if reason(status) else ''}"
+        place = f", position {status['queuePosition']} in the queue" if status.get("queuePosition") else ""
+        return f"{name}: {phase}{place}{': ' + why if (why := reason(status)) else ''}"
     timings = status.get("timings") or {}
     steps = ", ".join(
         f"{word} {timings[field]}"
@@ -145,52 +146,52 @@ def said(name: str, status: Json) -> str:
         if timings.get(field) is not None
     )
     took = f" after {timings['totalMs']} ms ({steps})" if timings.get("totalMs") is not None else ""
-    machine = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
+    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
     where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
     until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
-    return f"{name}: {machine} is yours{where}: {status.get('launchType')}{took}{until}"
+    return f"{name}: {vm} is yours{where}: {status.get('launchType')}{took}{until}"
 
 
 def to_the_second(time: str) -> str:
-    """Claims have their times in microseconds."""
+    """Cuts off the microseconds of a claim's times."""
     return re.sub(r"\.\d+Z$", "Z", time)
 
 
 def reason(status: Json) -> str:
-    """What holds it up: that it has no machine, else what its machine is not."""
+    """Why the claim has no VM, else why its VM is not ready."""
     false = {c["type"]: c for c in status.get("conditions") or () if c["status"] == "False"}
     found = false.get("Bound") or false.get("Ready")
     return f"{found['reason']}: {found['message']}" if found else ""
 
 
-async def _settled(api: Api, document: Json, end: float) -> Json:
+async def _wait_until_settled(api: Api, document: Json, end: float) -> Json:
     from controllers.claim.snapshot import CLAIMS
 
     metadata, pause = document["metadata"], POLL_SECONDS
     while True:
         phase = (document.get("status") or {}).get("phase")
-        if phase == "Ready" or phase in OVER or time.monotonic() > end:
+        if phase == "Ready" or phase in FINISHED or time.monotonic() > end:
             return document
         await asyncio.sleep(pause)
-        pause = min(pause * 1.5, POLL_MOST_SECONDS)
+        pause = min(pause * 1.5, MAX_POLL_SECONDS)
         document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
 
 
 def _log_in(cluster: Cluster, user: str, status: Json) -> None:
-    """By KubeVirt's own command where there is one, which reaches a VM wherever it is; else at its address."""
+    """Runs virtctl, which also reaches addresses inside the cluster; without virtctl, ssh to the VM's address."""
     vm = (status.get("vmRef") or {}).get("name")
     if vm and (virtctl := shutil.which("virtctl")):
         environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
         os.execve(virtctl, by_virtctl(cluster, user, vm), environment)
     address = next(iter(status.get("addresses") or ()), None)
     if address is None:
-        raise Failed("the VM has no address to log in to; try its console")
+        raise Failed("the VM has no address; use its console")
     if shutil.which("ssh") is None:
-        raise Failed(f"there is neither ssh nor virtctl here; log in as {user} at {address}")
-    if why := unreachable(address, SSH_PORT, SSH_SECONDS):
+        raise Failed(f"neither ssh nor virtctl is installed; log in as {user} at {address}")
+    if why := unreachable(address, SSH_PORT, SSH_TIMEOUT_SECONDS):
         raise Failed(
-            f"{address} port {SSH_PORT}: {why}. The VM is yours all the same; an address inside a cluster is reached by"
-            " virtctl (install it, and --ssh uses it), and one of an embedded stack from nowhere but its guest"
+            f"{address} port {SSH_PORT}: {why}. The VM stays claimed. Install virtctl to reach an address inside a"
+            " cluster; addresses of an embedded stack can only be reached from its guests"
         )
     os.execvp("ssh", ["ssh", f"{user}@{address}"])
 
@@ -201,7 +202,7 @@ def by_virtctl(cluster: Cluster, user: str, vm: str) -> list[str]:
 
 
 def unreachable(address: str, port: int, seconds: float) -> str:
-    """Why nothing answers there, or nothing. A guest that has just woken up may take a moment."""
+    """Why no connection is possible; empty if one is. Retries, because a resumed guest can take a moment."""
     end, why = time.monotonic() + seconds, ""
     while (left := end - time.monotonic()) > 0:
         try:
@@ -214,5 +215,5 @@ def unreachable(address: str, port: int, seconds: float) -> str:
     return f"{why} in {seconds:g} s"
 
 
-def _given(values: Json) -> Json:
+def _without_none(values: Json) -> Json:
     return {key: value for key, value in values.items() if value is not None}

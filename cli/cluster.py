@@ -1,10 +1,11 @@
-"""Reaching a cluster from the command line, by kubectl's own rules."""
+"""Connects to a cluster by kubectl's rules: the options of a cluster, and the exit codes of failures."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -12,24 +13,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cli import kubeconfig as files
-from cli.duration import Duration
+from apimachinery.unstructured import Json
+from cli.completion import complete_contexts, complete_names
+from cli.kubeconfig import find_kubeconfig
 from cli.output import Failed, Unreachable
-from cli.resource_names import complete_contexts, complete_names
+from cli.parameters import Duration
 
 if TYPE_CHECKING:
     from runtime.api import Api
     from runtime.errors import ApiError
     from runtime.resource import Resource
 
-Json = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
 UNAUTHORIZED = 401
-ENDLESS_SECONDS = 365 * 86400.0
-"""what kubectl's `--request-timeout=0` means"""
+NO_TIMEOUT_SECONDS = 365 * 86400.0
+"""the meaning of kubectl's `--request-timeout=0`"""
 
 
 @dataclass(frozen=True)
@@ -37,56 +38,61 @@ class Cluster:
     kubeconfig: Path
     namespace: str
     context: str | None = None
-    """else the kubeconfig's current one"""
+    """None: the kubeconfig's current context"""
     timeout_seconds: float = TIMEOUT_SECONDS
     everywhere: bool = False
 
     @property
     def scope(self) -> str | None:
-        """The namespace to list in; None for all."""
+        """The namespace to list in; None for all namespaces."""
         return None if self.everywhere else self.namespace
 
+    @property
+    def place(self) -> str:
+        """The scope in messages."""
+        return "any namespace" if self.everywhere else f"namespace {self.namespace}"
+
+    async def connect(self) -> AbstractAsyncContextManager[Api]:
+        from runtime.api import Api
+
+        return await Api.connect(
+            self.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=self.timeout_seconds, context=self.context
+        )
+
     def run(self, work: Callable[[Api], Awaitable[T]]) -> T:
-        """Does the work with a connection, and turns what the API server refuses into an exit code: 1 for a refusal, 3
-        where there was no answer."""
+        """Runs `work` with a connection. An API error ends the command with exit code 1, a missing answer with 3."""
         return asyncio.run(self._run(work))
 
     async def _run(self, work: Callable[[Api], Awaitable[T]]) -> T:
-        from runtime.api import Api
         from runtime.errors import ApiError
 
         try:
-            async with await Api.connect(
-                self.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=self.timeout_seconds, context=self.context
-            ) as api:
+            async with await self.connect() as api:
                 return await work(api)
         except ApiError as error:
-            raise self._ending(error) from None
-        except ExceptionGroup as group:  # of what was asked at the same time
+            raise self._exit(error) from None
+        except ExceptionGroup as group:  # of concurrent requests
             refused = group.subgroup(ApiError)
             if refused is None:
                 raise
-            raise self._ending(_first(refused)) from None
+            raise self._exit(_first(refused)) from None
 
-    def _ending(self, error: ApiError) -> click.ClickException:
-        """How a command ends by an answer, or by none."""
+    def _exit(self, error: ApiError) -> click.ClickException:
         from runtime.errors import Throttled, Unavailable
         from runtime.errors import Unreachable as NoAnswer
 
-        of = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
+        source = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
         if isinstance(error, NoAnswer) and not error.call:
-            return Failed(error.message)  # nobody was asked: the kubeconfig does not say how
+            return Failed(error.message)  # the kubeconfig is invalid, so no request was sent
         if isinstance(error, NoAnswer | Unavailable | Throttled):
-            if (stack := _ended(self.kubeconfig)) is not None:
+            if (stack := _stopped_stack(self.kubeconfig)) is not None:
                 return Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it")
             return Unreachable(
-                f"no answer from the cluster of {of}: {error}; does `kubectl version` reach it? "
-                "Another is chosen by --context or --kubeconfig, an embedded stack by --dir"
+                f"no answer from the cluster of {source}: {error}; check the connection with `kubectl version`, "
+                "or choose another cluster with --context, --kubeconfig or (an embedded stack) --dir"
             )
         if error.status == UNAUTHORIZED:
-            return Failed(
-                f"{error.message}: the cluster does not accept the credentials of {of}; they may have expired"
-            )
+            return Failed(f"{error.message}: the cluster does not accept the credentials of {source}; renew them")
         return Failed(error.message)
 
 
@@ -95,11 +101,11 @@ def _first(group: ExceptionGroup[ApiError]) -> ApiError:
     return _first(inner) if isinstance(inner, ExceptionGroup) else inner
 
 
-def _ended(kubeconfig: Path) -> Path | None:
-    """The directory of the embedded stack that wrote a kubeconfig, where that stack has ended."""
+def _stopped_stack(kubeconfig: Path) -> Path | None:
+    """The directory of the embedded stack that wrote this kubeconfig, if the stack does not run."""
     if not os.access(kubeconfig.parent / "status.json", os.F_OK):
         return None
-    from local.lock import holder  # images have no embedded stack
+    from local.lock import holder  # images do not contain the embedded stack
     from local.paths import StackPaths
 
     paths = StackPaths(kubeconfig.parent)
@@ -107,8 +113,8 @@ def _ended(kubeconfig: Path) -> Path | None:
 
 
 async def list_visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:
-    """Of the namespace, None for all. Empty where the cluster does not have the resource; None where whoever asks may
-    not know."""
+    """The objects in a namespace, or in all for None. Empty if the cluster does not have the resource; None if the
+    user may not list it."""
     from runtime.errors import Forbidden, NotFound
 
     try:
@@ -120,37 +126,38 @@ async def list_visible(api: Api, resource: Resource, namespace: str | None) -> l
 
 
 def cluster_options(command: F) -> F:
-    """kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`; the command's first
-    argument is the `Cluster` that they mean."""
+    """Adds kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`. The command's
+    first argument is the `Cluster`."""
     return _cluster_options(command, lambda options: True)
 
 
 def cluster_options_without(option: str) -> Callable[[F], F]:
-    """Likewise, but None where this option of the command is given: with it no cluster is asked, and need not be."""
+    """Like `cluster_options`, but the argument is None if this option is given: the command then needs no cluster."""
     return lambda command: _cluster_options(command, lambda options: options.get(option) is None)
 
 
 def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) -> F:
+    path = click.Path(path_type=Path, readable=False)
+
+    @click.option("--kubeconfig", type=path, help="Default: $KUBECONFIG, then ~/.kube/config.")
     @click.option(
-        "--kubeconfig", type=click.Path(path_type=Path, readable=False), help="Else $KUBECONFIG, else ~/.kube/config."
+        "--context",
+        "context_name",
+        metavar="NAME",
+        shell_complete=complete_contexts,
+        help="Context of the kubeconfig. Default: the current context.",
     )
+    @click.option("--dir", "directory", type=path, help="Use the embedded stack in this directory.")
     @click.option(
-        "--context", "context_name", metavar="NAME", shell_complete=complete_contexts, help="Else the current one."
+        "--namespace", "-n", shell_complete=complete_names("namespaces"), help="Default: the context's namespace."
     )
-    @click.option(
-        "--dir",
-        "directory",
-        type=click.Path(path_type=Path, readable=False),
-        help="The embedded stack in this directory.",
-    )
-    @click.option("--namespace", "-n", shell_complete=complete_names("namespaces"), help="Else that of the context.")
     @click.option(
         "--request-timeout",
         "timeout_seconds",
         type=Duration(),
         default=f"{TIMEOUT_SECONDS:g}s",
         show_default=True,
-        help="How long to wait for each answer, as 10s or 1m; 0 is for ever.",
+        help="Time limit of each request, such as 10s or 1m; 0 means no limit.",
     )
     @wraps(command)
     def with_cluster(
@@ -163,18 +170,18 @@ def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) ->
         everywhere: bool = False,
         **options: Any,
     ) -> Any:
-        meant = None
+        cluster = None
         if needed(options):
-            meant = find_cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
-        return command(meant, *arguments, **options)
+            cluster = find_cluster(kubeconfig, directory, context_name, namespace, timeout_seconds, everywhere)
+        return command(cluster, *arguments, **options)
 
     return with_cluster  # type: ignore[return-value]
 
 
 def all_namespaces(command: F) -> F:
-    """`-A`, for what lists; goes above `cluster_options`."""
+    """Adds `-A`. Goes above `cluster_options`."""
     option: Callable[[F], F] = click.option(
-        "--all-namespaces", "-A", "everywhere", is_flag=True, help="In all namespaces, whatever --namespace says."
+        "--all-namespaces", "-A", "everywhere", is_flag=True, help="List all namespaces and ignore --namespace."
     )
     return option(command)
 
@@ -187,18 +194,18 @@ def find_cluster(
     timeout_seconds: float = TIMEOUT_SECONDS,
     everywhere: bool = False,
 ) -> Cluster:
-    """The cluster that options mean, or a sentence on what is missing."""
+    """The cluster that the options select. Raises `Failed` without a usable kubeconfig."""
     if kubeconfig and directory:
         raise click.UsageError("give --kubeconfig or --dir, not both")
-    found, looked = files.find_kubeconfig(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
+    found, searched = find_kubeconfig(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
     if not found.paths:
-        where = " nor ".join(map(str, looked))
+        where = " nor ".join(map(str, searched))
         raise Failed(f"there is no kubeconfig {where}; give --kubeconfig, or --dir of an embedded stack")
-    if closed := [str(each) for each in found.paths if not os.access(each, os.R_OK)]:
-        raise Failed(f"you may not read {', '.join(closed)}; give --kubeconfig with one of your own")
+    if unreadable := [str(each) for each in found.paths if not os.access(each, os.R_OK)]:
+        raise Failed(f"you may not read {', '.join(unreadable)}; give another file with --kubeconfig")
     if context is not None and context not in found.contexts:
         known = ", ".join(found.contexts) or "none"
         raise Failed(f"there is no context {context} in {found.joined}; there are {known}")
     chosen = context or (found.current if len(found.paths) > 1 else None)
     inherited = found.contexts.get(chosen or found.current or "", "default")
-    return Cluster(found.joined, namespace or inherited, chosen, timeout_seconds or ENDLESS_SECONDS, everywhere)
+    return Cluster(found.joined, namespace or inherited, chosen, timeout_seconds or NO_TIMEOUT_SECONDS, everywhere)

@@ -1,16 +1,33 @@
-"""Completion: a script for a person's shell, and the answers that kubectl asks a plugin for."""
+"""Completion: the script for a shell, the answers to kubectl's plugin completion, and names of objects."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-VARIABLE = "_POOLHOUSE_COMPLETE"
+from cli.kubeconfig import find_kubeconfig
+from cli.parameters import named_kinds
 
-# What cobra, and with it kubectl, takes as the last line of an answer.
+if TYPE_CHECKING:
+    from cli.cluster import Cluster
+    from kinds.kind import Kind
+    from runtime.api import Api
+    from runtime.resource import Resource
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+VARIABLE = "_POOLHOUSE_COMPLETE"
+TIMEOUT_SECONDS = 2.0
+MAX_NAMES = 500
+
+# The directives of cobra, which kubectl reads from the last line of an answer.
 NO_FILES = ":4"
 FILES = ":0"
 DIRECTORIES = ":16"
@@ -19,36 +36,88 @@ DIRECTORIES = ":16"
 @click.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print the script that has SHELL complete `poolhouse`.
+    """Print the completion script of `poolhouse` for SHELL.
 
-    For bash: `. <(poolhouse completion bash)`. As `kubectl poolhouse`, kubectl's own completion completes it: it
-    asks `kubectl_complete-poolhouse`, which is beside the plugin.
+    For bash, run `. <(poolhouse completion bash)`. For `kubectl poolhouse`, kubectl's own completion runs the program
+    `kubectl_complete-poolhouse`, which is installed with the plugin.
     """
     from cli.main import poolhouse
 
-    made = get_completion_class(shell)
-    assert made is not None  # every choice above is one of click's own
-    click.echo(made(poolhouse, {}, "poolhouse", VARIABLE).source())
+    script = get_completion_class(shell)
+    assert script is not None  # click knows every choice above
+    click.echo(script(poolhouse, {}, "poolhouse", VARIABLE).source())
 
 
 def kubectl_answers(words: Sequence[str]) -> Iterator[str]:
-    """Lines for kubectl: what could stand in the place of the last word, each with its help, and then whether files
-    could stand there too."""
+    """The lines that kubectl reads: each candidate for the last word with its help, then a directive."""
     from cli.main import poolhouse
 
     *given, incomplete = words or ("",)
     found = ShellComplete(poolhouse, {}, "kubectl poolhouse", VARIABLE).get_completions(list(given), incomplete)
-    yield from (_line(item) for item in found if item.type == "plain")
-    kinds = {item.type for item in found}
-    yield FILES if "file" in kinds else DIRECTORIES if "dir" in kinds else NO_FILES
-
-
-def _line(item: CompletionItem) -> str:
-    told = " ".join(str(item.help).split()) if item.help else ""
-    return f"{item.value}\t{told}" if told else str(item.value)
+    for item in found:
+        if item.type == "plain":
+            help_text = " ".join(str(item.help or "").split())
+            yield f"{item.value}\t{help_text}" if help_text else str(item.value)
+    types = {item.type for item in found}
+    yield FILES if "file" in types else DIRECTORIES if "dir" in types else NO_FILES
 
 
 def main() -> None:
-    """`kubectl_complete-poolhouse`, run by kubectl with the words behind `kubectl poolhouse`."""
+    """`kubectl_complete-poolhouse`: kubectl runs it with the words after `kubectl poolhouse`."""
     for line in kubectl_answers(sys.argv[1:]):
         click.echo(line)
+
+
+def complete_names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds: str) -> Complete:
+    """Completes names of these resources. After `KIND/` it completes names of the resource `kinds[KIND]`, or of the
+    kind among `prefixes` with this short name. Errors and slow answers complete nothing."""
+
+    def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        kind, slash, start = incomplete.rpartition("/")
+        try:
+            found = _list_names(context.params, wanted) if (wanted := _wanted(kind)) else []
+        except Exception:  # no cluster, no rights or no time: a shell shows no message here
+            return []
+        return [CompletionItem(f"{kind}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
+
+    def _wanted(kind: str) -> tuple[str, ...]:
+        if not kind:
+            return plurals
+        return (kinds[kind],) if kind in kinds else tuple(each.plural for each in prefixes() if each.short_name == kind)
+
+    return complete
+
+
+def complete_contexts(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    found, _ = find_kubeconfig(context.params.get("kubeconfig"), os.environ)
+    return [CompletionItem(each, help=space) for each, space in found.contexts.items() if each.startswith(incomplete)]
+
+
+def _list_names(options: dict[str, Any], plurals: Sequence[str]) -> list[str]:
+    from cli.cluster import find_cluster
+
+    given = (options.get(name) for name in ("kubeconfig", "directory", "context_name", "namespace"))
+    kubeconfig, directory, context, namespace = given
+    cluster = find_cluster(kubeconfig, directory, context, namespace, TIMEOUT_SECONDS)
+    return asyncio.run(_names(cluster, [_resource(plural) for plural in plurals]))
+
+
+async def _names(cluster: Cluster, resources: Sequence[Resource]) -> list[str]:
+    # The timeout starts after the client is loaded, because that can take longer than the answer on a busy machine.
+    async with await cluster.connect() as api, asyncio.timeout(TIMEOUT_SECONDS):
+        every = await asyncio.gather(*(_names_of(api, resource, cluster.namespace) for resource in resources))
+    return [name for found in every for name in found]
+
+
+async def _names_of(api: Api, resource: Resource, namespace: str) -> list[str]:
+    pages = api.pages(resource, namespace if resource.namespaced else None, page=MAX_NAMES)
+    async with aclosing(pages):
+        return [each["metadata"]["name"] async for page, _ in pages for each in page][:MAX_NAMES]
+
+
+def _resource(plural: str) -> Resource:
+    from runtime.resource import Resource
+
+    if plural == "namespaces":
+        return Resource("", "v1", plural, "Namespace", namespaced=False)
+    return Resource.of(next(each for each in named_kinds() if each.plural == plural))

@@ -1,4 +1,4 @@
-"""`poolhouse crds`: what a cluster must know before it can hold objects of ours."""
+"""`poolhouse crds`: the CustomResourceDefinitions of Poolhouse."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from manifests.crd import crds as render
 
 @click.command()
 @click.option(
-    "--kubevirt", "with_kubevirt", is_flag=True, help="Those of KubeVirt and CDI too, as the engine has them."
+    "--kubevirt", "with_kubevirt", is_flag=True, help="Print also those of KubeVirt and CDI that the engine uses."
 )
-@click.option("--beside-kubevirt", is_flag=True, help="Without those that KubeVirt has installed under the same name.")
+@click.option("--beside-kubevirt", is_flag=True, help="Leave out those that KubeVirt installs under the same name.")
 @output_option("yaml", "json")
 def crds(with_kubevirt: bool, beside_kubevirt: bool, output: str) -> None:
-    """Print the CustomResourceDefinitions of every kind of ours.
+    """Print the CustomResourceDefinitions of Poolhouse.
 
-    A kind of which KubeVirt has the very same is marked as such in YAML: leave it out where KubeVirt is installed.
+    A comment in the YAML marks kinds that KubeVirt has as well. Leave these out on a cluster with KubeVirt.
     """
     if with_kubevirt and beside_kubevirt:
         raise click.UsageError("--kubevirt is for a cluster without KubeVirt, --beside-kubevirt for one with it")

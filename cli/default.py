@@ -1,4 +1,4 @@
-"""`poolhouse default`: what admission would make of a VM, with no cluster at all."""
+"""`poolhouse default`: sets the defaults of VMs as admission does, without a cluster."""
 
 from __future__ import annotations
 
@@ -19,20 +19,16 @@ Ask = Callable[[dict[str, Any], bool], tuple[int, bytes]]
 
 
 @click.command()
-@click.option(
-    "-f", "--filename", "source", required=True, type=click.File("rb"), help="A manifest; - for standard input."
-)
-@click.option(
-    "--server", metavar="URL", help="Ask a defaulter that runs there, instead of the libvirt of this machine."
-)
-@click.option("--namespace", "-n", default="default", show_default=True, help="Of a VM that names none.")
-@click.option("--seed", default="", help="The cluster's seed of MAC addresses, firmware UUIDs and serials.")
+@click.option("-f", "--filename", "source", required=True, type=click.File("rb"), help="Manifest; - reads stdin.")
+@click.option("--server", metavar="URL", help="Use the defaulter at this URL instead of the local libvirt.")
+@click.option("--namespace", "-n", default="default", show_default=True, help="Namespace of VMs without one.")
+@click.option("--seed", default="", help="Seed of MAC addresses, firmware UUIDs and serials, as in the cluster.")
 @output_option("yaml", "json", "xml")
 def default(source: Any, server: str | None, namespace: str, seed: str, output: str) -> None:
-    """Populate a VM as admission would, with no cluster at all.
+    """Set the defaults of VMs as admission does, without a cluster.
 
-    Every document of the file is printed: those with a VM in them completed, the others as they are. With -o xml only
-    the domains are, as libvirt has them.
+    Prints all documents of the file: those with a VM get their defaults, the others stay unchanged. With -o xml, prints
+    only the libvirt domains.
     """
     given = [each.document for each in read_manifests(source)]
     answers: list[Any] = []
@@ -68,7 +64,7 @@ def _answers(document: dict[str, Any], ask: Ask, output: str) -> Iterator[Any]:
 
 
 class _Asking:
-    """A way to ask, for as long as the block lasts."""
+    """A context manager around a function that asks a defaulter."""
 
     def __init__(self, ask: Ask, close: Callable[[], None] = lambda: None) -> None:
         self._ask, self._close = ask, close
@@ -101,12 +97,12 @@ def _remote(server: str, body: bytes, as_xml: bool) -> tuple[int, bytes]:
     except (OSError, ValueError) as error:
         raise Unreachable(f"{server} does not answer: {getattr(error, 'reason', error)}") from None
     if not _is_answer(status, content, as_xml):
-        raise Unreachable(f"{server} is no defaulter: it answered {status} with something else than a VM")
+        raise Unreachable(f"{server} is not a defaulter: it answered {status} without a VM")
     return status, content
 
 
 def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
-    """A defaulter's, and not that of any server that happens to listen there."""
+    """Whether a defaulter sent this, and not another server."""
     from defaulter.contract import DefaultingResponse, Problems
 
     if status == 200 and as_xml:
@@ -132,7 +128,7 @@ def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except LibvirtUnavailable as error:
-        hint = "install libvirt-daemon-driver-qemu and qemu-system-x86, or name a --server"
+        hint = "install libvirt-daemon-driver-qemu and qemu-system-x86, or give --server"
         raise Unreachable(f"{error}: {hint}") from None
 
     def ask(document: dict[str, Any], as_xml: bool) -> tuple[int, bytes]:

@@ -1,20 +1,21 @@
-"""`poolhouse detach` and `poolhouse attach`: taking a VM out of its pool, and putting it back."""
+"""`poolhouse detach` and `poolhouse attach`: remove a VM from its pool, and put it back."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.owner_references import controller_of, controller_reference
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
+from cli.completion import complete_names
 from cli.output import Failed, count_noun, output_option, print_result
-from cli.pools import KIND, controller_of, get_pool, get_vm, list_vms
-from cli.resource_names import POOL, VM, complete_names
+from cli.parameters import POOL, VM
+from cli.pools import POOL_KIND, get_pool, get_vm, list_vms
 
 if TYPE_CHECKING:
     from runtime.api import Api
-
-Json = dict[str, Any]
 
 
 @click.command()
@@ -22,25 +23,25 @@ Json = dict[str, Any]
 @output_option("text")
 @cluster_options
 def detach(cluster: Cluster, vm: str, output: str) -> None:
-    """Take a VM out of its pool, to look at it in peace.
+    """Remove a VM from its pool, for example to debug it.
 
-    It runs on untouched, and its name is given to no other VM. The pool makes another VM in its place.
+    The VM keeps running, and no other VM gets its name. The pool creates a replacement.
     """
 
-    async def release(api: Api) -> tuple[str, bool]:
+    async def remove(api: Api) -> tuple[str, bool]:
         document = await get_vm(api, cluster, vm)
         owner = controller_of(document)
-        if owner is None or owner["kind"] != KIND:
+        if owner is None or owner["kind"] != POOL_KIND:
             raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
-        left = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
+        others = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
         paused = await _paused(api, cluster, owner["name"])
-        await _write(api, cluster, document, left)
+        await _set_owners(api, cluster, document, others)
         return str(owner["name"]), paused
 
-    pool, paused = cluster.run(release)
-    when = " when it is resumed, for it is paused" if paused else ""
-    said = f"{vm} is out of {pool}, which makes another VM in its place{when}; attach puts it back"
-    print_result(output, said, vm=vm, pool=pool)
+    pool, paused = cluster.run(remove)
+    when = " when it is resumed, because it is paused" if paused else ""
+    message = f"{vm} is detached from {pool}, which creates a replacement{when}; attach puts it back"
+    print_result(output, message, vm=vm, pool=pool)
 
 
 @click.command()
@@ -51,55 +52,54 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
     metavar="POOL",
     type=POOL,
     shell_complete=complete_names("virtualmachinepools"),
-    help="Else the pool that its label poolhouse.dev/pool names.",
+    help="Default: the pool in the VM's label poolhouse.dev/pool.",
 )
 @output_option("text")
 @cluster_options
 def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
-    """Put a VM back into a pool. It must have a name of that pool's: POOL-1, POOL-2 and so on.
+    """Put a VM back into a pool. Its name must match the pool: POOL-1, POOL-2 and so on.
 
-    If the pool has its VMs already, it is one too many then, and scale-in chooses which one leaves. Protect a VM from
-    that by the annotation poolhouse.dev/scale-in: Protect.
+    If the pool then has too many VMs, scale-in deletes one. The annotation poolhouse.dev/scale-in: Protect protects a
+    VM from that.
     """
 
     async def adopt(api: Api) -> tuple[str, int]:
-        from controllers.shared.names import ordinal_of
-        from kinds import meta
         from kinds.pool import POOL
 
         document = await get_vm(api, cluster, vm)
-        metadata = document["metadata"]
-        owner = controller_of(document)
-        if owner is not None:
-            raise Failed(f"{vm} belongs to {owner['kind']} {owner['name']}; detach it there first")
-        if metadata.get("deletionTimestamp"):
-            raise Failed(f"{vm} is being deleted")
-        name = pool or (metadata.get("labels") or {}).get(meta.POOL)
-        if not name:
-            raise Failed(f"{vm} does not say which pool it was in; give --to POOL")
-        if ordinal_of(name, vm) is None:
-            examples = f"{name}-1, {name}-2 and so on"
-            raise Failed(f"{vm} can't be in {name}: its VMs are named {examples}, and it could never update another")
+        name = _attachable_to(document, pool)
         target = await get_pool(api, cluster, name)
         if target["metadata"].get("deletionTimestamp"):
             raise Failed(f"{name} is being deleted")
-        reference = {
-            "apiVersion": POOL.api_version,
-            "kind": POOL.kind,
-            "name": name,
-            "uid": target["metadata"]["uid"],
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
-        await _write(api, cluster, document, [*(metadata.get("ownerReferences") or ()), reference])
-        alive = [m for m in await list_vms(api, target) if not m["metadata"].get("deletionTimestamp")]
-        return name, len(alive) - target["spec"]["replicas"]
+        reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
+        await _set_owners(api, cluster, document, [*(document["metadata"].get("ownerReferences") or ()), reference])
+        vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
+        return name, len(vms) - target["spec"]["replicas"]
 
     name, excess = cluster.run(adopt)
-    said = f"{vm} is in {name}"
+    message = f"{vm} is attached to {name}"
     if excess > 0:
-        said += f", which has {count_noun(excess, 'VM')} more than it should: scale-in chooses who leaves"
-    print_result(output, said, vm=vm, pool=name, excess=max(excess, 0))
+        message += f", which has {count_noun(excess, 'VM')} more than spec.replicas: scale-in deletes the excess"
+    print_result(output, message, vm=vm, pool=name, excess=max(excess, 0))
+
+
+def _attachable_to(document: Json, pool: str | None) -> str:
+    """The name of the pool that the VM can join."""
+    from controllers.shared.names import ordinal_of
+    from kinds import meta
+
+    metadata = document["metadata"]
+    vm, owner = metadata["name"], controller_of(document)
+    if owner is not None:
+        raise Failed(f"{vm} belongs to {owner['kind']} {owner['name']}; detach it there first")
+    if metadata.get("deletionTimestamp"):
+        raise Failed(f"{vm} is being deleted")
+    name = pool or (metadata.get("labels") or {}).get(meta.POOL)
+    if not name:
+        raise Failed(f"{vm} has no label {meta.POOL}; give --to POOL")
+    if ordinal_of(name, vm) is None:
+        raise Failed(f"{vm} can't be in {name}: its VMs are named {name}-1, {name}-2 and so on")
+    return str(name)
 
 
 async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
@@ -108,13 +108,13 @@ async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
     try:
         return bool((await get_pool(api, cluster, pool))["spec"].get("paused"))
     except (Forbidden, NotFound):
-        return False  # who may not know it, or knows that it is gone, is told what pools do
+        return False
 
 
-async def _write(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
+async def _set_owners(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
     from runtime.resource import VMS
 
     metadata = document["metadata"]
-    # With the version that was looked at: a reference that came meanwhile must not be lost.
+    # The resource version protects a reference that another client has added meanwhile.
     change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
     await api.patch(VMS, cluster.namespace, metadata["name"], {"metadata": change})

@@ -1,26 +1,26 @@
-"""`poolhouse disks`: the disks that scale-in has kept."""
+"""`poolhouse disks`: lists retained disks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.resource_names import POOL, complete_names, qualified_name
-from cli.table import Column, Listing, field
+from cli.completion import complete_names
+from cli.output import Column, Listing, field
+from cli.parameters import POOL, qualified_name
 
 if TYPE_CHECKING:
     from runtime.api import Api
-
-Json = dict[str, Any]
 
 LISTING = Listing(
     (
         field("DISK", "claim"),
         field("SIZE", "size"),
         field("VM", "vm"),
-        Column("POOL", lambda row: row["pool"] or f"a pool that is gone ({row['keptBy']})"),
+        Column("POOL", lambda row: row["pool"] or f"deleted ({row['keptBy']})"),
         field("CREATED", "created", wide=True),
     ),
     name=lambda row: qualified_name("PersistentVolumeClaim", row["claim"]),
@@ -33,14 +33,13 @@ LISTING = Listing(
 @all_namespaces
 @cluster_options
 def disks(cluster: Cluster, pool: str | None, output: str) -> None:
-    """List the disks that scale-in has kept, and which VM each comes back to.
+    """List the disks that pools retained at scale-in, and the VM that gets each one back.
 
-    A disk whose pool is gone stays until somebody deletes its PersistentVolumeClaim.
+    A retained disk of a deleted pool stays until you delete its PersistentVolumeClaim.
     """
-    rows = cluster.run(lambda api: _rows(api, cluster.scope))
-    chosen = [row for row in rows if pool is None or row["pool"] == pool]
-    nothing = f"no disks of {pool} are kept" if pool else "no disks are kept"
-    LISTING.show(output, chosen, nothing=nothing, everywhere=cluster.everywhere)
+    rows = [row for row in cluster.run(lambda api: _rows(api, cluster.scope)) if pool is None or row["pool"] == pool]
+    nothing = f"{pool} has no retained disks" if pool else "there are no retained disks"
+    LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:
@@ -51,12 +50,11 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
     claims, _ = await api.list(PVCS, namespace, label_selector=meta.KEPT_BY)
     pools, _ = await api.list(POOLS, namespace)
     pool_names = {each["metadata"]["uid"]: each["metadata"]["name"] for each in pools}
-    found = []
+    rows = []
     for claim in claims:
-        metadata = claim["metadata"]
-        labels = metadata["labels"]
+        metadata, labels = claim["metadata"], claim["metadata"]["labels"]
         capacity = (claim.get("status") or {}).get("capacity") or claim["spec"].get("resources", {}).get("requests", {})
-        found.append(
+        rows.append(
             {
                 "namespace": metadata["namespace"],
                 "claim": metadata["name"],
@@ -67,4 +65,4 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
                 "created": metadata.get("creationTimestamp"),
             }
         )
-    return found
+    return rows

@@ -1,4 +1,4 @@
-"""`poolhouse hardware`: which devices a VM has, where, and who said so; and what another QEMU would make of it."""
+"""`poolhouse hardware`: the devices and addresses of a VM, their origin, and the changes that another QEMU makes."""
 
 from __future__ import annotations
 
@@ -10,36 +10,44 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from apimachinery.unstructured import at
+from apimachinery.unstructured import Json, at
 from cli.cluster import Cluster, cluster_options, cluster_options_without
+from cli.completion import complete_names
 from cli.manifests import read_manifests
-from cli.output import Failed, Unreachable, is_structured, output_option, print_structured
-from cli.resource_names import VM, complete_names
-from cli.table import Listing, align_columns, field
+from cli.output import (
+    Failed,
+    Listing,
+    Unreachable,
+    align_columns,
+    field,
+    is_structured,
+    output_option,
+    print_structured,
+)
+from cli.parameters import VM
 
 if TYPE_CHECKING:
     from defaulter.inventory import Difference
 
-Json = dict[str, Any]
 
-LIBVIRT = "libvirt, by Poolhouse"
-UNKNOWN = "the author or Poolhouse"
-RECORDED = "libvirt, recorded by Poolhouse"
+LIBVIRT = "libvirt (defaulter)"
+UNKNOWN = "user or defaulter"
+RECORDED = "libvirt (recorded)"
 
 DEVICES = Listing(
     (
         field("DEVICE", "device"),
         field("KIND", "kind"),
-        field("PLACE OR VALUE", "place"),
-        field("DECIDED BY", "by"),
+        field("ADDRESS OR VALUE", "place"),
+        field("SET BY", "by"),
         field("SINCE", "since"),
         field("FIELD", "field", wide=True),
     )
 )
 
 
-class _OrShow(click.Group):
-    """`hardware NAME` is `hardware show NAME`; a VM of the name of a command is shown by the long form."""
+class _ShowByDefault(click.Group):
+    """`hardware NAME` is short for `hardware show NAME`, unless NAME is a command."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         first = next((arg for arg in args if not arg.startswith("-")), None)
@@ -48,9 +56,9 @@ class _OrShow(click.Group):
         return super().parse_args(context, args)
 
 
-@click.group(cls=_OrShow)
+@click.group(cls=_ShowByDefault)
 def hardware() -> None:
-    """Print a VM's devices: what, where, decided by whom and since when.
+    """Print the devices of a VM, their addresses, and where these come from.
 
     `hardware VM` is short for `hardware show VM`.
     """
@@ -61,40 +69,40 @@ def hardware() -> None:
 @DEVICES.option
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
-    """Print a VM's devices: what, where, decided by whom, and since when where that is known."""
-    found = told(_document(cluster, vm))
-    DEVICES.show(output, found["devices"], nothing=f"nothing of the hardware of {vm} is written down", whole=found)
+    """Print the devices of a VM, their addresses, who set them and, if it is known, since when."""
+    found = describe(_document(cluster, vm))
+    DEVICES.show(output, found["devices"], nothing=f"the spec of {vm} sets no hardware", whole=found)
     if is_structured(output):
         return
     if found["record"] is None:
-        click.echo("No record: the places of all other devices are libvirt's choice at each start.")
+        click.echo("No record: libvirt chooses the addresses of all other devices at each start.")
     else:
         record = found["record"]
         click.echo(f"Recorded with libvirt {record['libvirt']} and QEMU {record['qemu']}, machine {record['machine']}.")
     for path in found["undecided"]:
-        click.echo(f"undecided: {path}")
+        click.echo(f"not set: {path}")
 
 
 @hardware.command()
 @click.argument("vm", type=VM, required=False, shell_complete=complete_names("virtualmachines"))
-@click.option("-f", "--filename", "source", type=click.File("rb"), help="A manifest instead of a VM of the cluster.")
-@click.option("--server", metavar="URL", help="The defaulter of today; without it, what the VM's record says.")
-@click.option("--against", metavar="URL", required=True, help="The defaulter with the other libvirt and QEMU.")
+@click.option("-f", "--filename", "source", type=click.File("rb"), help="Manifest, instead of a VM of the cluster.")
+@click.option("--server", metavar="URL", help="URL of the present defaulter. Default: the VM's record.")
+@click.option("--against", metavar="URL", required=True, help="URL of a defaulter with another libvirt and QEMU.")
 @output_option("text")
 @cluster_options_without("source")
 def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | None, against: str, output: str) -> None:
-    """Say what another libvirt and QEMU would move, device by device. Exits with 1 when something moves.
+    """List the devices whose address changes with another libvirt and QEMU. Exits with 1 if any does.
 
-    The VM is asked about as it stands, without its record: so this is what happens where nothing gives recorded places
-    back at a start.
+    The comparison ignores the VM's record. So it shows what happens on a cluster where no hook restores recorded
+    addresses.
     """
     from defaulter.inventory import differences
 
     if (vm is None) == (source is None):
-        raise click.UsageError("name a VM or give a manifest, one of the two")
+        raise click.UsageError("give a VM or -f FILE, not both")
     document = _manifest(source) if cluster is None else _document(cluster, str(vm))
-    before = _asked(server.rstrip("/"), document) if server is not None else _recorded(document)
-    after = _asked(against.rstrip("/"), document)
+    before = _ask(server.rstrip("/"), document) if server is not None else _recorded(document)
+    after = _ask(against.rstrip("/"), document)
     found = differences(before, after)
     sides = {"before": before, "after": after}
     versions = {side: {name: record[name] for name in ("libvirt", "qemu")} for side, record in sides.items()}
@@ -103,14 +111,14 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
         print_structured(output, {**versions, "differences": rows})
     else:
         labels = [f"libvirt {v['libvirt']}, QEMU {v['qemu']}" for v in versions.values()]
-        for line in _moves(found, *labels):
+        for line in _diff_lines(found, *labels):
             click.echo(line)
     if found:
         raise click.exceptions.Exit(1)
 
 
-def told(document: Json) -> Json:
-    """All that is known of a stored VM's hardware."""
+def describe(document: Json) -> Json:
+    """The hardware of a stored VM, from its spec and its record."""
     from defaulter import hook
     from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
     from defaulter.inventory import add_recorded_addresses, devices_of_spec
@@ -125,10 +133,10 @@ def told(document: Json) -> Json:
         record = hook.read_record(str(text)) if text is not None else None
     except hook.InvalidHardwareRecord as error:
         raise Failed(f"{HARDWARE_ANNOTATION}: {error}") from None
-    authors = Authors(document)
+    owners = FieldOwners(document)
     rows = []
     for device in add_recorded_addresses(devices, record) if record is not None else devices:
-        by, since = authors.of(device.field) if device.field else (RECORDED if record else UNKNOWN, authors.since())
+        by, since = owners.of(device.field) if device.field else (RECORDED if record else UNKNOWN, owners.since())
         said = {"device": device.name, "kind": device.kind, "place": device.address, "field": device.field or None}
         rows.append({**said, "by": by, "since": since})
     named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
@@ -141,14 +149,15 @@ def told(document: Json) -> Json:
     }
 
 
-class Authors:
-    """Who wrote a field, as far as the object itself tells.
+class FieldOwners:
+    """Finds out who set a field, from `managedFields` and the last applied configuration.
 
-    The API server notes who owns a field before webhooks change the object, so what they fill is owned by nobody. But
-    it keeps lists as a whole; inside them, what `kubectl apply` sent says more. Where neither tells, nor do we.
+    The API server records the managers of fields before webhooks change the object, so defaulted fields have no
+    manager. A list has one manager for all its entries; for fields inside lists the configuration of `kubectl apply`
+    is used.
 
-    Since when is known of what is as it was created: of all of a spec that never changed, and of what somebody wrote
-    who has changed nothing since. A later time would be that of any change of his, of a label or a run strategy.
+    The time is known only for fields that are unchanged since the VM's creation: `managedFields` has the time of the
+    manager's last change of any field.
     """
 
     def __init__(self, document: Json) -> None:
@@ -163,7 +172,7 @@ class Authors:
         self._applied = _applied(metadata.get("annotations") or {})
 
     def of(self, field: str) -> tuple[str, str | None]:
-        """Of a field, as `decided` names it: who, and since when, where that is known."""
+        """Who set the field at this path, and since when, if that is known."""
         steps = ["spec", "template", "spec", *field.partition("[")[0].split(".")]
         in_list = "[" in field
         for manager, time, fields in self._owned:
@@ -176,7 +185,7 @@ class Authors:
         return LIBVIRT, self.since()
 
     def since(self, time: str | None = None) -> str | None:
-        """`time` is when the field's owner last changed anything."""
+        """`time` is the manager's last change of any field."""
         return self._created if self._unchanged or (time is not None and time == self._created) else None
 
 
@@ -208,7 +217,7 @@ def _manifest(source: Any) -> Json:
 
     found = [each.document for each in read_manifests(source) if locate(each.document) is not None]
     if len(found) != 1:
-        raise Failed(f"the manifest has {len(found)} VMs in it; give one")
+        raise Failed(f"the manifest must contain one VM, not {len(found)}")
     return found[0]
 
 
@@ -219,42 +228,42 @@ def _recorded(document: Json) -> Json:
     where = locate(document)
     text = at(document, *where.record) if where is not None else None
     if text is None:
-        raise click.UsageError("the VM has no record; give --server, a defaulter of what runs today")
+        raise click.UsageError("the VM has no record; give the present defaulter with --server")
     try:
         return hook.read_record(str(text))
     except hook.InvalidHardwareRecord as error:
         raise Failed(str(error)) from None
 
 
-def _asked(server: str, document: Json) -> Json:
-    """The record of the domain that a defaulter would have for it now."""
+def _ask(server: str, document: Json) -> Json:
+    """The record of the domain that this defaulter makes from the VM."""
     from defaulter import hook, xml
 
-    version = _fetched(f"{server}/version", None)
-    domain = _fetched(f"{server}/apis/vms/defaults", json.dumps(_undecided(document)).encode())
+    version = _fetch(f"{server}/version", None)
+    domain = _fetch(f"{server}/apis/vms/defaults", json.dumps(_without_record(document)).encode())
     try:
-        said = json.loads(version)
+        versions = json.loads(version)
         return hook.read_record(
-            hook.build_record(xml.read(domain.decode()), said["libvirt"], next(iter(said["qemu"].values()), ""))
+            hook.build_record(xml.read(domain.decode()), versions["libvirt"], next(iter(versions["qemu"].values()), ""))
         )
     except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
-        raise Unreachable(f"{server} is no defaulter: it answered with something else than a domain") from None
+        raise Unreachable(f"{server} is not a defaulter: it answered without a domain") from None
 
 
-def _undecided(document: Json) -> Json:
-    """Without its record, which would hold it where it is, and without its wish to be left alone."""
+def _without_record(document: Json) -> Json:
+    """The VM without its record, which would keep its addresses, and without the opt-out label."""
     from defaulter.json_paths import DocumentEditor
     from defaulter.vm_paths import OPT_OUT, locate
 
     where = locate(document)
     draft = DocumentEditor(document)
-    for place in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
-        if place and at(document, *place) is not None:
-            draft.replace(place[:-1], {k: v for k, v in at(document, *place[:-1]).items() if k != place[-1]})
+    for path in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
+        if path and at(document, *path) is not None:
+            draft.replace(path[:-1], {k: v for k, v in at(document, *path[:-1]).items() if k != path[-1]})
     return draft.document
 
 
-def _fetched(url: str, body: bytes | None) -> bytes:
+def _fetch(url: str, body: bytes | None) -> bytes:
     headers = {"Content-Type": "application/json", "Accept": "application/xml"} if body is not None else {}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=15) as answer:
@@ -265,8 +274,8 @@ def _fetched(url: str, body: bytes | None) -> bytes:
         raise Unreachable(f"{url} does not answer: {getattr(error, 'reason', error)}") from None
 
 
-def _moves(found: list[Difference], before: str, after: str) -> Iterator[str]:
+def _diff_lines(found: list[Difference], before: str, after: str) -> Iterator[str]:
     if not found:
-        yield f"Nothing moves from {before} to {after}."
+        yield f"No address changes from {before} to {after}."
         return
     yield from align_columns([("DEVICE", before, after), *((d.device, d.before or "-", d.after or "-") for d in found)])

@@ -1,53 +1,61 @@
-"""What an object's status says to a person in one line: what is wrong, else what goes on.
-
-Pure: documents in, words out. Reasons and messages are the controllers' own.
-"""
+"""The health of an object in Argo CD's terms, from the conditions and the phase in its status."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
+
+from apimachinery.timestamps import parse_time
+from apimachinery.unstructured import Json
+from controllers.pool.reasons import PoolReason
+from controllers.warmpool.reasons import WarmPoolReason
 
 if TYPE_CHECKING:
     from kinds.kind import Phases
 
-Json = dict[str, Any]
-Mood = Literal["well", "going", "wrong"]
+State = Literal["Healthy", "Progressing", "Degraded"]
 
-COLOURS: dict[Mood, str | None] = {"well": None, "going": "yellow", "wrong": "red"}
+COLOURS: dict[State, str | None] = {"Healthy": None, "Progressing": "yellow", "Degraded": "red"}
 
-BAD_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "Degraded"})
-BAD_WHILE_FALSE = frozenset({"Available", "Valid", "Active", "Enforced"})
-BAD_REASONS = frozenset({"TooManyFailing", "ProgressDeadlineExceeded", "CircuitBreakerOpen", "InvalidSpec"})
-"""of conditions that may be False without harm"""
+DEGRADED_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "Degraded"})
+DEGRADED_WHILE_FALSE = frozenset({"Available", "Valid", "Active", "Enforced"})
+DEGRADED_REASONS = frozenset(
+    {
+        PoolReason.TOO_MANY_FAILING,
+        PoolReason.PROGRESS_DEADLINE_EXCEEDED,
+        PoolReason.INVALID_SPEC,
+        WarmPoolReason.CIRCUIT_BREAKER_OPEN,
+    }
+)
+"""reasons that mean a problem in conditions of other types (Progressing, Healing, ...) while these are False"""
 
 
 @dataclass(frozen=True)
 class Health:
-    mood: Mood
-    says: str = ""
+    state: State
+    message: str = ""
 
 
 def assess(document: Json) -> Health:
-    """Of a pool, replica set, warm pool or migration policy."""
+    """The health of a pool, replica set, warm pool or migration policy."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
-        return Health("going", "it is being deleted")
-    if wrong := next(_wrongs(status), None):
-        return Health("wrong", wrong)
+        return Health("Progressing", "it is being deleted")
+    if problem := next(_problems(status), None):
+        return Health("Degraded", problem)
     if int(status.get("observedGeneration") or 0) < int(metadata.get("generation") or 1):
-        return Health("going", "its last change has not been looked at yet")
+        return Health("Progressing", "the controller has not observed the last change yet")
     if spec.get("paused"):
-        return Health("going", "paused")
+        return Health("Progressing", "paused")
     progress = next((each for each in status.get("conditions") or () if each["type"] == "Progressing"), None)
-    if progress and progress.get("reason") != "Complete":
-        return Health("going", _said(progress))
-    wanted, ready = int(spec.get("replicas", 0)), int(status.get("readyReplicas") or 0)
-    if progress is None and ready < wanted:
-        return Health("going", f"{ready} of {wanted} are ready")
-    return Health("well")
+    if progress and progress.get("reason") != PoolReason.COMPLETE:
+        return Health("Progressing", _format(progress))
+    desired, ready = int(spec.get("replicas", 0)), int(status.get("readyReplicas") or 0)
+    if progress is None and ready < desired:
+        return Health("Progressing", f"{ready} of {desired} are ready")
+    return Health("Healthy")
 
 
 def assess_phase(document: Json, phases: Phases) -> Health:
@@ -57,16 +65,16 @@ def assess_phase(document: Json, phases: Phases) -> Health:
     bound = next((each for each in status.get("conditions") or () if each["type"] == "Bound"), None)
     why = f": {bound.get('message') or bound.get('reason')}" if bound and bound["status"] == "False" else ""
     if phase == phases.ready:
-        return Health("well", phase)
-    return Health("wrong" if phase == phases.failed else "going", f"{phase}{why}")
+        return Health("Healthy", phase)
+    return Health("Degraded" if phase == phases.failed else "Progressing", f"{phase}{why}")
 
 
 def format_age(document: Json, now: datetime) -> str:
-    """As kubectl says it: one unit, two where the first is small."""
-    born = document["metadata"].get("creationTimestamp")
-    if not born:
+    """The age in kubectl's form: one unit, or two if the first is small."""
+    created = document["metadata"].get("creationTimestamp")
+    if not created:
         return "<unknown>"
-    seconds = max(int((now - datetime.fromisoformat(born)).total_seconds()), 0)
+    seconds = max(int((now - parse_time(created)).total_seconds()), 0)
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if seconds < 120:
         return f"{seconds}s"
@@ -81,14 +89,14 @@ def format_age(document: Json, now: datetime) -> str:
     return f"{days}d"
 
 
-def _wrongs(status: Json) -> Iterator[str]:
-    """The causes first: that it is not available is what comes of them."""
+def _problems(status: Json) -> Iterator[str]:
+    """Available comes last, because the other conditions name its cause."""
     for each in sorted(status.get("conditions") or (), key=lambda each: each["type"] == "Available"):
-        bad = each["type"] in (BAD_WHILE_TRUE if each["status"] == "True" else BAD_WHILE_FALSE)
-        if bad or (each["status"] == "False" and each.get("reason") in BAD_REASONS):
-            yield _said(each)
+        degraded = each["type"] in (DEGRADED_WHILE_TRUE if each["status"] == "True" else DEGRADED_WHILE_FALSE)
+        if degraded or (each["status"] == "False" and each.get("reason") in DEGRADED_REASONS):
+            yield _format(each)
 
 
-def _said(condition: Json) -> str:
+def _format(condition: Json) -> str:
     reason, message = condition.get("reason"), condition.get("message")
     return f"{reason}: {message}" if message else str(reason)

@@ -1,68 +1,71 @@
-"""`poolhouse hook`: the manifests that let KubeVirt give recorded hardware back at each define."""
+"""`poolhouse hook`: manifests with which KubeVirt restores recorded hardware when it defines a domain."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from typing import Any
 
 import click
 
+from apimachinery.unstructured import Json
 from cli.manifests import print_manifests
 from cli.output import output_option
-
-Json = dict[str, Any]
 
 NAME = "poolhouse-hardware"
 KEY = "onDefineDomain"
 SOCKET = f"/var/run/kubevirt-plugin/{NAME}/hook.sock"
-"""KubeVirt takes a plugin's sockets from this directory alone"""
+"""KubeVirt finds the sockets of plugins only in this directory"""
 _VOLUME = "kubevirt-plugin-sockets"
 
 
 @click.command()
 @click.option(
-    "--namespace", "-n", default="default", show_default=True, help="Of the VMs: a sidecar reads its own only."
+    "--namespace",
+    "-n",
+    default="default",
+    show_default=True,
+    help="Namespace of the VMs and the ConfigMap.",
 )
-@click.option("--plugin", is_flag=True, help="For KubeVirt's Plugin kind instead: once a cluster, for all its VMs.")
-@click.option("--image", metavar="IMAGE", help="With --plugin: the defaulter's image, which holds the hook's server.")
+@click.option("--plugin", is_flag=True, help="Print a Plugin of KubeVirt instead, for all VMs of a cluster.")
+@click.option("--image", metavar="IMAGE", help="With --plugin: image of the defaulter, which contains the hook.")
 @output_option("yaml", "json")
 def hook(namespace: str, plugin: bool, image: str | None, output: str) -> None:
-    """Print what a cluster needs to give recorded hardware back at each start.
+    """Print the manifests that restore recorded hardware at each start of a VM.
 
-    A ConfigMap with the hook, for every KubeVirt with the feature gate Sidecar (1.1 and later): each VM asks for it by
-    an annotation, which the ConfigMap shows. With --plugin the Plugin of KubeVirt 1.9 and later (feature gate Plugins),
-    with the MutatingAdmissionPolicy that puts its sidecar into the pods of recorded VMs (Kubernetes 1.36 and later).
-    Both need a defaulter that records: POOLHOUSE_HARDWARE_RECORD=true.
+    By default, print a ConfigMap with the hook, for KubeVirt 1.1 and later with the feature gate Sidecar. A VM uses it
+    by an annotation, which the ConfigMap shows. With --plugin, print a Plugin for KubeVirt 1.9 and later (feature gate
+    Plugins), and a MutatingAdmissionPolicy that adds its sidecar to the pods of recorded VMs (Kubernetes 1.36 and
+    later). Both need POOLHOUSE_HARDWARE_RECORD=true for the defaulter.
     """
     if plugin != bool(image):
         raise click.UsageError("--plugin and --image belong together")
-    print_manifests(output, plugged(image) if image else [config_map(namespace)])
+    print_manifests(output, plugin_manifests(image) if image else [config_map(namespace)])
 
 
 def config_map(namespace: str) -> Json:
     from defaulter import hook as program
 
+    usage = f"on the VM's template: hooks.kubevirt.io/hookSidecars: {_hook_annotation()}"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
             "name": NAME,
             "namespace": namespace,
-            "annotations": {"poolhouse.dev/usage": f"on the VM's template: hooks.kubevirt.io/hookSidecars: {_asked()}"},
+            "annotations": {"poolhouse.dev/usage": usage},
         },
         "data": {KEY: inspect.getsource(program)},
     }
 
 
-def _asked() -> str:
-    """The annotation by which a VM asks for the sidecar."""
+def _hook_annotation() -> str:
+    """The value of the annotation with which a VM gets the sidecar."""
     script = {"name": NAME, "key": KEY, "hookPath": f"/usr/bin/{KEY}"}
     return json.dumps([{"args": ["--version", "v1alpha2"], "configMap": script}])
 
 
-def plugged(image: str) -> list[Json]:
-    """A Plugin, and the policy that adds its sidecar to the pods of VMs with a record. Others start without it."""
+def plugin_manifests(image: str) -> list[Json]:
+    """A Plugin, and the policy that adds its sidecar to the pods of VMs with a record."""
     from defaulter.contract import HARDWARE_ANNOTATION
 
     plugin = {
@@ -71,7 +74,7 @@ def plugged(image: str) -> list[Json]:
         "metadata": {"name": NAME},
         "spec": {
             "condition": f'"{HARDWARE_ANNOTATION}" in vmi.Annotations',
-            # A VM must not start with other hardware in silence.
+            # Without the hook, a VM would start with other hardware.
             "failureStrategy": "Fail",
             "domainHooks": [{"sidecar": {"socketPath": SOCKET}, "timeout": "10s"}],
             "mutatingAdmissionPolicies": [{"name": NAME}],
@@ -111,7 +114,7 @@ def plugged(image: str) -> list[Json]:
 
 
 def _sidecar(image: str) -> str:
-    """The container in CEL. It runs as the pod's user, like the one that asks it, and sees its own directory only."""
+    """The container in CEL. It runs as the pod's user, and mounts only its own directory of sockets."""
     command = json.dumps(["/opt/poolhouse/bin/python", "-m", "defaulter.plugin", SOCKET])
     return f"""[
   JSONPatch{{

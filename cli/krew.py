@@ -1,8 +1,8 @@
-"""The manifest by which krew installs the plugin, for the archives of a release:
+"""Prints the manifest with which krew installs the plugin from the archives of a release:
 
     python -m cli.krew dist --version v0.1.0 --homepage URL --archives URL > poolhouse.yaml
 
-`make plugin` has made the archives. Where they will be is for who releases them to say.
+`make plugin` builds the archives.
 """
 
 from __future__ import annotations
@@ -12,25 +12,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from string import Template
-from typing import Any
 
 import click
 import yaml
 
+from apimachinery.unstructured import Json
 from cli.output import Failed
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "requirements" / "krew.yaml"
 ARCHIVE = re.compile(r"kubectl-poolhouse-(?P<os>[a-z]+)-(?P<arch>[a-z0-9]+)\.tar\.gz")
 VERSION = re.compile(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
 
-Json = dict[str, Any]
-
 
 @click.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--version", required=True, help="Of the release, as v0.1.0.")
-@click.option("--homepage", required=True, help="Where people read about it.")
-@click.option("--archives", required=True, metavar="URL", help="Where the archives of this version will be.")
+@click.option("--version", required=True, help="Version of the release, such as v0.1.0.")
+@click.option("--homepage", required=True, help="Web page of the project.")
+@click.option("--archives", required=True, metavar="URL", help="URL of the directory with this version's archives.")
 def krew(directory: Path, version: str, homepage: str, archives: str) -> None:
     """Print the manifest for the archives in DIRECTORY."""
     click.echo(yaml.safe_dump(manifest(directory, version, homepage, archives), sort_keys=False, width=120), nl=False)
@@ -38,19 +36,19 @@ def krew(directory: Path, version: str, homepage: str, archives: str) -> None:
 
 def manifest(directory: Path, version: str, homepage: str, archives: str) -> Json:
     if not VERSION.fullmatch(version):
-        raise Failed(f"--version {version}: must be semantic and begin with v, as v0.1.0")
+        raise Failed(f"--version {version}: must be a semantic version that starts with v, such as v0.1.0")
     platforms = list(_platforms(directory, archives))
     if not platforms:
-        raise Failed(f"there is no archive of the plugin in {directory}; `make plugin` makes one")
-    found = _filled({"version": version, "homepage": homepage, **platforms[0]})
+        raise Failed(f"there is no archive of the plugin in {directory}; `make plugin` builds one")
+    found = _fill({"version": version, "homepage": homepage, **platforms[0]})
     found["spec"]["platforms"] = [
-        _filled({"version": version, "homepage": homepage, **each})["spec"]["platforms"][0] for each in platforms
+        _fill({"version": version, "homepage": homepage, **each})["spec"]["platforms"][0] for each in platforms
     ]
     return found
 
 
-def _filled(values: dict[str, str]) -> Json:
-    # Filled as text and then read: a value that breaks the form is found here and not by krew.
+def _fill(values: dict[str, str]) -> Json:
+    # The filled text is parsed: a value that makes invalid YAML is found here, not by krew.
     content = "".join(line for line in TEMPLATE.read_text().splitlines(True) if not line.startswith("#"))
     loaded: Json = yaml.safe_load(Template(content).substitute(values))
     return loaded

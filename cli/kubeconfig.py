@@ -1,4 +1,4 @@
-"""What kubeconfigs say, by kubectl's own rules: several files count as one, and of two values the first holds."""
+"""Reads kubeconfigs by kubectl's rules: files are merged, and the first file with a value wins."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import yaml
 @dataclass(frozen=True)
 class Kubeconfig:
     paths: tuple[Path, ...]
-    """those that are there"""
+    """the files that exist"""
 
     @property
     def joined(self) -> Path:
-        """As the Kubernetes client wants several files: one path, with the separator of $KUBECONFIG in it."""
+        """One path for the Kubernetes client: the files joined by the separator of $KUBECONFIG."""
         return Path(os.pathsep.join(map(str, self.paths)))
 
     @cached_property
     def contexts(self) -> Mapping[str, str]:
-        """Each context's namespace."""
+        """Namespaces by context."""
         namespaces: dict[str, str] = {}
         for each in self._entries("contexts"):
             inner = each.get("context")
@@ -42,26 +42,26 @@ class Kubeconfig:
 
     @cached_property
     def _documents(self) -> list[dict[str, Any]]:
-        """What cannot be read says nothing here; whoever connects is told of it."""
-        return [each for path in self.paths if isinstance(each := _loaded(path), dict)]
+        """Invalid files are left out here; the connection reports them."""
+        return [each for path in self.paths if isinstance(each := _load(path), dict)]
 
 
 def find_kubeconfig(given: Path | None, environment: Mapping[str, str]) -> tuple[Kubeconfig, Sequence[Path]]:
-    """The kubeconfig that is meant, and where it was looked for."""
+    """The kubeconfig to use, and the paths that were searched."""
     named = [Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
-    looked = [given] if given else named or [Path.home() / ".kube" / "config"]
-    return Kubeconfig(tuple(each for each in looked if _is_there(each))), looked
+    searched = [given] if given else named or [Path.home() / ".kube" / "config"]
+    return Kubeconfig(tuple(each for each in searched if _exists(each))), searched
 
 
-def _is_there(path: Path) -> bool:
-    """Also where that may not be known: whoever reads it says so."""
+def _exists(path: Path) -> bool:
+    """True also without permission to know it: reading the file reports the error."""
     try:
         return path.is_file()
     except PermissionError:
         return True
 
 
-def _loaded(path: Path) -> Any:
+def _load(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError):

@@ -1,7 +1,7 @@
-"""`poolhouse`, also found by kubectl as `kubectl poolhouse`.
+"""The command `poolhouse`, which is also kubectl's plugin `kubectl poolhouse`.
 
-The table below is all that is loaded before a command is chosen: the defaulter's image has no Kubernetes client and
-the webhook's no libvirt, so no command may import what another needs.
+Commands are imported only when they run: the defaulter's image has no Kubernetes client and the webhook's has no
+libvirt.
 """
 
 from __future__ import annotations
@@ -30,42 +30,40 @@ class CommandEntry:
 
 COMMANDS = {
     "up": CommandEntry("cli.up:up", "Start the embedded stack: control plane, services and the engine that runs VMs."),
-    "down": CommandEntry("cli.up:down", "End the embedded stack; its state stays for the next `up`."),
-    "status": CommandEntry("cli.up:status", "Say which parts of the embedded stack run, and how to reach them."),
-    "default": CommandEntry("cli.default:default", "Populate a VM as admission would, with no cluster at all."),
-    "plan": CommandEntry("cli.plan:plan", "Print what a change of a pool would do to which VM, without doing it."),
+    "down": CommandEntry("cli.up:down", "Stop the embedded stack; the next `up` continues with its state."),
+    "status": CommandEntry("cli.up:status", "Show the components of the embedded stack and their endpoints."),
+    "default": CommandEntry("cli.default:default", "Set the defaults of VMs as admission does, without a cluster."),
+    "plan": CommandEntry("cli.plan:plan", "Simulate a change of a pool, and print the actions on each VM."),
     "overview": CommandEntry(
-        "cli.overview:overview", "Show everything of ours in a namespace, and what is wrong with it."
+        "cli.overview:overview", "Show all objects of Poolhouse in a namespace, with their health."
     ),
-    "tree": CommandEntry("cli.tree:tree", "Show whose a VM is, and what is its own."),
-    "why": CommandEntry("cli.why:why", "Say what was and will be done to a VM of a pool, and why."),
-    "rollout": CommandEntry("cli.rollout:rollout", "Follow, pause, resume and undo the changes of a pool."),
-    "detach": CommandEntry("cli.detach:detach", "Take a VM out of its pool, to look at it in peace."),
+    "tree": CommandEntry("cli.tree:tree", "Show the owners of a VM, and the objects that it owns."),
+    "why": CommandEntry("cli.why:why", "Explain past and next actions on a VM of a pool."),
+    "rollout": CommandEntry("cli.rollout:rollout", "Follow, pause, resume and undo updates of a pool."),
+    "detach": CommandEntry("cli.detach:detach", "Remove a VM from its pool, for example to debug it."),
     "attach": CommandEntry("cli.detach:attach", "Put a VM back into a pool."),
-    "disks": CommandEntry("cli.disks:disks", "List the disks that scale-in has kept."),
-    "policy": CommandEntry(
-        "cli.policy:policy", "Ask which migration policy a VM obeys and why, and what a change would do."
-    ),
-    "claim": CommandEntry("cli.claim:claim", "Take a VM that is ready, or have one made."),
-    "release": CommandEntry("cli.claim:release", "Give a claimed VM back."),
-    "warmpool": CommandEntry("cli.warmpool:warmpool", "Look after warm pools, and make them of a Virtual Kubelet's."),
-    "hardware": CommandEntry("cli.hardware:hardware", "Print a VM's devices, and what another QEMU would move."),
-    "hook": CommandEntry("cli.hook:hook", "Print the hook that gives recorded hardware back on a cluster."),
-    "crds": CommandEntry("cli.crds:crds", "Print the CustomResourceDefinitions of every kind of ours."),
+    "disks": CommandEntry("cli.disks:disks", "List retained disks."),
+    "policy": CommandEntry("cli.policy:policy", "Explain which migration policy a VM uses, and simulate changes."),
+    "claim": CommandEntry("cli.claim:claim", "Claim a warm VM."),
+    "release": CommandEntry("cli.claim:release", "Release a claim and its VM."),
+    "warmpool": CommandEntry("cli.warmpool:warmpool", "Inspect warm pools, and import pools of a Virtual Kubelet."),
+    "hardware": CommandEntry("cli.hardware:hardware", "Print the devices of a VM, and compare versions of QEMU."),
+    "hook": CommandEntry("cli.hook:hook", "Print manifests that restore recorded hardware."),
+    "crds": CommandEntry("cli.crds:crds", "Print the CustomResourceDefinitions of Poolhouse."),
     "support-bundle": CommandEntry(
-        "cli.support_bundle:support_bundle", "Collect what is needed to find out what is wrong."
+        "cli.support_bundle:support_bundle", "Collect objects, events and logs for support."
     ),
-    "completion": CommandEntry("cli.completion:completion", "Print the script that completes this command in a shell."),
+    "completion": CommandEntry("cli.completion:completion", "Print the completion script for a shell."),
     "webhook": CommandEntry("webhook.main:main", "Run the admission service.", "service"),
-    "defaulter": CommandEntry("defaulter.main:main", "Run the service that asks libvirt for hardware.", "service"),
+    "defaulter": CommandEntry("defaulter.main:main", "Run the service that asks libvirt for defaults.", "service"),
     "controllers": CommandEntry("controllers.main:main", "Run the controllers.", "service"),
-    "hooks": CommandEntry("webhook.hooks:hooks", "What the Helm chart's hooks run.", "hidden command"),
-    "engine": CommandEntry("local.engine.main:main", "Run the stand-in for KubeVirt and CDI.", "hidden service"),
+    "hooks": CommandEntry("webhook.hooks:hooks", "Run a hook of the Helm chart.", "hidden command"),
+    "engine": CommandEntry("local.engine.main:main", "Run the engine in place of KubeVirt and CDI.", "hidden service"),
 }
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command when it is run or its own help is asked for, and no sooner."""
+    """A group that imports a command only to run it or to print its help."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return [name for name, entry in COMMANDS.items() if not entry.kind.startswith("hidden")]
@@ -100,14 +98,14 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="poolhouse")
 def poolhouse() -> None:
-    """Pools of VMs, decided hardware, known migration policies and warm VMs for KubeVirt."""
+    """VM pools, hardware defaults, migration policies and warm VMs for KubeVirt."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and exit: 0 done, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
+    """Runs a command and exits: 0 success, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        # What is no terminal gets no colours in any case.
+        # Other files than terminals get no colours in any case.
         colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
         code = poolhouse.main(arguments, prog_name=program_name(sys.argv[0]), standalone_mode=False, color=colour)
     except click.ClickException as error:
@@ -121,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def program_name(program: str) -> str:
-    """What people type to call it: kubectl finds its plugins by their files' names."""
+    """The program's name in usage messages."""
     return "kubectl poolhouse" if Path(program).name.startswith("kubectl-") else "poolhouse"
 
 
@@ -130,16 +128,16 @@ def _load(target: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as missing:
-        # An image, and the plugin that krew installs, have what their own commands need.
-        raise Failed(f"this is not part of this installation, which has no {missing.name}") from None
+        # An image, and the plugin that krew installs, contain only what their own commands need.
+        raise Failed(f"this installation does not include the command: {missing.name} is not installed") from None
 
 
 def _structured(arguments: Sequence[str]) -> str | None:
-    """The format that a program asked for, also where the command was not understood."""
+    """The structured format in the arguments, which may be invalid otherwise."""
     for argument, following in pairwise([*arguments, ""]):
-        asked = following if argument in ("-o", "--output") else argument.removeprefix("--output=").removeprefix("-o")
-        if asked in STRUCTURED and (argument in ("-o", "--output") or asked != argument):
-            return asked
+        value = following if argument in ("-o", "--output") else argument.removeprefix("--output=").removeprefix("-o")
+        if value in STRUCTURED and (argument in ("-o", "--output") or value != argument):
+            return value
     return None
 
 

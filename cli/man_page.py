@@ -1,4 +1,4 @@
-"""The manual page, made from the parser: `python -m cli.man_page` rewrites `cli/man`, a test fails when it is stale."""
+"""Generates the manual page from the commands: `python -m cli.man_page` rewrites `cli/man`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import click
 
 from cli.main import COMMANDS, poolhouse
 
-PLACE = Path(__file__).resolve().parent / "man"
+DIRECTORY = Path(__file__).resolve().parent / "man"
 
-OF_CLUSTERS = ("kubeconfig", "context_name", "directory", "namespace", "timeout_seconds")
-"""said once, by their names in `cli.cluster`"""
+CLUSTER_OPTIONS = ("kubeconfig", "context_name", "directory", "namespace", "timeout_seconds")
+"""parameters of `cli.cluster` that the page describes once"""
 CODES = (
-    ("0", "done"),
-    ("1", "refused, or tried and failed"),
-    ("2", "the command line is not understood"),
-    ("3", "no answer, or none in time; the outcome may be unknown"),
+    ("0", "success"),
+    ("1", "the request was refused, or failed"),
+    ("2", "invalid command line"),
+    ("3", "no answer in time; the outcome may be unknown"),
 )
 ENVIRONMENT = (
-    ("KUBECONFIG", "kubeconfigs, separated by colons; else ~/.kube/config."),
-    ("NO_COLOR", "where it is set to anything, nothing is coloured. Only a terminal gets colours in any case."),
-    ("POOLHOUSE_CERT_HOURS", "what --certificate-hours of up is by default."),
+    ("KUBECONFIG", "kubeconfigs, separated by colons. Default: ~/.kube/config."),
+    ("NO_COLOR", "any value turns colours off. Only terminals get colours."),
+    ("POOLHOUSE_CERT_HOURS", "default of the option --certificate-hours of up."),
 )
 EXAMPLES = (
-    ("kubectl poolhouse overview -A --wrong", "What is not as it should be, in all namespaces."),
-    ("kubectl poolhouse plan -f pool.yaml", "What a change would do to which VM, without doing it."),
-    ("kubectl poolhouse why web-3", "What was done to a VM and why, and what comes next."),
-    ("kubectl poolhouse claim --pool ci --ssh root", "Take a VM that is ready, and log in."),
+    ("kubectl poolhouse overview -A --wrong", "List degraded objects of all namespaces."),
+    ("kubectl poolhouse plan -f pool.yaml", "Simulate a change of a pool."),
+    ("kubectl poolhouse why web-3", "Explain the past, present and next actions on a VM."),
+    ("kubectl poolhouse claim --pool ci --ssh root", "Claim a warm VM, and log in."),
 )
 
 
 def generated() -> dict[str, str]:
-    """Files of `cli/man`, and what they should hold. The plugin has the same page under its own name."""
+    """The files of `cli/man` by name. The plugin has the same page under its own name."""
     return {"poolhouse.1": "\n".join(_page()) + "\n", "kubectl-poolhouse.1": ".so man1/poolhouse.1\n"}
 
 
@@ -53,15 +53,18 @@ def _page() -> Iterator[str]:
             command = poolhouse.get_command(context, name)
             assert command is not None
             yield from _command(command, click.Context(command, info_name=name, parent=context))
-    yield from (".SH OPTIONS OF CLUSTERS", "They mean to every command that asks a cluster what they mean to kubectl.")
+    yield from (
+        ".SH OPTIONS OF CLUSTERS",
+        "Commands that connect to a cluster have these options. They mean the same as for kubectl.",
+    )
     overview = poolhouse.get_command(context, "overview")
     assert overview is not None
-    shared = [each for each in overview.params if isinstance(each, click.Option) and each.name in OF_CLUSTERS]
+    shared = [each for each in overview.params if isinstance(each, click.Option) and each.name in CLUSTER_OPTIONS]
     yield from _options(shared, context)
     for title, entries in (("EXIT STATUS", CODES), ("ENVIRONMENT", ENVIRONMENT), ("EXAMPLES", EXAMPLES)):
         yield f".SH {title}"
-        for term, said in entries:
-            yield from (".TP", f".B {_text(term)}", _text(said))
+        for term, text in entries:
+            yield from (".TP", f".B {_text(term)}", _text(text))
     yield ".SH SEE ALSO"
     yield ".BR kubectl (1)"
 
@@ -74,10 +77,10 @@ def _command(command: click.Command, context: click.Context) -> Iterator[str]:
             yield ".PP"
         yield _text(" ".join(paragraph.split()))
     options = [each for each in command.params if isinstance(each, click.Option)]
-    asks = any(each.name == "context_name" for each in options)
-    yield from _options([each for each in options if not (asks and each.name in OF_CLUSTERS)], context)
-    if asks:
-        yield from (".PP", "It takes the options of clusters as well.")
+    connects = any(each.name == "context_name" for each in options)
+    yield from _options([each for each in options if not (connects and each.name in CLUSTER_OPTIONS)], context)
+    if connects:
+        yield from (".PP", "The options of clusters apply as well.")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)
@@ -93,12 +96,12 @@ def _options(options: Iterable[click.Option], context: click.Context) -> Iterato
 
 
 def _text(words: str) -> str:
-    """As roff wants it: no backslash, hyphen or first character that means something else."""
+    """Escapes characters with a meaning in roff."""
     made = words.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
     return f"\\&{made}" if made.startswith((".", "'")) else made
 
 
 if __name__ == "__main__":
-    PLACE.mkdir(exist_ok=True)
+    DIRECTORY.mkdir(exist_ok=True)
     for name, text in generated().items():
-        (PLACE / name).write_text(text)
+        (DIRECTORY / name).write_text(text)

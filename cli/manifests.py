@@ -1,4 +1,4 @@
-"""Manifests: read as people write them, and printed as kubectl applies them."""
+"""Reads manifests, and prints manifests for `kubectl apply`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import IO, Any
 import click
 import yaml
 
+from apimachinery.unstructured import Json
 from cli.output import Failed, print_json
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Manifest:
     document: Json
     file: str
     number: int | None = None
-    """which of the file's objects, where it has several"""
+    """position in the file; None for the only object"""
 
     @property
     def place(self) -> str:
@@ -33,19 +32,19 @@ class Manifest:
 
 
 def read_manifests(source: IO[bytes]) -> list[Manifest]:
-    """The objects of a file, lists taken apart; there is at least one. Raises `Failed`, with the file's name."""
-    given = str(getattr(source, "name", "-"))  # what is no file has no name
+    """The objects of a file and of its Lists, at least one. Raises `Failed` with the file's name."""
+    given = str(getattr(source, "name", "-"))  # an in-memory stream has no name
     name = "standard input" if given in ("-", "<stdin>") else given
     try:
         loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise Failed(f"{name}: no YAML: {error}") from None
+        raise Failed(f"{name}: invalid YAML: {error}") from None
     found = [item for document in loaded for item in _items(document)]
     if not found:
-        raise Failed(f"{name}: there is no object in it")
+        raise Failed(f"{name}: contains no object")
     manifests = [Manifest(each, name, number if len(found) > 1 else None) for number, each in enumerate(found, 1)]
-    if wrong := [each for each in manifests if not isinstance(each.document, dict)]:
-        raise Failed("\n".join(f"{each.place}: is no object: {str(each.document)[:60]}" for each in wrong))
+    if invalid := [each for each in manifests if not isinstance(each.document, dict)]:
+        raise Failed("\n".join(f"{each.place}: must be an object, not {str(each.document)[:60]}" for each in invalid))
     return manifests
 
 
@@ -55,22 +54,22 @@ def _items(document: Any) -> Iterator[Any]:
 
 
 def require_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> list[Manifest]:
-    """All of them. Raises `Failed` for those of another kind, with a line for each."""
+    """All manifests. Raises `Failed` with a line for each object of another kind."""
     found = list(manifests)
     wanted = (api_version, kind)
     others = [each for each in found if (each.document.get("apiVersion"), each.document.get("kind")) != wanted]
     if others:
-        raise Failed("\n".join(f"{each.place}: is {each}; a {kind} of {api_version} is wanted" for each in others))
+        raise Failed("\n".join(f"{each.place}: must be a {kind} of {api_version}, not {each}" for each in others))
     return found
 
 
 def as_list(documents: Iterable[Json]) -> Json:
-    """As one object, which kubectl takes for its items."""
+    """A List, whose items kubectl applies."""
     return {"apiVersion": "v1", "kind": "List", "items": list(documents)}
 
 
 def print_manifests(output: str, documents: Sequence[Json]) -> None:
-    """As a file for `kubectl apply`. In JSON a single one is printed as it is."""
+    """Prints YAML documents, or in JSON a List; a single object is printed without a List."""
     if output == "json":
         print_json(documents[0] if len(documents) == 1 else as_list(documents))
     else:

@@ -1,4 +1,4 @@
-"""`poolhouse policy`: which migration policy a VM obeys and why, and what a change of policies would do."""
+"""`poolhouse policy`: the winning migration policy of a VMI, and the impact of a change of policies."""
 
 from __future__ import annotations
 
@@ -8,22 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
+from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests, require_kind
-from cli.output import Failed, count_noun, is_structured, output_option, print_structured
-from cli.resource_names import complete_names, parse_name, qualified_name
-from cli.table import Listing, field
+from cli.output import Failed, Listing, count_noun, field, is_structured, output_option, print_structured
+from cli.parameters import parse_name, qualified_name
 
 if TYPE_CHECKING:
     from migrationpolicies.explanation import WinnerChange
     from runtime.api import Api
 
-Json = dict[str, Any]
 
 PAGE = 500
 NOT_FOUND = 404
 IMPACT = Listing(
-    (field("NAMESPACE", "namespace"), field("VMI", "name"), field("OBEYS", "before"), field("WOULD OBEY", "after")),
+    (
+        field("NAMESPACE", "namespace"),
+        field("VMI", "name"),
+        field("POLICY", "before"),
+        field("NEW POLICY", "after"),
+    ),
     name=lambda row: qualified_name("VirtualMachineInstance", row["name"]),
 )
 SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default": "built-in default"}
@@ -31,7 +36,7 @@ SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default"
 
 @click.group()
 def policy() -> None:
-    """Ask which migration policy a VM obeys, and what a change would do. Nothing is changed by asking."""
+    """Explain which migration policy a VM uses, and simulate changes. Nothing is changed."""
 
 
 @policy.command("explain")
@@ -39,16 +44,16 @@ def policy() -> None:
     "vm", shell_complete=complete_names("virtualmachineinstances", vmi="virtualmachineinstances", vm="virtualmachines")
 )
 @click.option(
-    "--with-label", "labels", multiple=True, metavar="KEY=VALUE", help="Suppose this label of the VMI; KEY- without it."
+    "--with-label", "labels", multiple=True, metavar="KEY=VALUE", help="Assume this label on the VMI; KEY- removes one."
 )
-@click.option("--with-policy", "sources", multiple=True, type=click.File("rb"), help="Suppose the policies of a file.")
-@click.option("--all", "others", is_flag=True, help="Say of every policy that does not match, why.")
+@click.option("--with-policy", "sources", multiple=True, type=click.File("rb"), help="Assume the policies of a file.")
+@click.option("--all", "others", is_flag=True, help="Explain also why each other policy does not match.")
 @output_option("text", "name")
 @cluster_options
 def explain(
     cluster: Cluster, vm: str, labels: tuple[str, ...], sources: tuple[Any, ...], others: bool, output: str
 ) -> None:
-    """Say which policy VM (vmi/NAME, vm/NAME or NAME) obeys, who came after it and why, and each setting that holds."""
+    """Print the winning policy of VM (NAME, vmi/NAME or vm/NAME), the other matches, and the effective settings."""
     from webhook.explain import PolicyExplainer, parse_question
     from webhook.models import QueryError
 
@@ -61,48 +66,48 @@ def explain(
     }
     try:
         checked = parse_question(asked)
-        told = cluster.run(lambda api: PolicyExplainer(api).explain(checked))
-    except QueryError as wrong:
-        if wrong.status == NOT_FOUND:
-            paths = {each.path for each in wrong.problems}
+        answer = cluster.run(lambda api: PolicyExplainer(api).explain(checked))
+    except QueryError as error:
+        if error.status == NOT_FOUND:
+            paths = {each.path for each in error.problems}
             raise Failed(_not_found(kind, name, cluster.namespace, paths)) from None
-        raise Failed("\n".join(map(str, wrong.problems))) from None
+        raise Failed("\n".join(map(str, error.problems))) from None
     if is_structured(output):
-        print_structured(output, told)
+        print_structured(output, answer)
         return
     if output == "name":
-        if told["policy"]:
-            click.echo(qualified_name("MigrationPolicy", told["policy"]))
+        if answer["policy"]:
+            click.echo(qualified_name("MigrationPolicy", answer["policy"]))
         return
-    for line in _explained(told, others):
+    for line in _lines(answer, others):
         click.echo(line)
 
 
 @policy.command("impact")
-@click.option("-f", "--filename", "sources", multiple=True, type=click.File("rb"), help="Policies, new or changed.")
+@click.option("-f", "--filename", "sources", multiple=True, type=click.File("rb"), help="New or changed policies.")
 @click.option(
     "--without",
     "gone",
     multiple=True,
     metavar="NAME",
     shell_complete=complete_names("migrationpolicies"),
-    help="Suppose that this policy were deleted.",
+    help="Assume that this policy is deleted.",
 )
 @IMPACT.option
 @cluster_options
 def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], output: str) -> None:
-    """Say which VMIs, in all namespaces, would obey another policy than now."""
+    """List the VMIs of all namespaces that would get another policy."""
     if not sources and not gone:
         raise click.UsageError("give -f FILE, or --without NAME")
     documents = [each.document for each in _policies(sources)]
-    total, hands, warnings = cluster.run(lambda api: _impact(api, documents, gone))
+    total, changes, warnings = cluster.run(lambda api: _impact(api, documents, gone))
     for warning in () if is_structured(output) else warnings:
         click.echo(f"warning: {warning}", err=True)
-    rows = [asdict(hand) for hand in hands]
-    said = f"{len(hands) or 'none'} of {count_noun(total, 'VMI')} would change hands"
-    IMPACT.show(output, rows, nothing=said, whole={"vmis": total, "changes": rows, "warnings": warnings})
-    if hands and output == "text":
-        click.echo(said, err=True)
+    rows = [asdict(change) for change in changes]
+    summary = f"{len(changes) or 'none'} of {count_noun(total, 'VMI')} would get another policy"
+    IMPACT.show(output, rows, nothing=summary, whole={"vmis": total, "changes": rows, "warnings": warnings})
+    if changes and output == "text":
+        click.echo(summary, err=True)
 
 
 async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tuple[int, list[WinnerChange], list[str]]:
@@ -123,20 +128,20 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     if refused:
         raise Failed("\n".join(refused))
     namespaces, _ = await api.list(NAMESPACES)
-    instances = [
+    vmis = [
         (each["metadata"]["namespace"], each["metadata"]["name"], each["metadata"].get("labels") or {})
         async for page, _ in api.pages(VMIS, page=PAGE)
         for each in page
         if is_active(each)
     ]
-    around = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
+    namespace_labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
     warnings = [warning for document in documents for warning in MIGRATION_POLICY.warnings(document)]
     warnings += [warning for document in documents for warning in overlaps(ranked_policy(document), there)]
-    return len(instances), impact(instances, around, before, after), warnings
+    return len(vmis), impact(vmis, namespace_labels, before, after), warnings
 
 
 def _policies(sources: Iterable[Any]) -> list[Manifest]:
-    """Of all files. Raises `Failed` with all that is wrong."""
+    """The policies of all files. Raises `Failed` with all that is error."""
     from kinds.migrationpolicy import MIGRATION_POLICY
     from migrationpolicies.conflicts import missing_name
 
@@ -157,7 +162,7 @@ def _policies(sources: Iterable[Any]) -> list[Manifest]:
 
 
 def _not_found(kind: str, name: str, namespace: str, paths: Collection[str]) -> str:
-    """As kubectl says it, of what was asked for."""
+    """The message of kubectl."""
     if "namespace" in paths:
         return f'namespaces "{namespace}" not found'
     return f'{kind.lower()}s.kubevirt.io "{name}" not found'
@@ -169,7 +174,7 @@ def _label(text: str) -> tuple[str, str | None]:
         return key, value
     if key.endswith("-"):
         return key[:-1], None
-    raise click.UsageError(f"--with-label {text}: give KEY=VALUE, or KEY- for a label less")
+    raise click.UsageError(f"--with-label {text}: give KEY=VALUE, or KEY- to remove a label")
 
 
 def _named(document: Json) -> str:
@@ -178,28 +183,28 @@ def _named(document: Json) -> str:
     return str(name) if name else "a policy without a name"
 
 
-def _explained(told: Json, others: bool) -> Iterator[str]:
-    imagined = told["supposed"] or told["halted"]
-    obeys = "would obey" if imagined else "obeys"
-    whom = (told["policy"] or "no policy") + (", if it ran" if told["halted"] else "")
-    yield f"{told['namespace']}/{told['name']} {obeys} {whom}: {told['reason']}"
-    for place, each in enumerate(told["candidates"], 1):
+def _lines(answer: Json, others: bool) -> Iterator[str]:
+    hypothetical = answer["supposed"] or answer["halted"]
+    obeys = "would use" if hypothetical else "uses"
+    whom = (answer["policy"] or "no policy") + (", if it ran" if answer["halted"] else "")
+    yield f"{answer['namespace']}/{answer['name']} {obeys} {whom}: {answer['reason']}"
+    for place, each in enumerate(answer["candidates"], 1):
         matched = [f"{key}={value or '(empty)'}" for key, value in each["labels"]["virtualMachineInstance"].items()]
         matched += [f"namespace {key}={value}" for key, value in each["labels"]["namespace"].items()]
         yield f"  {place}. {each['name']}: {', '.join(matched)}"
         if place > 1:
             yield f"     {each['reason']}"
-    for each in told["others"] if others else ():
+    for each in answer["others"] if others else ():
         yield f"  -  {each['name']}: {each['reason']}"
-    width = max(map(len, told["settings"]))
-    for name, setting in told["settings"].items():
+    width = max(map(len, answer["settings"]))
+    for name, setting in answer["settings"].items():
         source = f"policy {setting['from']}" if setting["source"] == "policy" else SOURCES[setting["source"]]
-        yield f"  {name:<{width}}  {_said(setting['value']):<8}  {source}"
-    for note in told["notes"]:
+        yield f"  {name:<{width}}  {_format(setting['value']):<8}  {source}"
+    for note in answer["notes"]:
         yield f"note: {note}"
-    if not imagined and told["stamped"] != told["policy"]:
-        yield f"note: it is not stamped so yet: its label says {told['stamped'] or 'nothing'}"
+    if not hypothetical and answer["stamped"] != answer["policy"]:
+        yield f"note: its label is not up to date: it names {answer['stamped'] or 'no policy'}"
 
 
-def _said(value: Any) -> str:
+def _format(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

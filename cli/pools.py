@@ -1,23 +1,17 @@
-"""Reading a pool and what belongs to it."""
+"""Reads a pool, its VMs and its revisions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from apimachinery.owner_references import controller_of
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster
 
 if TYPE_CHECKING:
     from runtime.api import Api
 
-Json = dict[str, Any]
-
-KIND = "VirtualMachinePool"
-
-
-def controller_of(document: Json) -> Json | None:
-    """The owner reference of whoever controls an object."""
-    references = document["metadata"].get("ownerReferences") or ()
-    return next((each for each in references if each.get("controller")), None)
+POOL_KIND = "VirtualMachinePool"
 
 
 def is_controlled_by(document: Json, uid: str) -> bool:
@@ -37,30 +31,27 @@ async def get_vm(api: Api, cluster: Cluster, name: str) -> Json:
 
 
 async def list_vms(api: Api, pool: Json) -> list[Json]:
-    """All VMs that the pool owns."""
+    """The VMs that the pool controls."""
     from runtime.resource import VMS
 
     metadata = pool["metadata"]
-    found: list[Json] = []
-    async for items, _ in api.pages(VMS, metadata["namespace"]):
-        found += [each for each in items if is_controlled_by(each, metadata["uid"])]
-    return found
+    pages = api.pages(VMS, metadata["namespace"])
+    return [each async for items, _ in pages for each in items if is_controlled_by(each, metadata["uid"])]
 
 
 async def list_revisions(api: Api, pool: Json) -> list[Json]:
-    """The templates that this very pool has had, the oldest first."""
+    """The revisions that the pool controls, the oldest first."""
     from controllers.pool.observe import REVISIONS
 
     metadata = pool["metadata"]
     items, _ = await api.list(REVISIONS, metadata["namespace"])
-    return sorted(
-        (each for each in items if is_controlled_by(each, metadata["uid"])), key=lambda each: int(each["revision"])
-    )
+    own = (each for each in items if is_controlled_by(each, metadata["uid"]))
+    return sorted(own, key=lambda each: int(each["revision"]))
 
 
 def current_revision(pool: Json, revisions: list[Json]) -> str:
-    """The name of the revision that the pool's spec says now, which its status may not say yet; empty when it was not
-    written down yet."""
+    """The name of the revision with the pool's present spec, which its status may not name yet. Empty if the
+    controller has not saved it yet."""
     from controllers.pool.revisions import content, content_hash, parse_revision
     from kinds.pool import PoolSpec
 

@@ -1,4 +1,4 @@
-"""`poolhouse rollout`: how a pool's change goes, what it was before, and how to go back."""
+"""`poolhouse rollout`: progress, history, undo, pause and resume of a pool's updates."""
 
 from __future__ import annotations
 
@@ -7,28 +7,39 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from apimachinery.timestamps import parse_time
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
-from cli.diff import differences
-from cli.duration import Duration
-from cli.output import Failed, Unreachable, count_noun, is_structured, output_option, print_result, print_structured
+from cli.completion import complete_names
+from cli.output import (
+    Column,
+    Failed,
+    Listing,
+    Unreachable,
+    count_noun,
+    field,
+    is_structured,
+    output_option,
+    print_result,
+    print_structured,
+)
+from cli.parameters import POOL, Duration
 from cli.pools import current_revision, get_pool, list_revisions, list_vms
-from cli.resource_names import POOL, complete_names
-from cli.table import Column, Listing, field
+from controllers.pool.reasons import PoolReason
 
 if TYPE_CHECKING:
     from runtime.api import Api
 
-Json = dict[str, Any]
-
 POLL_SECONDS = 0.5
-CHANGES_SAID = 2
-GIVEN_UP = ("ProgressDeadlineExceeded", "InvalidSpec", "DiskConflict")
-"""Whatever else a pool doesn't get on for is tried again and again, and waited for until the pool's deadline: a full
-quota, a server that was away."""
+MAX_CHANGES = 2
+MAX_VALUE_LENGTH = 60
+FINAL_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.INVALID_SPEC, PoolReason.DISK_CONFLICT)
+"""The controller retries after any other reason, such as a full quota, so `status` waits until the pool's deadline."""
+State = Literal["Complete", "Progressing", "Failed"]
 
 HISTORY = Listing(
     (
@@ -41,124 +52,120 @@ HISTORY = Listing(
     ),
     name=lambda row: f"controllerrevision.apps/{row['name']}",
 )
+pool_argument = click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
 
 
 @click.group()
 def rollout() -> None:
-    """Follow, pause, resume and undo the changes of a pool."""
+    """Follow, pause, resume and undo updates of a pool."""
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
-@click.option("--watch/--no-watch", default=True, show_default=True, help="Stay until it is done or has failed.")
-@click.option(
-    "--timeout", "seconds", type=Duration(), default="1h", show_default=True, help="How long to stay at most."
-)
+@pool_argument
+@click.option("--watch/--no-watch", default=True, show_default=True, help="Wait until the update completes or fails.")
+@click.option("--timeout", "seconds", type=Duration(), default="1h", show_default=True, help="Longest wait.")
 @output_option("text")
 @cluster_options
 def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str) -> None:
-    """Say how far a change has come. Exits with 1 when it has failed, with 3 when it takes too long."""
+    """Print the progress of an update. Exits with 1 if it failed, with 3 after --timeout."""
 
-    async def follow(api: Api) -> tuple[Json, str, str]:
+    async def follow(api: Api) -> tuple[Json, State, str]:
         end, last = time.monotonic() + seconds, ""
         while True:
             document = await get_pool(api, cluster, pool)
-            state, said = progress(document, api.now())
-            if said != last and output == "text":
-                click.echo(said)
-            last = said
-            if state != "going" or not watch or time.monotonic() > end:
-                return document, state, said
+            state, message = progress(document, api.now())
+            if message != last and output == "text":
+                click.echo(message)
+            last = message
+            if state != "Progressing" or not watch or time.monotonic() > end:
+                return document, state, message
             await asyncio.sleep(POLL_SECONDS)
 
-    document, state, said = cluster.run(follow)
+    document, state, message = cluster.run(follow)
     if is_structured(output):
         print_structured(
-            output, {"pool": pool, "state": state, "message": said, "status": document.get("status") or {}}
+            output, {"pool": pool, "state": state, "message": message, "status": document.get("status") or {}}
         )
-    if state == "failed":
-        raise Failed(said)
-    if state == "going" and watch:
-        raise Unreachable(f"not done within {seconds:g} s")
+    if state == "Failed":
+        raise Failed(message)
+    if state == "Progressing" and watch:
+        raise Unreachable(f"not complete after {seconds:g} s")
 
 
-def progress(document: Json, at: datetime) -> tuple[str, str]:
-    """("done", "going" or "failed", in words)."""
-    metadata, spec, now = document["metadata"], document["spec"], document.get("status") or {}
-    name, wanted = metadata["name"], spec["replicas"]
-    conditions = {each["type"]: each for each in now.get("conditions") or ()}
-    if now.get("observedGeneration", 0) < metadata["generation"]:
-        return "going", f"{name}: the change has not been looked at yet"
+def progress(document: Json, now: datetime) -> tuple[State, str]:
+    """The state of the update and a sentence."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    name, desired = metadata["name"], spec["replicas"]
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    if status.get("observedGeneration", 0) < metadata["generation"]:
+        return "Progressing", f"{name}: the controller has not observed the change yet"
     if spec.get("paused"):
-        return "going", f"{name}: paused, until `rollout resume {name}`"
-    stuck = conditions.get("Progressing", {})
-    if stuck.get("status") == "False":
-        over = stuck.get("reason") in GIVEN_UP or _too_long(spec, now, at)
-        return "failed" if over else "going", f"{name}: {stuck.get('reason')}: {stuck.get('message')}"
-    updated, available, have = (now.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
-    total = now.get("replicas", 0)
-    if updated < wanted or total < wanted:
-        return "going", f"{name}: {updated} of {wanted} VMs have the new template"
-    if total > wanted or now.get("terminatingReplicas", 0):
-        leaving = max(total - wanted, 0) + now.get("terminatingReplicas", 0)
-        return "going", f"{name}: {count_noun(leaving, 'VM')} {'is' if leaving == 1 else 'are'} still to go"
-    if available < wanted:
-        return "going", f"{name}: {available} of {wanted} VMs are available"
-    return "done", f"{name}: {_all(wanted, have)}"
+        return "Progressing", f"{name}: paused until `rollout resume {name}`"
+    stopped = conditions.get("Progressing", {})
+    if stopped.get("status") == "False":
+        final = stopped.get("reason") in FINAL_REASONS or _deadline_exceeded(spec, status, now)
+        return "Failed" if final else "Progressing", f"{name}: {stopped.get('reason')}: {stopped.get('message')}"
+    updated, available, ready = (status.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
+    total, terminating = status.get("replicas", 0), status.get("terminatingReplicas", 0)
+    if updated < desired or total < desired:
+        return "Progressing", f"{name}: {updated} of {desired} VMs have the new template"
+    if total > desired or terminating:
+        excess = max(total - desired, 0) + terminating
+        return "Progressing", f"{name}: {count_noun(excess, 'VM')} {'is' if excess == 1 else 'are'} still to be deleted"
+    if available < desired:
+        return "Progressing", f"{name}: {available} of {desired} VMs are available"
+    return "Complete", f"{name}: {_complete(desired, ready)}"
 
 
-def _too_long(spec: Json, status: Json, at: datetime) -> bool:
-    """It has not come nearer within the time that it was given."""
+def _deadline_exceeded(spec: Json, status: Json, now: datetime) -> bool:
     last, seconds = status.get("lastProgressTime"), spec.get("progressDeadlineSeconds")
-    if last is None or seconds is None:
-        return False
-    return at >= datetime.fromisoformat(last) + timedelta(seconds=seconds)
+    return last is not None and seconds is not None and now >= parse_time(last) + timedelta(seconds=seconds)
 
 
-def _all(wanted: int, ready: int) -> str:
-    match wanted:
+def _complete(desired: int, ready: int) -> str:
+    match desired:
         case 0:
-            return "it has no VMs, and should have none"
+            return "spec.replicas is 0, and it has no VMs"
         case 1:
             return f"its VM has the template, and is {'ready' if ready else 'not ready'}"
-    return f"all {wanted} VMs have the template, {ready} are ready"
+    return f"all {desired} VMs have the template, {ready} are ready"
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
-@click.option("--revision", "number", type=int, help="Print the template of this one.")
+@pool_argument
+@click.option("--revision", "number", type=int, help="Print the template of this revision.")
 @HISTORY.option
 @cluster_options
 def history(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
-    """List the templates that a pool has had, and what changed from one to the next."""
+    """List the revisions of a pool's template, and the changes between them."""
 
-    async def look(api: Api) -> tuple[Json, list[Json], Counter[str]]:
+    async def read(api: Api) -> tuple[Json, list[Json], Counter[str]]:
         from kinds import meta
 
         document = await get_pool(api, cluster, pool)
-        machines = await list_vms(api, document)
-        labels = Counter((each["metadata"].get("labels") or {}).get(meta.REVISION, "") for each in machines)
-        return document, await list_revisions(api, document), labels
+        vms = await list_vms(api, document)
+        counts = Counter((each["metadata"].get("labels") or {}).get(meta.REVISION, "") for each in vms)
+        return document, await list_revisions(api, document), counts
 
-    document, revisions, machines = cluster.run(look)
-    rows = list(_rows(document, revisions, machines))
+    document, revisions, counts = cluster.run(read)
+    rows = list(_rows(document, revisions, counts))
     if number is not None:
-        chosen = _numbered(revisions, number)
+        chosen = _revision(revisions, number)
         if output != "name":
             print_structured(output if is_structured(output) else "yaml", chosen["data"])
             return
         rows = [row for row in rows if row["revision"] == number]
-    HISTORY.show(output, rows, nothing=f"no template of {pool} was written down yet")
+    HISTORY.show(output, rows, nothing=f"{pool} has no revisions yet")
 
 
-def summarize_changes(every: Sequence[str]) -> str:
-    """The first of the changes; all are told to programs."""
-    more = len(every) - CHANGES_SAID
-    return "; ".join([*every[:CHANGES_SAID], *([f"and {more} more"] if more > 0 else [])])
+def summarize_changes(changes: Sequence[str]) -> str:
+    """The first changes, for a table; JSON and YAML have all."""
+    more = len(changes) - MAX_CHANGES
+    return "; ".join([*changes[:MAX_CHANGES], *([f"and {more} more"] if more > 0 else [])])
 
 
-def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iterator[Json]:
-    present = current_revision(document, revisions)
+def _rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
+    current = current_revision(document, revisions)
     before: Json | None = None
     for each in revisions:
         name = each["metadata"]["name"]
@@ -166,47 +173,80 @@ def _rows(document: Json, revisions: list[Json], machines: Counter[str]) -> Iter
             "revision": each["revision"],
             "name": name,
             "created": each["metadata"].get("creationTimestamp"),
-            "vms": machines[name.rpartition("-")[2]],
-            "current": name == present,
+            "vms": counts[name.rpartition("-")[2]],
+            "current": name == current,
             "changes": [] if before is None else list(differences(before, each["data"])),
         }
         before = each["data"]
 
 
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Lines such as `template.spec.domain.cpu.cores: 1 -> 2`. Entries of lists are matched by their names."""
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        return
+    old, new = _by_name(before), _by_name(after)
+    if old is not None and new is not None:
+        for name in {**old, **new}:
+            yield from differences(old.get(name), new.get(name), f"{path}[{name}]")
+        return
+    yield f"{path}: {_short(before)} -> {_short(after)}"
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    """The entries of a list by their names; None if one has no name or two share one."""
+    if not isinstance(value, list):
+        return None
+    found: dict[str, Any] = {}
+    for each in value:
+        name = each.get("name") or (each.get("metadata") or {}).get("name") if isinstance(each, dict) else None
+        if not isinstance(name, str) or name in found:
+            return None
+        found[name] = each
+    return found
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
+
+
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
-@click.option("--to-revision", "number", type=int, help="Else the one before the present.")
+@pool_argument
+@click.option("--to-revision", "number", type=int, help="Default: the revision before the current one.")
 @output_option("text")
 @cluster_options
 def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
-    """Give a pool a template that it had before."""
+    """Give a pool the template of an earlier revision."""
 
-    async def back(api: Api) -> Json:
+    async def restore(api: Api) -> Json:
         from controllers.pool.observe import POOLS
 
         document = await get_pool(api, cluster, pool)
         revisions = await list_revisions(api, document)
-        chosen = _numbered(revisions, number) if number is not None else _previous(document, revisions)
-        # With the generation that was looked at: an edit meanwhile must not be lost.
+        chosen = _revision(revisions, number) if number is not None else _previous(document, revisions)
+        # The test of the generation protects changes that another client makes meanwhile.
         patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
         patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in chosen["data"].items()]
         await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
         return chosen
 
-    chosen = cluster.run(back)
-    number = chosen["revision"]
-    print_result(output, f"{pool} has the template of revision {number} again", pool=pool, revision=number)
+    revision = cluster.run(restore)["revision"]
+    print_result(output, f"{pool} has the template of revision {revision} again", pool=pool, revision=revision)
 
 
 def _previous(document: Json, revisions: list[Json]) -> Json:
-    present = current_revision(document, revisions)
-    others = [each for each in revisions if each["metadata"]["name"] != present]
+    current = current_revision(document, revisions)
+    others = [each for each in revisions if each["metadata"]["name"] != current]
     if not others:
-        raise Failed(f"{document['metadata']['name']} never had another template")
+        raise Failed(f"{document['metadata']['name']} has no earlier revision")
     return others[-1]
 
 
-def _numbered(revisions: list[Json], number: int) -> Json:
+def _revision(revisions: list[Json], number: int) -> Json:
     for each in revisions:
         if each["revision"] == number:
             return each
@@ -215,20 +255,20 @@ def _numbered(revisions: list[Json], number: int) -> Json:
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
+@pool_argument
 @output_option("text")
 @cluster_options
 def pause(cluster: Cluster, pool: str, output: str) -> None:
-    """Leave a pool's VMs alone until it is resumed: none is made, changed, healed or deleted."""
+    """Pause a pool: its VMs are not created, changed, healed or deleted until you resume it."""
     _set_paused(cluster, pool, True, output)
 
 
 @rollout.command()
-@click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
+@pool_argument
 @output_option("text")
 @cluster_options
 def resume(cluster: Cluster, pool: str, output: str) -> None:
-    """Go on with a pool that was paused."""
+    """Resume a paused pool."""
     _set_paused(cluster, pool, False, output)
 
 
@@ -239,4 +279,4 @@ def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
         await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})
 
     cluster.run(write)
-    print_result(output, f"{pool} is paused" if paused else f"{pool} goes on", pool=pool, paused=paused)
+    print_result(output, f"{pool} is {'paused' if paused else 'resumed'}", pool=pool, paused=paused)

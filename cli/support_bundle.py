@@ -1,4 +1,4 @@
-"""`poolhouse support-bundle`: everything that whoever helps you will ask for, in one file, without your secrets."""
+"""`poolhouse support-bundle`: collects objects, events and logs for support in one file, without secrets."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from apimachinery.owner_references import controller_of
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.output import count_noun, output_option, print_result
 
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     from runtime.resource import Resource
 
 LOG_LINES = 5000
-"""of each pod, and of each file of an embedded stack"""
+"""of each pod, and of each log file of an embedded stack"""
 
 REDACTED = "(left out)"
-SECRETIVE = frozenset(
+SECRET = frozenset(
     {
         "userData",
         "userDataBase64",
@@ -37,15 +39,15 @@ SECRETIVE = frozenset(
         "password",
     }
 )
-"""fields that may hold what nobody else should read, or that are long and say nothing"""
-SECRET_SETTING = "POOLHOUSE_IDENTITY_SEED"
-"""of our settings, the one that others can make use of"""
-NOISE = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+"""fields that can contain secrets, and long certificates"""
+SECRET_VARIABLE = "POOLHOUSE_IDENTITY_SEED"
+"""the only setting of Poolhouse that must stay secret"""
+OMITTED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
 
 @dataclass(frozen=True)
 class Page:
-    """One file of the bundle."""
+    """A file of the bundle."""
 
     path: str
     text: str
@@ -53,61 +55,56 @@ class Page:
 
 @dataclass(frozen=True)
 class Listing:
-    """Objects that go into one file."""
+    """A list of objects for one file."""
 
     file: str
     resource: Resource
     namespace: str | None = None
     label: str | None = None
     controller: str | None = None
-    """the kind that made them, where no label says so"""
+    """kind of their controller, for objects without a label to select by"""
 
-    def takes(self, document: Mapping[str, Any]) -> bool:
-        owners = document["metadata"].get("ownerReferences") or ()
-        return self.controller is None or any(o.get("controller") and o["kind"] == self.controller for o in owners)
+    def includes(self, document: Json) -> bool:
+        return self.controller is None or (controller_of(document) or {}).get("kind") == self.controller
 
 
 @click.command("support-bundle")
-@click.option(
-    "--file", "-f", type=click.Path(path_type=Path), help="Where to write it; else poolhouse-DATE.tar.gz here."
-)
+@click.option("--file", "-f", type=click.Path(path_type=Path), help="Output file. Default: poolhouse-DATE.tar.gz.")
 @output_option("text")
 @cluster_options
 def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
-    """Collect what is needed to find out what is wrong, in one file.
+    """Collect objects, events and logs for support in one file.
 
-    It holds our objects in all namespaces, the VMs, revisions and kept disks that they made, migrations, events, the
-    pods and logs of our services, webhook configurations and versions. Secrets are not read; cloud-init data,
-    certificates and variables of containers are left out, but for settings of ours that tell nobody anything. What
-    your rights do not reach is named in problems.txt, and the rest is collected all the same. Look through it before
-    you send it.
+    The file contains the objects of Poolhouse in all namespaces, their VMs, revisions and retained disks, migrations,
+    events, the pods and logs of Poolhouse's services, webhook configurations and versions. It contains no Secrets,
+    cloud-init data, certificates or environment variables, except settings of Poolhouse that are not secret. Objects
+    that you may not read are listed in problems.txt. Check the file before you send it.
     """
     name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = file or Path(f"{name}.tar.gz")
-    of_a_stack = _of_a_stack(cluster.kubeconfig.parent)
+    stack_pages = _pages_of_stack(cluster.kubeconfig.parent)
     pages, problems = cluster.run(
-        lambda api: collected(api, lambda text: click.echo(text, err=True), in_pods=not of_a_stack)
+        lambda api: collect(api, lambda text: click.echo(text, err=True), in_pods=not stack_pages)
     )
-    pages += of_a_stack
+    pages += stack_pages
     pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
     if problems:
         pages.append(Page("problems.txt", "\n".join(problems) + "\n"))
     _write(target, name, pages)
-    missing = f"; {count_noun(len(problems), 'thing')} could not be read, see problems.txt" if problems else ""
+    missing = f"; {count_noun(len(problems), 'problem')} in problems.txt" if problems else ""
     paths = [page.path for page in pages]
     print_result(
         output, f"{target}: {count_noun(len(pages), 'file')}{missing}", file=str(target), files=paths, problems=problems
     )
 
 
-async def collected(api: Api, say: Callable[[str], None], *, in_pods: bool = True) -> tuple[list[Page], list[str]]:
-    """Each part by itself: what cannot be read is a sentence, and takes nothing else along. `in_pods`: whether that is
-    where our services run."""
+async def collect(api: Api, say: Callable[[str], None], *, in_pods: bool = True) -> tuple[list[Page], list[str]]:
+    """The pages, and a sentence for each part that could not be read. `in_pods`: the services run in pods."""
     from runtime.errors import ApiError
 
     pages: list[Page] = []
     problems: list[str] = []
-    home = await _home(api)
+    home = await _service_namespace(api)
     for each in _listings(home):
         say(f"reading {each.file.removesuffix('.yaml')}")
         try:
@@ -115,12 +112,12 @@ async def collected(api: Api, say: Callable[[str], None], *, in_pods: bool = Tru
         except ApiError as error:
             problems.append(f"{each.file}: {error}")
             continue
-        items = [item for item in items if each.takes(item)]
+        items = [item for item in items if each.includes(item)]
         if items:
             pages.append(Page(each.file, _yaml([redacted(item) for item in items])))
         if each.resource.plural == "pods":
             if in_pods and not items:
-                problems.append(f"{each.file}: there is no pod of ours in {home}")
+                problems.append(f"{each.file}: there is no pod of Poolhouse in {home}")
             for pod in items:
                 name = pod["metadata"]["name"]
                 say(f"reading the log of {name}")
@@ -141,8 +138,8 @@ def _ours() -> str:
     return f"{meta.PART_OF}={meta.POOLHOUSE}"
 
 
-async def _home(api: Api) -> str:
-    """The namespace that our services are in: that of their Deployments, else where they usually are."""
+async def _service_namespace(api: Api) -> str:
+    """The namespace of the services' Deployments, else the default namespace."""
     from kinds import meta
     from runtime.errors import ApiError
     from runtime.resource import Resource
@@ -150,7 +147,7 @@ async def _home(api: Api) -> str:
     deployments = Resource("apps", "v1", "deployments", "Deployment")
     try:
         found, _ = await api.list(deployments, None, label_selector=_ours())
-    except ApiError:  # who may not look everywhere may look there
+    except ApiError:  # the user may still have rights in the default namespace
         found = []
     return min((each["metadata"]["namespace"] for each in found), default=meta.NAMESPACE)
 
@@ -191,25 +188,25 @@ async def _log(api: Api, pods: Resource, namespace: str, name: str) -> Page:
     return Page(f"logs/{name}.log", await api.text(pods.path(namespace, name, "log"), query=query))
 
 
-def _of_a_stack(directory: Path) -> list[Page]:
-    """What an embedded stack says of itself, where the kubeconfig is one's."""
+def _pages_of_stack(directory: Path) -> list[Page]:
+    """The logs and the status of an embedded stack, if the kubeconfig belongs to one."""
     logs = directory / "logs"
     if not (directory / "endpoints.json").is_file() or not logs.is_dir():
         return []
-    told = [Page(f"logs/{path.name}", _end(path)) for path in sorted(logs.iterdir()) if path.is_file()]
+    pages = [Page(f"logs/{path.name}", _tail(path)) for path in sorted(logs.iterdir()) if path.is_file()]
     status = directory / "status.json"
-    return [*told, Page("stack.json", status.read_text())] if status.is_file() else told
+    return [*pages, Page("stack.json", status.read_text())] if status.is_file() else pages
 
 
-def _end(path: Path) -> str:
+def _tail(path: Path) -> str:
     return "".join(path.read_text(errors="replace").splitlines(keepends=True)[-LOG_LINES:])
 
 
 def redacted(value: Any) -> Any:
-    """The same without what may be secret, and without the fields that only say who wrote what."""
+    """The value without secret fields, and without the fields that record field managers."""
     if isinstance(value, Mapping):
         shown = {
-            key: REDACTED if key in SECRETIVE else redacted(each) for key, each in value.items() if key not in NOISE
+            key: REDACTED if key in SECRET else redacted(each) for key, each in value.items() if key not in OMITTED
         }
         if isinstance(variables := shown.get("env"), list):
             shown["env"] = [_variable(each) for each in variables]
@@ -218,9 +215,9 @@ def redacted(value: Any) -> Any:
 
 
 def _variable(each: Any) -> Any:
-    """Of a container. People put passwords of proxies and keys of clouds there; of ours it is known what they say."""
+    """Redacts an environment variable, unless it is a setting of Poolhouse that is not secret."""
     name = str(each.get("name")) if isinstance(each, Mapping) else ""
-    known = name.startswith("POOLHOUSE_") and name != SECRET_SETTING
+    known = name.startswith("POOLHOUSE_") and name != SECRET_VARIABLE
     return each if known or not name or "value" not in each else {**each, "value": REDACTED}
 
 

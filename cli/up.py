@@ -31,7 +31,7 @@ directory = click.option(
     type=click.Path(file_okay=False, readable=False, path_type=Path),
     default=Path(".poolhouse"),
     show_default=True,
-    help="Where the stack keeps all its state.",
+    help="State directory of the stack.",
 )
 
 
@@ -42,16 +42,16 @@ directory = click.option(
     type=click.Choice(["qemu", "simulated"]),
     default="qemu",
     show_default=True,
-    help="Boot real guests, or only pretend to (for thousands of VMs).",
+    help="Boot real guests, or simulate them (for thousands of VMs).",
 )
-@click.option("--detach", is_flag=True, help="Return when everything is ready, and leave it running.")
-@click.option("--without", multiple=True, type=click.Choice(SERVICES), help="Leave a service out; repeatable.")
+@click.option("--detach", is_flag=True, help="Run in the background, and return when the stack is ready.")
+@click.option("--without", multiple=True, type=click.Choice(SERVICES), help="Do not start this service; repeatable.")
 @click.option(
     "--apply",
     "manifests",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Apply a manifest once everything is ready, and show what becomes of it; repeatable.",
+    help="Apply a manifest when the stack is ready, and show its progress; repeatable.",
 )
 @click.option(
     "--certificate-hours",
@@ -59,7 +59,7 @@ directory = click.option(
     envvar="POOLHOUSE_CERT_HOURS",
     default=168.0,
     show_default=True,
-    help="How long a serving certificate lives.",
+    help="Lifetime of serving certificates.",
 )
 @output_option("text")
 def up(
@@ -71,11 +71,11 @@ def up(
     certificate_hours: float,
     output: str,
 ) -> None:
-    """Start the embedded stack and run it until Ctrl-C: a real API server, the webhook, the defaulter with a real
-    libvirt, the controllers, and the engine that stands in for KubeVirt."""
+    """Start the embedded stack, and run it until Ctrl-C: an API server, the webhook, the defaulter with libvirt, the
+    controllers, and the engine, which replaces KubeVirt."""
     paths = StackPaths(directory)
     if (pid := _holder(paths)) is not None:
-        raise Failed(f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down` ends it")
+        raise Failed(f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down` stops it")
     from local.progress import ProgressDisplay, read_manifests
     from local.stack import StackOptions, run
 
@@ -97,7 +97,7 @@ def up(
 @directory
 @output_option("text")
 def down(directory: Path, output: str) -> None:
-    """End the stack of a directory, also one whose supervisor was killed. Its state stays."""
+    """Stop the stack of a directory, also after its supervisor was killed. Its state stays."""
     paths = StackPaths(directory)
     try:
         if not paths.dir.is_dir():
@@ -115,7 +115,7 @@ def down(directory: Path, output: str) -> None:
 @directory
 @output_option("text")
 def status(directory: Path, output: str) -> None:
-    """Say which parts run, how to reach them, and how the pools are. Exits with 3 when the stack is not running."""
+    """Show the components, their endpoints and the pools. Exits with 3 if the stack is not running."""
     paths = StackPaths(directory)
     found = _status(paths)
     if is_structured(output):
@@ -135,17 +135,17 @@ def _holder(paths: StackPaths) -> int | None:
 
 def _not_ours(paths: StackPaths, error: PermissionError) -> Failed:
     what = f" ({error.filename})" if error.filename else ""
-    return Failed(f"the stack in {paths.dir} is somebody else's: {error.strerror}{what}")
+    return Failed(f"the stack in {paths.dir} belongs to another user: {error.strerror}{what}")
 
 
 def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
-    """Each line with the seconds since the start: the most common question is what took so long."""
+    """Prints the seconds since the start before each line."""
     start = time.monotonic()
     return lambda text: echo(f"{time.monotonic() - start:6.1f} s  {text}")
 
 
 def _detach(paths: StackPaths, *, quiet: bool) -> None:
-    """Start ourselves again without a terminal, and wait until that says it is ready."""
+    """Starts this command again without a terminal, and waits until the stack is ready."""
     log = paths.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with paths.writing():
@@ -173,10 +173,10 @@ def _detach(paths: StackPaths, *, quiet: bool) -> None:
         raise
     _echo_from(log, shown, quiet)
     if not quiet:
-        raise SystemExit(Failed.exit_code)  # it has said why
+        raise SystemExit(Failed.exit_code)  # its output has the reason
     report = StackStatus.read(paths.status)
     said = report.message if report is not None and report.pid == child.pid else ""
-    raise Failed(said or f"the stack did not start; the last words of {log}:\n{tail(log)}")
+    raise Failed(said or f"the stack did not start; the end of {log}:\n{tail(log)}")
 
 
 def _echo_from(log: Path, position: int, quiet: bool) -> int:
@@ -212,7 +212,7 @@ def _endpoints(paths: StackPaths) -> dict[str, str]:
 
 
 def _pools(paths: StackPaths) -> list[dict[str, Any]] | None:
-    """None: the API server does not answer."""
+    """The pools; None if the API server does not answer."""
     from local.progress import list_pools
 
     try:
@@ -233,7 +233,7 @@ def _table(found: dict[str, Any]) -> str:
     lines += ["", *(f"{name:26}{where}" for name, where in found["endpoints"].items())]
     pools = found["pools"]
     if not os.access(found["kubeconfig"], os.R_OK):
-        return "\n".join([*lines, "", f"it is somebody else's: you may not read {found['kubeconfig']}"])
+        return "\n".join([*lines, "", f"the stack belongs to another user: you may not read {found['kubeconfig']}"])
     if pools is None:
         lines += ["", "the API server does not answer"]
     elif pools:

@@ -1,37 +1,195 @@
-"""`poolhouse warmpool`: warm pools from the Virtual Kubelet's configuration."""
+"""`poolhouse warmpool`: the status of warm pools, inconsistencies, and the import of the Virtual Kubelet's pools."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 import yaml
 
+from apimachinery.unstructured import Json
+from cli.cluster import Cluster, all_namespaces, cluster_options
+from cli.completion import complete_names
+from cli.health import assess, format_age
 from cli.manifests import as_list, print_manifests
-from cli.output import Failed, output_option, print_json
-from cli.warmpool_status import doctor, status
+from cli.output import Column, Failed, Listing, count_noun, field, output_option, print_json
+from cli.overview import STATE
+from cli.parameters import WARM_POOL, qualified_name
 
 if TYPE_CHECKING:
     from cli.virtual_kubelet import Target
+    from controllers.claim.doctor import Finding
+    from runtime.api import Api
 
-Json = dict[str, Any]
+RECHECK_SECONDS = 3.0
+"""VMs and claims are listed one after the other, while others are claimed and released. So a finding counts only if it
+is still there after this time."""
+
+COUNTS = ("provisioning", "allocating", "claimed", "unhealthy", "unknown", "terminating", "orphaned")
+
+STATUS = Listing(
+    (
+        field("NAME", "name"),
+        field("DESIRED", "desired"),
+        field("READY", "ready"),
+        field("CLAIMED", "claimed"),
+        field("QUEUED", "queuedClaims"),
+        field("AGE", "age"),
+        field("DEFAULT", "default", wide=True),
+        Column("VMS", lambda row: ", ".join(f"{row[count]} {count}" for count in COUNTS if row[count]), wide=True),
+        Column("FAILURES", lambda row: (row["failures"] or {}).get("consecutive"), wide=True),
+        STATE,
+        field("MESSAGE", "message"),
+    ),
+    name=lambda row: qualified_name("VirtualMachineWarmPool", row["name"]),
+)
+FINDINGS = Listing(
+    (
+        field("PROBLEM", "problem"),
+        field("NAME", "name"),
+        Column("FIX", lambda row: "deleted" if row["fixed"] else "--fix deletes it" if row["fixable"] else None),
+        field("MESSAGE", "message"),
+    )
+)
 
 
 @click.group()
 def warmpool() -> None:
-    """Look after warm pools."""
+    """Inspect warm pools, and import pools of a Virtual Kubelet."""
 
 
-warmpool.add_command(status)
-warmpool.add_command(doctor)
+@warmpool.command()
+@click.argument("pool", type=WARM_POOL, required=False, shell_complete=complete_names("virtualmachinewarmpools"))
+@STATUS.option
+@all_namespaces
+@cluster_options
+def status(cluster: Cluster, pool: str | None, output: str) -> None:
+    """Print the VMs, the queued claims and the health of each warm pool."""
+
+    async def read(api: Api) -> list[Json]:
+        from controllers.warmpool.warm_pool import WARM_POOLS
+
+        if pool:
+            return [await api.get(WARM_POOLS, cluster.namespace, pool)]
+        return (await api.list(WARM_POOLS, cluster.scope))[0]
+
+    if pool and cluster.everywhere:
+        raise click.UsageError("several namespaces can have a pool of this name; leave out the name or -A")
+    now = datetime.now(UTC)
+    rows = [pool_row(each, now) for each in cluster.run(read)]
+    STATUS.show(output, rows, nothing=f"there is no warm pool in {cluster.place}", everywhere=cluster.everywhere)
+
+
+def pool_row(document: Json, now: datetime) -> Json:
+    """The row of a pool, with all fields of its status; counts are 0 while the status has none."""
+    spec, pool_status, health = document["spec"], document.get("status") or {}, assess(document)
+    return {
+        "namespace": document["metadata"].get("namespace"),
+        "name": document["metadata"]["name"],
+        "default": bool(spec.get("default")),
+        "desired": spec.get("replicas", 1),
+        "ready": pool_status.get("availableReplicas", 0),
+        "age": format_age(document, now),
+        "state": health.state,
+        "message": health.message,
+        "failures": None,
+        **dict.fromkeys((*COUNTS, "queuedClaims"), 0),
+        **pool_status,
+    }
+
+
+@warmpool.command()
+@click.option("--fix", is_flag=True, help="Delete the VMs that belong to no claim and that no claim can get.")
+@FINDINGS.option
+@all_namespaces
+@cluster_options
+def doctor(cluster: Cluster, fix: bool, output: str) -> None:
+    """Find VMs that have no owner, are locked or have two owners, and claims that contradict their VM.
+
+    Exits with 1 if any problem is left.
+    """
+
+    async def check(api: Api) -> list[tuple[str, Finding, bool]]:
+        found = await examine(api, cluster.scope)
+        return [(namespace, each, fix and await _fix(api, each)) for namespace, each in found]
+
+    found = cluster.run(check)
+    rows = [
+        {
+            "namespace": namespace,
+            "problem": each.problem,
+            "name": each.name,
+            "message": each.message,
+            "fixable": each.delete is not None,
+            "fixed": fixed,
+        }
+        for namespace, each, fixed in found
+    ]
+    FINDINGS.show(output, rows, nothing="no problems found", everywhere=cluster.everywhere)
+    if left := sum(not fixed for _, _, fixed in found):
+        raise Failed(f"{count_noun(left, 'problem')} left")
+
+
+async def examine(
+    api: Api, namespace: str | None, recheck_seconds: float = RECHECK_SECONDS
+) -> list[tuple[str, Finding]]:
+    """The namespaces and findings that two checks agree on."""
+
+    def identity(where: str, each: Finding) -> tuple[str, str, str]:
+        return where, each.problem, each.name
+
+    if not (before := {identity(*found) for found in await _findings(api, namespace)}):
+        return []
+    await asyncio.sleep(recheck_seconds)
+    return [found for found in await _findings(api, namespace) if identity(*found) in before]
+
+
+async def _findings(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
+    from controllers.claim.doctor import findings
+    from controllers.claim.snapshot import CLAIMS, parse_claim
+    from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
+    from controllers.warmpool.warm_vm import parse_warm_vm
+    from kinds import meta
+    from runtime.resource import VMS
+
+    # VMs come first: the claim of a VM that is created meanwhile is then not reported as missing.
+    vm_documents, _ = await api.list(VMS, namespace, label_selector=meta.WARM_STATE)
+    answers = await asyncio.gather(api.list(CLAIMS, namespace), api.list(WARM_POOLS, namespace))
+    vms, claims = [*map(parse_warm_vm, vm_documents)], [*map(parse_claim, answers[0][0])]
+    pools = [*map(parse_warm_pool, answers[1][0])]
+    # The API server's clock has set the times that are compared; the clock of this computer can differ.
+    found, now = [], api.now()
+    for place in sorted({each.namespace for each in vms} | {each.namespace for each in claims}):
+        vms_here = [each for each in vms if each.namespace == place]
+        claims_here = [each for each in claims if each.namespace == place]
+        pools_here = [each for each in pools if each.namespace == place]
+        found += [(place, each) for each in findings(vms_here, claims_here, pools_here, now)]
+    return found
+
+
+async def _fix(api: Api, finding: Finding) -> bool:
+    from runtime.errors import Conflict, NotFound
+    from runtime.resource import VMS
+
+    if (vm := finding.delete) is None:
+        return False
+    try:
+        await api.delete(VMS, vm.namespace, vm.name, uid=vm.uid, resource_version=vm.resource_version)
+    except NotFound:
+        return True
+    except Conflict:  # another client has changed the VM
+        return False
+    return True
 
 
 @warmpool.command("import")
 @click.argument("source", metavar="CONFIG", type=click.File("rb"))
-@click.option("--to", type=click.Choice(["ec2", "vm"]), default="ec2", show_default=True, help="What machines are.")
-@click.option("-n", "--namespace", default="", help="Namespace to write into the manifests.")
-@click.option("--name-prefix", default="warmpool", show_default=True, help="Pools are called PREFIX-1, PREFIX-2, ...")
+@click.option("--to", type=click.Choice(["ec2", "vm"]), default="ec2", show_default=True, help="Backend of the pools.")
+@click.option("-n", "--namespace", default="", help="Namespace in the manifests.")
+@click.option("--name-prefix", default="warmpool", show_default=True, help="Names are PREFIX-1, PREFIX-2, ...")
 @click.option(
     "--management-subnet", default="", metavar="SUBNET", help="For pools without Subnets, if CONFIG has none."
 )
@@ -46,15 +204,15 @@ def import_(
     iam_instance_profile: str,
     output: str,
 ) -> None:
-    """Print the warm pools that the WarmPoolConfig of CONFIG stands for; nothing is created.
+    """Convert the WarmPoolConfig in CONFIG to manifests of warm pools, and print them. Nothing is created.
 
-    CONFIG is a config.json of the AWS Virtual Kubelet, a ConfigMap that holds one, its WarmPoolConfig alone, or - for
-    standard input. What it leaves out or contradicts is told at the end, all of it.
+    CONFIG is a config.json of the AWS Virtual Kubelet, a ConfigMap that contains one, a WarmPoolConfig alone, or - for
+    stdin. All missing and contradictory values are reported at the end.
     """
     from cli.virtual_kubelet import ImportOptions, import_config
 
-    terms = ImportOptions(cast("Target", to), namespace, name_prefix, management_subnet, iam_instance_profile)
-    found = import_config(_config(source.read(), getattr(source, "name", "standard input")), terms)
+    options = ImportOptions(cast("Target", to), namespace, name_prefix, management_subnet, iam_instance_profile)
+    found = import_config(_read_config(source.read(), getattr(source, "name", "standard input")), options)
     if not found.problems:
         if output == "json":
             print_json(as_list(found.manifests))
@@ -66,30 +224,30 @@ def import_(
         raise Failed("\n".join(map(str, found.problems)))
 
 
-def _config(content: bytes, name: str) -> Any:
+def _read_config(content: bytes, name: str) -> Any:
     try:
         text = content.decode("utf-8-sig").strip()
     except UnicodeDecodeError as error:
-        raise Failed(f"{name}: is not text in UTF-8: {error}") from None
-    loaded = _loaded(text, name)
-    if isinstance(loaded, dict) and loaded.get("kind") == "ConfigMap":
-        data = loaded.get("data")
-        held = [each for each in (data if isinstance(data, dict) else {}).values() if "WarmPoolConfig" in str(each)]
-        if len(held) != 1:
-            raise Failed(f"{name}: the ConfigMap must have one entry with a WarmPoolConfig, not {len(held)}")
-        loaded = _loaded(str(held[0]).strip(), name)
-    return {"WarmPoolConfig": loaded} if isinstance(loaded, list) else loaded
+        raise Failed(f"{name}: invalid UTF-8: {error}") from None
+    config = _parse(text, name)
+    if isinstance(config, dict) and config.get("kind") == "ConfigMap":
+        data = config.get("data")
+        found = [each for each in (data if isinstance(data, dict) else {}).values() if "WarmPoolConfig" in str(each)]
+        if len(found) != 1:
+            raise Failed(f"{name}: the ConfigMap must have one entry with a WarmPoolConfig, not {len(found)}")
+        config = _parse(str(found[0]).strip(), name)
+    return {"WarmPoolConfig": config} if isinstance(config, list) else config
 
 
-def _loaded(text: str, name: str) -> Any:
-    """JSON, also a fragment of an object as documents show it, or YAML."""
+def _parse(text: str, name: str) -> Any:
+    """Parses JSON, a field of a JSON object without its braces, or YAML."""
     if text.startswith('"'):
         text = f"{{{text.rstrip(',')}}}"
     try:
-        return json.loads(text, object_pairs_hook=_once)
+        return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         if text.startswith(("{", "[")):
-            raise Failed(f"{name}: no JSON: {error}") from None
+            raise Failed(f"{name}: invalid JSON: {error}") from None
     except ValueError as error:
         raise Failed(f"{name}: {error}") from None
     try:
@@ -98,9 +256,8 @@ def _loaded(text: str, name: str) -> Any:
         raise Failed(f"{name}: neither JSON nor YAML: {error}") from None
 
 
-def _once(pairs: list[tuple[str, Any]]) -> Json:
+def _unique(pairs: list[tuple[str, Any]]) -> Json:
     names = [key for key, _ in pairs]
-    twice = sorted({key for key in names if names.count(key) > 1})
-    if twice:
-        raise ValueError(f"given twice in one object: {', '.join(twice)}")
+    if duplicates := sorted({key for key in names if names.count(key) > 1}):
+        raise ValueError(f"duplicate fields in one object: {', '.join(duplicates)}")
     return dict(pairs)

@@ -1,31 +1,37 @@
-"""`poolhouse why`: what was done to a VM of a pool, what will be, and the reasons."""
+"""`poolhouse why`: the past, present and future of a VM in a pool or replica set, with reasons."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from cli import replicaset
+from apimachinery.owner_references import controller_of
+from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
+from cli.completion import complete_names
 from cli.output import Failed, count_noun, is_structured, output_option, print_structured
-from cli.pools import KIND, controller_of
-from cli.resource_names import complete_names, parse_name
+from cli.parameters import parse_name
+from cli.pools import POOL_KIND
 
 if TYPE_CHECKING:
     from controllers.pool.snapshot import PoolSnapshot
+    from controllers.replicaset.snapshot import ReplicaSetSnapshot
     from runtime.api import Api
+    from runtime.resource import Resource
 
-Json = dict[str, Any]
-
-EVENTS_SHOWN = 10
-STEPS_SEEN = 50
-MACHINES = ("VirtualMachine", "VirtualMachineInstance")
-WISHES = {"Protect": "scale-in never takes it", "First": "it is the first that scale-in takes"}
-WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone until that is put right"
+MAX_EVENTS = 10
+MAX_STEPS = 50
+BURST = 250
+VM_KINDS = ("VirtualMachine", "VirtualMachineInstance")
+REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
+SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
+INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
+State = tuple[list[str], list[Json]]
+"""facts about the present, and the next actions"""
 
 
 @click.command()
@@ -39,13 +45,13 @@ WRONG_WISH = "which is neither Protect nor First, so scale-in leaves it alone un
 @output_option("text")
 @cluster_options
 def why(cluster: Cluster, name: str, output: str) -> None:
-    """Say what was done to a VM and why, what it waits for, and what comes next.
+    """Explain what the controllers did to a VM and why, what it waits for, and what comes next.
 
-    The past is told from the events of the VM and of its pool or replica set, which the cluster keeps for an hour; what
-    comes next is decided here as the controllers would, from what is there now.
+    The past comes from the events of the VM and of its pool or replica set, which the cluster keeps for an hour. The
+    next actions are simulated with the controllers' own code.
     """
-    _, vm = parse_name(name, *MACHINES)
-    found = cluster.run(lambda api: _found(api, cluster.namespace, vm))
+    _, vm = parse_name(name, *VM_KINDS)
+    found = cluster.run(lambda api: _explain(api, cluster.namespace, vm))
     if is_structured(output):
         print_structured(output, found)
         return
@@ -53,100 +59,103 @@ def why(cluster: Cluster, name: str, output: str) -> None:
         click.echo(line)
 
 
-async def _found(api: Api, namespace: str, vm: str) -> Json:
-    from runtime.errors import NotFound
-    from runtime.resource import VMS
+async def _explain(api: Api, namespace: str, name: str) -> Json:
+    from runtime.resource import VMIS, VMS
 
-    try:
-        document: Json | None = await api.get(VMS, namespace, vm)
-    except NotFound:
-        document = None
-    instance = await replicaset.get_vmi(api, namespace, vm) if document is None else None
-    if instance is not None and replicaset.is_standalone(instance):
-        return await _of_a_set(api, namespace, vm, instance)
-    pool = _pool(document, vm)
-    controller = (controller_of(document) if document is not None else None) or {}
-    past = await _past(api, namespace, vm, pool or controller.get("name", ""))
-    if document is None:
-        await _refuse_pool(api, namespace, vm)
-    if document is None and not past:
-        told = await _of_a_set(api, namespace, vm, None)
-        if not told["past"]:
-            raise Failed(f"there is no VM {vm}, and no event speaks of one")
-        return told
-    owned = controller.get("kind") == KIND
-    now, then = (
-        await _present(api, namespace, vm, pool) if owned else ([*_warmth(document), *_left(document, pool)], [])
+    vm = await _get(api, VMS, namespace, name)
+    vmi = await _get(api, VMIS, namespace, name) if vm is None else None
+    if vmi is not None and (controller_of(vmi) or {}).get("kind") != "VirtualMachine":
+        return await _explain_vmi(api, namespace, name, vmi)
+    pool = _pool_name(vm, name)
+    controller = (controller_of(vm) if vm is not None else None) or {}
+    past = await _past(api, namespace, name, pool or controller.get("name", ""))
+    if vm is None and (gone := await _explain_gone(api, namespace, name, past)):
+        return gone
+    member = controller.get("kind") == POOL_KIND
+    present, following = (
+        await _pool_state(api, namespace, name, pool) if member else ([*_warm_state(vm), *_detached(vm, pool)], [])
     )
     return {
-        "vm": vm,
+        "vm": name,
         "pool": pool,
         "controller": f"{controller['kind']} {controller['name']}" if controller else None,
-        "exists": document is not None,
-        "member": owned,
+        "exists": vm is not None,
+        "member": member,
         "past": past,
-        "present": now,
-        "next": then,
+        "present": present,
+        "next": following,
     }
 
 
-async def _of_a_set(api: Api, namespace: str, name: str, document: Json | None) -> Json:
-    """The same of a VM that is an instance only, as those of replica sets are."""
-    owner = replicaset.replica_set_name(document, name)
-    past = await _past(api, namespace, name, owner)
-    owned = document is not None and (controller_of(document) or {}).get("kind") == replicaset.KIND
-    now, then = await replicaset.current_state(api, namespace, name, owner) if owned else ([], [])
+async def _explain_vmi(api: Api, namespace: str, name: str, vmi: Json | None) -> Json:
+    """The answer for a VMI without a VM, as replica sets create them."""
+    from controllers.shared.names import base_name
+
+    controller = (controller_of(vmi) if vmi is not None else None) or {}
+    member = controller.get("kind") == REPLICA_SET_KIND
+    owner = str(controller["name"]) if member else base_name(name)
+    present, following = await _replica_set_state(api, namespace, name, owner) if member else ([], [])
     return {
         "vm": name,
         "replicaSet": owner,
-        "exists": document is not None,
-        "member": owned,
-        "past": past,
-        "present": now,
-        "next": then,
+        "exists": vmi is not None,
+        "member": member,
+        "past": await _past(api, namespace, name, owner),
+        "present": present,
+        "next": following,
     }
 
 
-async def _refuse_pool(api: Api, namespace: str, name: str) -> None:
-    """Asked about a pool: its events speak of its VMs, and none of them is about one of that name."""
+async def _explain_gone(api: Api, namespace: str, name: str, past: list[Json]) -> Json | None:
+    """The answer for the former VMI of a replica set; None if events tell about a VM of this name."""
     from controllers.pool.observe import POOLS
+
+    if await _get(api, POOLS, namespace, name) is not None:
+        raise Failed(f"{name} is a pool, not a VM; use `rollout status {name}` or `tree vmpool/{name}`")
+    if past:
+        return None
+    found = await _explain_vmi(api, namespace, name, None)
+    if not found["past"]:
+        raise Failed(f"there is no VM {name}, and no event mentions it")
+    return found
+
+
+async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
     from runtime.errors import NotFound
 
     try:
-        await api.get(POOLS, namespace, name)
+        return await api.get(resource, namespace, name)
     except NotFound:
-        return
-    raise Failed(f"{name} is a pool and no VM; `rollout status {name}` and `tree vmpool/{name}` tell of it")
+        return None
 
 
-def _warmth(document: Json | None) -> Iterator[str]:
-    """How a VM of a warm pool or of a claim is, as its label says."""
+def _pool_name(vm: Json | None, name: str) -> str:
+    """The VM's pool, or its former pool by its label. Without a VM, the pool that the name suggests."""
+    from controllers.shared.names import parent_and_ordinal
     from kinds import meta
 
-    metadata = (document or {}).get("metadata") or {}
+    if vm is None:
+        return parent_and_ordinal(name)[0]
+    owner = controller_of(vm)
+    if owner is not None and owner["kind"] == POOL_KIND:
+        return str(owner["name"])
+    return str((vm["metadata"].get("labels") or {}).get(meta.POOL, ""))
+
+
+def _warm_state(vm: Json | None) -> Iterator[str]:
+    """The state of a warm VM, from its label and annotations."""
+    from kinds import meta
+
+    metadata = (vm or {}).get("metadata") or {}
     notes = metadata.get("annotations") or {}
     if state := (metadata.get("labels") or {}).get(meta.WARM_STATE):
         since = f" since {notes[meta.STATE_SINCE]}" if notes.get(meta.STATE_SINCE) else ""
         yield f"it is {state}{since}" + (f": {notes[meta.STATE_REASON]}" if notes.get(meta.STATE_REASON) else "")
 
 
-def _left(document: Json | None, pool: str) -> Iterator[str]:
-    """What becomes of a VM that was in a pool, and is nobody's now."""
-    if document is not None and pool and controller_of(document) is None:
-        yield f"{pool} leaves it alone and gives its name to no other VM; attach puts it back"
-
-
-def _pool(document: Json | None, vm: str) -> str:
-    """Its pool's name, or that of the pool which it was in by the looks of its name."""
-    from controllers.shared.names import parent_and_ordinal
-    from kinds import meta
-
-    if document is None:
-        return parent_and_ordinal(vm)[0]
-    owner = controller_of(document)
-    if owner is not None and owner["kind"] == KIND:
-        return str(owner["name"])
-    return str((document["metadata"].get("labels") or {}).get(meta.POOL, ""))
+def _detached(vm: Json | None, pool: str) -> Iterator[str]:
+    if vm is not None and pool and controller_of(vm) is None:
+        yield f"{pool} does not manage it and gives its name to no other VM; attach puts it back"
 
 
 async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
@@ -158,73 +167,110 @@ async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
         try:
             items, _ = await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}")
         except Forbidden as error:
-            click.echo(f"not told, because you may not read it: {error.message}", err=True)
+            click.echo(f"events are not shown, because you may not list them: {error.message}", err=True)
             return []
-        found += [_told(event) for event in items if mentions(event, vm)]
-    return sorted(found, key=lambda each: str(each["time"]))[-EVENTS_SHOWN:]
+        found += [_event_row(event) for event in items if mentions(event, vm)]
+    return sorted(found, key=lambda each: str(each["time"]))[-MAX_EVENTS:]
 
 
 def mentions(event: Json, vm: str) -> bool:
-    """It is about the VM, or says its name. An owner may have the same name."""
-    about = event["regarding"]
-    if about.get("name") == vm and about.get("kind") in MACHINES:
+    """Whether the event is about the VM or has its name in the note. An owner can have the same name as the VM."""
+    regarding = event["regarding"]
+    if regarding.get("name") == vm and regarding.get("kind") in VM_KINDS:
         return True
     return re.search(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])", event.get("note") or "") is not None
 
 
-def _told(event: Json) -> Json:
+def _event_row(event: Json) -> Json:
     time = (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime")
     return {"time": time, "reason": event.get("reason"), "note": event.get("note")}
 
 
-async def _present(api: Api, namespace: str, vm: str, pool: str) -> tuple[list[str], list[Json]]:
+async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
     from controllers.pool.observe import list_stores, observe
     from controllers.pool.simulate import rows, simulate
     from controllers.pool.snapshot import PoolSnapshot
 
-    state = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=250)
-    if not isinstance(state, PoolSnapshot):
-        return ["its pool is gone" if state is None else f"its pool cannot be read: {state.problem}"], []
-    found = simulate(state, datetime.now(UTC), STEPS_SEEN)
-    return list(current_facts(state, vm)), [row for row in rows(found) if row["vm"] == vm]
+    snapshot = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=BURST)
+    if not isinstance(snapshot, PoolSnapshot):
+        return _no_state("pool", snapshot.problem if snapshot else None)
+    found = simulate(snapshot, datetime.now(UTC), MAX_STEPS)
+    return list(pool_facts(snapshot, vm)), [row for row in rows(found) if row["vm"] == vm]
 
 
-def current_facts(state: PoolSnapshot, vm: str) -> Iterator[str]:
+async def _replica_set_state(api: Api, namespace: str, vmi: str, replica_set: str) -> State:
+    from controllers.replicaset.observe import list_stores, observe
+    from controllers.replicaset.simulate import simulate
+    from controllers.replicaset.snapshot import ReplicaSetSnapshot
+
+    key = (namespace, replica_set)
+    snapshot = observe(await list_stores(api, namespace), key, synced=True, failure=None, burst=BURST)
+    if not isinstance(snapshot, ReplicaSetSnapshot):
+        return _no_state("replica set", snapshot.problem if snapshot else None)
+    rows = simulate(snapshot, datetime.now(UTC))
+    return list(_replica_set_facts(snapshot, vmi)), [row for row in rows if row["vm"] == vmi]
+
+
+def _no_state(noun: str, problem: str | None) -> State:
+    return [f"its {noun} is gone" if problem is None else f"its {noun} is invalid: {problem}"], []
+
+
+def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.plan import plan
     from kinds import meta
 
-    m = next((each for each in state.vms if each.name == vm), None)
-    if m is None:
+    vm = next((each for each in snapshot.vms if each.name == name), None)
+    if vm is None:
         return
-    pool = state.pool
-    if m.deleting:
-        yield "it is being deleted" + (", and its disks are kept" if m.retains_disks else "")
-    if m.should_run:
-        status = m.printable_status or "no status yet"
-        yield "it is ready" if m.available else f"it is meant to run and is not ready ({status})"
-    elif m.run_strategy in ("Once", "RerunOnFailure") or (m.run_strategy == "Manual" and m.vmi and m.vmi.succeeded):
-        yield f"its guest has ended, and by run strategy {m.run_strategy} it is not started again by itself"
+    pool = snapshot.pool
+    if vm.deleting:
+        yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
+    if vm.should_run:
+        status = vm.printable_status or "no status yet"
+        yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
+    elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):
+        yield f"its guest has shut down, and run strategy {vm.run_strategy} does not start it again"
     else:
-        yield "it is meant to be halted"
-    if m.start_failures:
-        yield f"{m.start_failures} starts in a row have failed"
-    yield "its template is an old one" if state.outdated(m) else "it has the pool's template"
-    if not state.outdated(m) and state.needs_restart(m):
-        yield "it has run since before its template was changed, and must be restarted"
-    if m.scale_in:
-        yield f"{meta.SCALE_IN} is {m.scale_in}: {WISHES.get(m.scale_in, WRONG_WISH)}"
+        yield "it should be halted"
+    if vm.start_failures:
+        yield f"its last {count_noun(vm.start_failures, 'start')} failed"
+    yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
+    if not snapshot.outdated(vm) and snapshot.needs_restart(vm):
+        yield "it started before its template changed, and needs a restart"
+    if vm.scale_in:
+        yield f"{meta.SCALE_IN} is {vm.scale_in}: {SCALE_IN.get(vm.scale_in, INVALID_SCALE_IN)}"
     if pool.spec.paused:
         yield "its pool is paused"
-    decided = plan(state, datetime.now(UTC))
-    for wait in decided.waits:
-        if wait.name == vm:
-            yield f"it waits: {wait.reason}"
+    decided = plan(snapshot, datetime.now(UTC))
+    yield from (f"it waits: {wait.reason}" for wait in decided.waits if wait.name == name)
     if decided.blocked:
         yield f"scale-in is blocked: {decided.blocked}"
     for healed in pool.status.healing.machines if pool.status.healing else ():
-        if healed.name == vm:
-            often = count_noun(healed.attempts, "time")
-            yield f"it was replaced {often}, and will not be again before {healed.not_before}"
+        if healed.name == name:
+            yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
+
+
+def _replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
+    from controllers.replicaset.plan import describe_end, plan
+
+    vmi = next((each for each in snapshot.owned if each.name == name), None)
+    if vmi is None:
+        return
+    if vmi.deleting:
+        yield "it is being deleted, and is no longer counted"
+    if vmi.final:
+        yield f"it has ended ({describe_end(vmi)})"
+    elif vmi.unknown:
+        yield "its node does not respond, so it is replaced; it may come back"
+    else:
+        yield "it is ready" if vmi.ready else f"it is not ready ({vmi.phase or 'no phase yet'})"
+    if vmi.migrating:
+        yield "it is being migrated"
+    if vmi.attempt:
+        yield f"{count_noun(vmi.attempt, 'predecessor')} ended soon after creation"
+    yield from (f"it {each.why}" for each in plan(snapshot, datetime.now(UTC)).waits if each.vmi.name == name)
+    if snapshot.replica_set.spec.paused:
+        yield "its replica set is paused"
 
 
 def _lines(found: Json) -> Iterator[str]:
@@ -232,13 +278,12 @@ def _lines(found: Json) -> Iterator[str]:
     noun, owner = ("replica set", found["replicaSet"]) if "replicaSet" in found else ("pool", found["pool"])
     if not found["exists"]:
         yield f"{vm} does not exist"
-    elif not found["member"]:
-        if found.get("controller"):
-            yield f"{vm} is in no {noun}: {found['controller']} controls it"
-        else:
-            yield f"{vm} is in no {noun}" + (f"; it was in {owner}" if owner else "")
-    else:
+    elif found["member"]:
         yield f"{vm} is in {owner}"
+    elif found.get("controller"):
+        yield f"{vm} is in no {noun}: {found['controller']} controls it"
+    else:
+        yield f"{vm} is in no {noun}" + (f"; it was in {owner}" if owner else "")
     for fact in found["present"]:
         yield f"  now   {fact}"
     for each in found["past"]:

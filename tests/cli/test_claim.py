@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.claim import by_virtctl, said, unreachable
+from apimachinery.unstructured import Json
+from cli.claim import by_virtctl, describe, unreachable
 from cli.cluster import Cluster
-
-Json = dict[str, Any]
 
 TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
 READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}
@@ -35,7 +33,7 @@ UNWELL = {"type": "Ready", "status": "False", "reason": "NoAnswer", "message": "
         pytest.param(
             {"phase": "Failed", "conditions": [UNWELL, HELD]}, "mine: Failed: PoolNotFound: there is none", id="first"
         ),
-        pytest.param({"phase": "Queued", "queuePosition": 3}, "mine: Queued, number 3 in line", id="in line"),
+        pytest.param({"phase": "Queued", "queuePosition": 3}, "mine: Queued, position 3 in the queue", id="in line"),
         pytest.param(
             READY,
             "mine: web-1 is yours: Warm after 34 ms (queue 1, bind 24, activate 0, check 9)",
@@ -49,7 +47,7 @@ UNWELL = {"type": "Ready", "status": "False", "reason": "NoAnswer", "message": "
     ],
 )
 def test_a_claim(status: Json, expected: str) -> None:
-    assert said("mine", status) == expected
+    assert describe("mine", status) == expected
 
 
 def test_whoever_has_virtctl_logs_in_by_it() -> None:

@@ -14,7 +14,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.hardware import LIBVIRT, RECORDED, UNKNOWN, Authors, told
+from apimachinery.unstructured import Json
+from cli.hardware import LIBVIRT, RECORDED, UNKNOWN, FieldOwners, describe
 from cli.main import poolhouse
 from defaulter.inventory import format_address
 from tests.defaulter.builders import disk, nic, spec, vm
@@ -22,7 +23,6 @@ from tests.defaulter.conftest import Libvirt, libvirt, recording, user, warm
 
 __all__ = ["libvirt", "recording", "user", "warm"]
 
-Json = dict[str, Any]
 CREATED, LATER = "2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"
 
 
@@ -79,11 +79,11 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
     ],
 )
 def test_who_said_so(document: Json, field: str, author: tuple[str, str | None]) -> None:
-    assert Authors(document).of(field) == author
+    assert FieldOwners(document).of(field) == author
 
 
 def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
-    found = told(stored(PLACED))
+    found = describe(stored(PLACED))
     rows = {row["device"]: (row["kind"], row["place"], row["by"]) for row in found["devices"]}
     assert rows["disk root"] == ("virtio", "0000:07:00.0", UNKNOWN)
     assert rows["nic default"] == ("", "0000:01:00.0", LIBVIRT)
@@ -153,7 +153,7 @@ RICH = spec(disk("root"), nic(), domain={"devices": {"rng": {}, "watchdog": {"na
 @pytest.mark.libvirt
 def test_a_recorded_vm_shows_every_device(recording: Libvirt) -> None:
     document = recording.default(vm(RICH)).object
-    found = told(document)
+    found = describe(document)
     rows = {row["device"]: row for row in found["devices"]}
     assert rows["disk root"]["place"] == "0000:08:00.0"
     assert rows["controller scsi 0"]["by"] == RECORDED
@@ -168,7 +168,7 @@ def test_nothing_moves_between_two_of_the_same(libvirt: Libvirt, tmp_path: Path)
     with defaulter(libvirt.domain, "7") as one, defaulter(libvirt.domain, "8") as other:
         result = diff(tmp_path, vm(RICH), "--server", one, "--against", other)
     assert result.exit_code == 0, result.output
-    assert result.output == "Nothing moves from libvirt 1.2.3, QEMU 7 to libvirt 1.2.3, QEMU 8.\n"
+    assert result.output == "No address changes from libvirt 1.2.3, QEMU 7 to libvirt 1.2.3, QEMU 8.\n"
 
 
 def roomier(libvirt: Libvirt) -> Callable[[Json], str]:
@@ -185,9 +185,9 @@ def roomier(libvirt: Libvirt) -> Callable[[Json], str]:
 @pytest.mark.libvirt
 def test_what_moves_is_said_device_by_device(libvirt: Libvirt, tmp_path: Path) -> None:
     with defaulter(libvirt.domain, "7") as one, defaulter(roomier(libvirt), "8") as other:
-        told_ = diff(tmp_path, vm(RICH), "--server", one, "--against", other, "-o", "json")
-        assert told_.exit_code == 1, told_.output
-        moved = {row["device"]: (row["before"], row["after"]) for row in json.loads(told_.output)["differences"]}
+        describe_ = diff(tmp_path, vm(RICH), "--server", one, "--against", other, "-o", "json")
+        assert describe_.exit_code == 1, describe_.output
+        moved = {row["device"]: (row["before"], row["after"]) for row in json.loads(describe_.output)["differences"]}
         assert moved["disk root"] == ("0000:08:00.0", "0000:0a:00.0")
         assert "interface default" not in moved
         printed = diff(tmp_path, vm(RICH), "--server", one, "--against", other)
@@ -223,11 +223,11 @@ def test_who_answers_with_no_domain_is_no_defaulter(tmp_path: Path, answer: str)
     with defaulter(lambda _: answer, "7") as other:
         result = diff(tmp_path, vm(RICH), "--server", other, "--against", other)
         assert result.exit_code == 3, result.output
-        assert f"{other} is no defaulter" in result.output
+        assert f"{other} is not a defaulter" in result.output
         file = str(tmp_path / "vm.yaml")
         completed = CliRunner().invoke(poolhouse, ["default", "-f", file, "--server", other])
         assert completed.exit_code == 3, completed.output
-        assert f"{other} is no defaulter" in completed.output
+        assert f"{other} is not a defaulter" in completed.output
 
 
 def test_without_a_record_the_other_side_must_be_named(tmp_path: Path) -> None:

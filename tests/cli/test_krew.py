@@ -6,16 +6,14 @@ import hashlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from apimachinery.unstructured import Json
 from cli.krew import TEMPLATE, krew, manifest
 from cli.output import Failed
-
-Json = dict[str, Any]
 
 NAMES = ("kubectl-poolhouse-linux-amd64.tar.gz", "kubectl-poolhouse-darwin-arm64.tar.gz")
 SYSTEMS = {("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"), ("windows", "amd64")}

@@ -10,7 +10,6 @@ import yaml
 
 from cli.cluster import TIMEOUT_SECONDS, find_cluster
 from cli.completion import kubectl_answers
-from cli.duration import parse_duration
 from cli.kubeconfig import Kubeconfig, find_kubeconfig
 from cli.output import Failed
 
@@ -92,15 +91,6 @@ def test_a_file_that_says_nothing_says_nothing(text: str, tmp_path: Path) -> Non
     path.write_text(text)
     assert Kubeconfig((path,)).current is None
     assert find_cluster(path, None, None, None).namespace == "default"
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("10s", 10), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("7", 7), ("0", 0), ("1.5m", 90)]
-    + [(wrong, None) for wrong in ("", "s", "ten", "10 s", "-1s", "5d")],
-)
-def test_times_are_written_as_kubectl_takes_them(text: str, value: float | None) -> None:
-    assert parse_duration(text) == value
 
 
 def test_contexts_are_completed_with_their_namespaces(home: Path) -> None:

@@ -8,11 +8,11 @@ import subprocess
 import pytest
 
 from cli.main import COMMANDS
-from cli.man_page import PLACE, generated
+from cli.man_page import DIRECTORY, generated
 
 
 def test_the_manual_is_that_of_the_present_commands() -> None:
-    found = {path.name: path.read_text() for path in PLACE.iterdir()}
+    found = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
     assert found == generated(), "stale: python -m cli.man_page"
 
 
@@ -25,7 +25,7 @@ def test_every_command_is_in_it() -> None:
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff on this machine")
 def test_roff_has_nothing_to_complain_of() -> None:
     done = subprocess.run(
-        ["groff", "-man", "-ww", "-Tutf8", "-z", str(PLACE / "poolhouse.1")],
+        ["groff", "-man", "-ww", "-Tutf8", "-z", str(DIRECTORY / "poolhouse.1")],
         capture_output=True,
         text=True,
         timeout=180,

@@ -1,4 +1,4 @@
-"""How manifests are read, and what is said of those that are not what is wanted."""
+"""Manifests that are read, and errors for others."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from apimachinery.unstructured import Json
 from cli.manifests import as_list, print_manifests, read_manifests, require_kind
 from cli.output import Failed
-
-Json = dict[str, Any]
 
 VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a"}}
 POLICY = {"apiVersion": "kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": "b"}}
@@ -48,12 +47,12 @@ def test_the_objects_of_a_file(source: io.BytesIO, found: list[tuple[Json, str]]
 @pytest.mark.parametrize(
     ("source", "said"),
     [
-        pytest.param(file(text=b"{"), "new.yaml: no YAML: ", id="no YAML"),
-        pytest.param(file(text=b"\xff\xfe\x00"), "new.yaml: no YAML: ", id="no text"),
-        pytest.param(file(text=b"---\n# nothing\n"), "new.yaml: there is no object in it", id="empty"),
+        pytest.param(file(text=b"{"), "new.yaml: invalid YAML: ", id="no YAML"),
+        pytest.param(file(text=b"\xff\xfe\x00"), "new.yaml: invalid YAML: ", id="no text"),
+        pytest.param(file(text=b"---\n# nothing\n"), "new.yaml: contains no object", id="empty"),
         pytest.param(
             file(VM, 3, [1]),
-            "new.yaml, document 2: is no object: 3\nnew.yaml, document 3: is no object: [1]",
+            "new.yaml, document 2: must be an object, not 3\nnew.yaml, document 3: must be an object, not [1]",
             id="no objects",
         ),
     ],
@@ -69,18 +68,18 @@ def test_what_cannot_be_read_is_told_with_its_file(source: io.BytesIO, said: str
     [
         pytest.param(
             file(VM),
-            "new.yaml: is a VirtualMachine of kubevirt.io/v1; a MigrationPolicy of kubevirt.io/v1alpha1 is wanted",
+            "new.yaml: must be a MigrationPolicy of kubevirt.io/v1alpha1, not a VirtualMachine of kubevirt.io/v1",
             id="another kind",
         ),
         pytest.param(
             file(POLICY, UPSTREAM),
-            "new.yaml, document 2: is a MigrationPolicy of migrations.kubevirt.io/v1alpha1; a MigrationPolicy of"
-            " kubevirt.io/v1alpha1 is wanted",
+            "new.yaml, document 2: must be a MigrationPolicy of kubevirt.io/v1alpha1, not a MigrationPolicy of"
+            " migrations.kubevirt.io/v1alpha1",
             id="KubeVirt's own kind of that name",
         ),
         pytest.param(
             file({"spec": {}}),
-            "new.yaml: is an object without a kind; a MigrationPolicy of kubevirt.io/v1alpha1 is wanted",
+            "new.yaml: must be a MigrationPolicy of kubevirt.io/v1alpha1, not an object without a kind",
             id="no kind",
         ),
     ],

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli.main import poolhouse
 from cli.output import Failed
-from cli.policy import _explained, _label, _not_found, _policies
+from cli.policy import _label, _lines, _not_found, _policies
 from migrationpolicies.explanation import ClusterState, explain
 from tests.kinds.policies import policy
 
@@ -73,20 +73,20 @@ def test_the_answer_in_words() -> None:
     )
     told = explain({"gpu": "nvidia"}, {"tier": "gold"}, there)
     told |= {"namespace": "shop", "name": "web", "supposed": False, "halted": False, "stamped": "gpu"}
-    lines = list(_explained(told, others=True))
-    assert lines[0] == "shop/web obeys gold: it goes before gpu: it matches more labels, 2 to 1"
+    lines = list(_lines(told, others=True))
+    assert lines[0] == "shop/web uses gold: it goes before gpu: it matches more labels, 2 to 1"
     assert "  1. gold: gpu=nvidia, namespace tier=gold" in lines
     assert any(line.startswith("  -  draft: ") for line in lines)
     assert any(line.split() == ["allowPostCopy", "true", "policy", "gold"] for line in lines)
     assert any(line.split() == ["completionTimeoutPerGiB", "150", "built-in", "default"] for line in lines)
-    assert "not stamped so yet: its label says gpu" in lines[-1]
+    assert "its label is not up to date: it names gpu" in lines[-1]
 
 
 def test_of_a_halted_vm_it_is_said_what_it_would_obey() -> None:
     told = explain({"gpu": "nvidia"}, {}, ClusterState((policy("gpu", {"gpu": ""}),), {}, None))
     told |= {"namespace": "shop", "name": "web", "supposed": False, "halted": True, "stamped": None}
-    lines = list(_explained(told, others=False))
-    assert lines[0] == "shop/web would obey gpu, if it ran: no other policy matches"
+    lines = list(_lines(told, others=False))
+    assert lines[0] == "shop/web would use gpu, if it ran: no other policy matches"
     assert not any(line.startswith("note:") for line in lines)
 
 

@@ -1,4 +1,4 @@
-"""How far a change has come, from the pool's document alone."""
+"""Progress of a rollout, and differences between revisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.rollout import progress, summarize_changes
+from cli.rollout import differences, progress, summarize_changes
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -40,48 +40,50 @@ GOING = progressing("True", "Updating", "")
 @pytest.mark.parametrize(
     ("document", "state", "words"),
     [
-        pytest.param(pool(), "done", "all 3 VMs", id="all is as it should be"),
-        pytest.param(pool(generation=3), "going", "not been looked at", id="old news say nothing of a new change"),
-        pytest.param({**pool(), "status": {}}, "going", "not been looked at", id="nobody has looked at a new pool"),
-        pytest.param(pool(paused=True), "going", "paused", id="a paused pool is not done"),
-        pytest.param(pool(updatedReplicas=1), "going", "1 of 3 VMs have the new template", id="some are updated"),
-        pytest.param(pool(replicas=4), "done", "all 4", id="as many as are wanted"),
-        pytest.param(pool(1), "done", "web: its VM has the template, and is ready", id="one"),
-        pytest.param(pool(1, readyReplicas=0), "done", "and is not ready", id="one that is meant to be halted"),
-        pytest.param(pool(0), "done", "web: it has no VMs, and should have none", id="none"),
-        pytest.param({**pool(3, terminatingReplicas=1)}, "going", "1 VM is still to go", id="one is leaving"),
-        pytest.param({**pool(3, terminatingReplicas=2)}, "going", "2 VMs are still to go", id="some are leaving"),
-        pytest.param(pool(availableReplicas=2), "going", "2 of 3 VMs are available", id="some are starting"),
-        pytest.param(pool(conditions=STUCK, updatedReplicas=1), "failed", "no progress", id="it has stopped by itself"),
-        pytest.param(pool(conditions=INVALID), "failed", "what is that", id="nobody can read it"),
+        pytest.param(pool(), "Complete", "all 3 VMs", id="complete"),
+        pytest.param(pool(generation=3), "Progressing", "not observed the change", id="change not observed"),
+        pytest.param({**pool(), "status": {}}, "Progressing", "not observed the change", id="new pool"),
+        pytest.param(pool(paused=True), "Progressing", "paused", id="a paused pool is not done"),
+        pytest.param(pool(updatedReplicas=1), "Progressing", "1 of 3 VMs have the new template", id="some are updated"),
+        pytest.param(pool(replicas=4), "Complete", "all 4", id="as many as are wanted"),
+        pytest.param(pool(1), "Complete", "web: its VM has the template, and is ready", id="one"),
+        pytest.param(pool(1, readyReplicas=0), "Complete", "and is not ready", id="one halted VM"),
+        pytest.param(pool(0), "Complete", "web: spec.replicas is 0, and it has no VMs", id="none"),
+        pytest.param(
+            {**pool(3, terminatingReplicas=1)}, "Progressing", "1 VM is still to be deleted", id="one excess VM"
+        ),
+        pytest.param(
+            {**pool(3, terminatingReplicas=2)}, "Progressing", "2 VMs are still to be deleted", id="some excess VMs"
+        ),
+        pytest.param(pool(availableReplicas=2), "Progressing", "2 of 3 VMs are available", id="some are starting"),
+        pytest.param(pool(conditions=STUCK, updatedReplicas=1), "Failed", "no progress", id="deadline exceeded"),
+        pytest.param(pool(conditions=INVALID), "Failed", "what is that", id="invalid spec"),
         pytest.param(
             pool(conditions=REFUSED, updatedReplicas=1),
-            "going",
+            "Progressing",
             "FailedCreate: Create web-3: 503",
-            id="it is tried again",
+            id="retried",
         ),
         pytest.param(
             pool(conditions=REFUSED, updatedReplicas=1, lastProgressTime=ago(601)),
-            "failed",
+            "Failed",
             "FailedCreate: Create web-3: 503",
-            id="but not for ever",
+            id="retried until the deadline",
         ),
         pytest.param(
             pool(conditions=PAUSED, paused=True, lastProgressTime=ago(601)),
-            "going",
+            "Progressing",
             "paused",
             id="a paused pool is not late",
         ),
-        pytest.param(
-            pool(conditions=SHARED), "failed", "is also pool db's", id="nobody tries again until it is changed"
-        ),
+        pytest.param(pool(conditions=SHARED), "Failed", "is also pool db's", id="disk conflict"),
         pytest.param(
             pool(conditions=GOING, availableReplicas=2, lastProgressTime=ago(601)),
-            "going",
+            "Progressing",
             "2 of 3 VMs are available",
-            id="the pool says itself when it gives up",
+            id="the controller decides about the deadline",
         ),
-        pytest.param(pool(conditions=GOING), "done", "all 3 VMs", id="conditions of success change nothing"),
+        pytest.param(pool(conditions=GOING), "Complete", "all 3 VMs", id="conditions of success change nothing"),
     ],
 )
 def test_progress(document: dict[str, Any], state: str, words: str) -> None:
@@ -89,14 +91,45 @@ def test_progress(document: dict[str, Any], state: str, words: str) -> None:
     assert (found, words in said) == (state, True), said
 
 
-def test_a_pool_that_shrinks_is_going_until_it_has_shrunk() -> None:
+def test_scale_in_progresses_until_all_vms_are_deleted() -> None:
     document = pool(3)
     document["status"]["replicas"] = 5
-    assert progress(document, NOW) == ("going", "web: 2 VMs are still to go")
+    assert progress(document, NOW) == ("Progressing", "web: 2 VMs are still to be deleted")
 
 
 @pytest.mark.parametrize(
     ("changes", "said"), [([], ""), (["a", "b"], "a; b"), (["a", "b", "c", "d"], "a; b; and 2 more")]
 )
-def test_a_line_has_room_for_some_changes(changes: list[str], said: str) -> None:
+def test_a_table_shows_the_first_changes(changes: list[str], said: str) -> None:
     assert summarize_changes(changes) == said
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 1}}, [], id="nothing differs"),
+        pytest.param({"a": {"b": 1}}, {"a": {"b": 2}}, ["a.b: 1 -> 2"], id="as deep as both go"),
+        pytest.param({"a": 1}, {}, ["a: 1 -> nothing"], id="something went"),
+        pytest.param({}, {"a": {"b": 1}}, ["a: nothing -> {'b': 1}"], id="something came"),
+        pytest.param(
+            {"disks": [{"name": "x", "bus": "sata"}, {"name": "y"}]},
+            {"disks": [{"name": "y"}, {"name": "x", "bus": "virtio"}]},
+            ["disks[x].bus: sata -> virtio"],
+            id="entries are told apart by name, whatever their order",
+        ),
+        pytest.param(
+            {"templates": [{"metadata": {"name": "root"}, "size": 1}]},
+            {"templates": [{"metadata": {"name": "root"}, "size": 2}]},
+            ["templates[root].size: 1 -> 2"],
+            id="names may be in metadata",
+        ),
+        pytest.param({"l": [1, 2]}, {"l": [1, 3]}, ["l: [1, 2] -> [1, 3]"], id="a list without names is one value"),
+    ],
+)
+def test_changes(before: Any, after: Any, said: list[str]) -> None:
+    assert list(differences(before, after)) == said
+
+
+def test_long_values_are_cut() -> None:
+    (line,) = differences({"a": ""}, {"a": "x" * 500})
+    assert len(line) < 80

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
-from cli.support_bundle import REDACTED, Listing, collected, redacted
+from apimachinery.unstructured import Json
+from cli.support_bundle import REDACTED, Listing, collect, redacted
 from runtime.api import Api
 from runtime.errors import Forbidden
 from runtime.resource import Resource
-
-Json = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -69,10 +68,10 @@ def test_instances_that_no_label_tells_are_told_by_who_made_them() -> None:
 
     instances = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
     of_sets = Listing("x.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
-    assert of_sets.takes(made_by("VirtualMachineInstanceReplicaSet"))
-    assert not of_sets.takes(made_by("VirtualMachineInstanceReplicaSet", controller=False))
-    assert not of_sets.takes(made_by("VirtualMachine"))
-    assert not of_sets.takes({"metadata": {}})
+    assert of_sets.includes(made_by("VirtualMachineInstanceReplicaSet"))
+    assert not of_sets.includes(made_by("VirtualMachineInstanceReplicaSet", controller=False))
+    assert not of_sets.includes(made_by("VirtualMachine"))
+    assert not of_sets.includes({"metadata": {}})
 
 
 def test_the_copy_that_kubectl_keeps_is_left_out_with_what_it_repeats() -> None:
@@ -112,19 +111,19 @@ class Cluster:
         pytest.param(
             Cluster("vms", may_look_everywhere=False),
             [],
-            ["pods.yaml: there is no pod of ours in poolhouse-system"],
+            ["pods.yaml: there is no pod of Poolhouse in poolhouse-system"],
             id="elsewhere, and it may not be looked for",
         ),
         pytest.param(
             Cluster("vms", runs=False),
             [],
-            ["pods.yaml: there is no pod of ours in poolhouse-system"],
+            ["pods.yaml: there is no pod of Poolhouse in poolhouse-system"],
             id="nothing runs, which is said",
         ),
     ],
 )
 async def test_the_logs_of_our_services_are_found(cluster: Cluster, logs: list[str], problems: list[str]) -> None:
-    pages, said = await collected(cast(Api, cluster), lambda text: None)
+    pages, said = await collect(cast(Api, cluster), lambda text: None)
     assert [p.text for p in pages if p.path.startswith("logs/")] == [
         f"the log at /api/v1/namespaces/{namespace}/pods/poolhouse-webhook/log" for namespace in logs
     ]
@@ -132,5 +131,5 @@ async def test_the_logs_of_our_services_are_found(cluster: Cluster, logs: list[s
 
 
 async def test_an_embedded_stack_has_no_pods_to_miss() -> None:
-    _, problems = await collected(cast(Api, Cluster("vms", runs=False)), lambda text: None, in_pods=False)
+    _, problems = await collect(cast(Api, Cluster("vms", runs=False)), lambda text: None, in_pods=False)
     assert problems == []

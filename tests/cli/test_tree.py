@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from cli.table import align_columns
+from apimachinery.unstructured import Json
+from cli.output import align_columns
 from cli.tree import build_tree, draw
 from kinds import meta
-
-Json = dict[str, Any]
 
 
 def thing(kind: str, name: str, *owners: Json, labels: Json | None = None, **rest: Any) -> Json:
@@ -61,7 +60,7 @@ def test_of_a_pool_all_its_vms_and_the_disks_that_it_keeps() -> None:
         "│   └── dv/root-1        Succeeded",
         "│       └── pvc/root-1   Bound, 1Gi",
         "├── vm/web-2             Stopped",
-        "└── pvc/root-3           Bound, kept for web-3",
+        "└── pvc/root-3           Bound, retained for web-3",
     ]
 
 

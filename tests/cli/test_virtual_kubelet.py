@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
+from apimachinery.unstructured import Json
 from cli.virtual_kubelet import Imported, ImportOptions, import_config, object_name
 from kinds.warmpool import WARM_POOL
-
-Json = dict[str, Any]
 
 SUBNETS = ["subnet-1234asdf", "subnet-asdf1234", "subnet-qwerty"]
 MINE = {"KeyPair": "MyPreprovisionedKeypair", "ImageID": "ami-1287634276"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.why import current_facts, mentions
+from cli.why import mentions, pool_facts
 from controllers.shared.vmi import VMI
 from tests.controllers.pool.builders import halted, snapshot
 
@@ -26,15 +26,15 @@ def test_an_event_tells_of_a_vm(kind: str, name: str, note: str, speaks: bool) -
 @pytest.mark.parametrize(
     ("strategy", "run", "said"),
     [
-        pytest.param("Halted", None, "it is meant to be halted", id="it is halted"),
-        pytest.param("Manual", None, "it is meant to be halted", id="nobody has started it"),
+        pytest.param("Halted", None, "it should be halted", id="it is halted"),
+        pytest.param("Manual", None, "it should be halted", id="nobody has started it"),
         pytest.param(
             "Manual",
             VMI("default", "web-1", "run", phase="Succeeded"),
-            "its guest has ended, and by run strategy Manual it is not started again by itself",
+            "its guest has shut down, and run strategy Manual does not start it again",
             id="it was shut down",
         ),
     ],
 )
 def test_why_a_vm_does_not_run(strategy: str, run: VMI | None, said: str) -> None:
-    assert said in list(current_facts(snapshot(1, halted(1, run_strategy=strategy, vmi=run)), "web-1"))
+    assert said in list(pool_facts(snapshot(1, halted(1, run_strategy=strategy, vmi=run)), "web-1"))

@@ -466,7 +466,7 @@ async def test_command_line(simulated: StackPaths, desk: Counter, running: Runni
 
     await until(said, ("web", 1))  # the VM follows a moment after its claim, and the pool after the VM
     examined = await run("warmpool", "doctor")
-    assert examined.output == "all is well\n", examined.exception
+    assert examined.output == "no problems found\n", examined.exception
     given = await run("release", "mine")
     assert (given.exit_code, given.output) == (0, "mine is Released\n")
 
@@ -542,7 +542,7 @@ async def test_doctor_deletes_a_vm_without_claim_while_no_controller_runs(
     fixed = await run("--fix")
     assert (fixed.exit_code, re.search(r"left +deleted", fixed.output) is not None) == (0, True), fixed.output
     await until(lambda: desk.gone("left"), True)
-    assert (await run()).output == "all is well\n"
+    assert (await run()).output == "no problems found\n"
 
 
 async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Path, tmp_path: Path) -> None:

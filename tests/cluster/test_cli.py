@@ -65,7 +65,7 @@ async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None
 async def test_names_are_completed(
     control_plane: Any, place: Place, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], found: list[str]
 ) -> None:
-    monkeypatch.setattr("cli.resource_names.SECONDS", 60.0)
+    monkeypatch.setattr("cli.completion.TIMEOUT_SECONDS", 60.0)
     await place.pool(0)
     await place.vm("db-1")
     *command, start = words

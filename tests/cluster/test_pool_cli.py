@@ -82,7 +82,7 @@ async def test_who_detaches_from_a_paused_pool_is_told_when_the_other_vm_comes(s
     await until(place.names, ["web-1"])
     await place.change(paused=True)
     told = await shell.run("detach", "web-1")
-    assert "makes another VM in its place when it is resumed, for it is paused" in told.stdout
+    assert "creates a replacement when it is resumed, because it is paused" in told.stdout
     await place.change(paused=False)
     await until(place.names, ["web-1", "web-2"])
 
@@ -131,7 +131,7 @@ async def test_a_pool_is_paused_and_goes_on(shell: Shell) -> None:
     await shell.json("rollout", "pause", "web")
     await shell.place.change(replicas=3)
     status = await shell.json("rollout", "status", "web", "--no-watch")
-    assert status["state"] == "going"
+    assert status["state"] == "Progressing"
     await asyncio.sleep(1)
     assert await shell.place.names() == ["web-1"]
     await shell.json("rollout", "resume", "web")
@@ -151,7 +151,7 @@ async def test_why_tells_the_past_the_present_and_the_future(shell: Shell) -> No
     assert not (await shell.json("why", "web-1"))["exists"]
     assert (await shell.run("why", "db-7")).exit_code == 1
     asked_of_a_pool = await shell.run("why", "web")
-    assert (asked_of_a_pool.exit_code, "web is a pool and no VM" in asked_of_a_pool.stderr) == (1, True)
+    assert (asked_of_a_pool.exit_code, "web is a pool, not a VM" in asked_of_a_pool.stderr) == (1, True)
 
 
 async def test_a_cluster_that_is_not_there_exits_with_3(shell: Shell, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import json
 from datetime import UTC, datetime
 
 from cli.overview import object_row
+from cli.parameters import parse_name, qualified_name
 from cli.plan import planned_kinds
-from cli.resource_names import parse_name, qualified_name
 from kinds import by_gvk, disabled_kinds
 from manifests import rbac, webhooks
 from manifests.refresh import generated

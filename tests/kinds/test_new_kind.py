@@ -138,7 +138,7 @@ def test_the_webhook_is_called_and_checks_it(seen: Any) -> None:
 
 
 def test_the_cli_shows_it(seen: Any) -> None:
-    assert (seen["row"]["desired"], seen["row"]["ready"], seen["row"]["state"]) == (3, 2, "well")
+    assert (seen["row"]["desired"], seen["row"]["ready"], seen["row"]["state"]) == (3, 2, "Healthy")
     assert seen["names"] == ["fleet.poolhouse.dev/north", ["Fleet", "north"]]
     assert "Fleet" in seen["planned"]
     assert seen["off"] == ["fleets"]

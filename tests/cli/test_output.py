@@ -1,4 +1,4 @@
-"""What lists can be asked for, and how they look."""
+"""Formats of lists."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
+from apimachinery.unstructured import Json
 from cli.disks import LISTING as DISKS
 from cli.hardware import DEVICES
+from cli.output import Column, Listing, align_columns, field
 from cli.overview import LISTING as OVERVIEW
+from cli.parameters import qualified_name
 from cli.plan import STEPS
 from cli.policy import IMPACT
-from cli.resource_names import qualified_name
 from cli.rollout import HISTORY
-from cli.table import Column, Listing, align_columns, field
-from cli.warmpool_status import FINDINGS, WARMTH
-
-Json = dict[str, Any]
+from cli.warmpool import FINDINGS, STATUS
 
 COLUMNS = (field("NAME", "name"), field("READY", "ready"), field("MORE", "more", wide=True))
 THINGS = Listing(COLUMNS, name=lambda row: f"thing/{row['name']}")
@@ -102,13 +101,13 @@ class Anything(dict[str, Any]):
     """A row that has whatever is asked of it, as rows of programs have fields that no column shows."""
 
     def __missing__(self, key: str) -> Any:
-        return {"state": "well", "kind": "VirtualMachinePool", "changes": [], "failures": None}.get(key, "x")
+        return {"state": "Healthy", "kind": "VirtualMachinePool", "changes": [], "failures": None}.get(key, "x")
 
 
 EVERY = {
     "overview": OVERVIEW,
     "disks": DISKS,
-    "warmpool status": WARMTH,
+    "warmpool status": STATUS,
     "warmpool doctor": FINDINGS,
     "rollout history": HISTORY,
     "policy impact": IMPACT,

@@ -1,11 +1,11 @@
-"""How people write the name of an object."""
+"""Names of objects and durations in the forms of kubectl."""
 
 from __future__ import annotations
 
 import click
 import pytest
 
-from cli.resource_names import POOL, named_kinds, parse_name, qualified_name
+from cli.parameters import POOL, Duration, named_kinds, parse_name, qualified_name
 
 KINDS = ("VirtualMachineInstance", "VirtualMachine")
 
@@ -28,7 +28,7 @@ def test_a_name_is_written_as_kubectl_takes_it(text: str, kind: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "vm/", "pod/web", "/"])
 def test_what_is_no_name_is_told_the_forms(text: str) -> None:
-    with pytest.raises(click.UsageError, match="is none of NAME, vmi/NAME, vm/NAME"):
+    with pytest.raises(click.UsageError, match="is invalid: give NAME, vmi/NAME, vm/NAME"):
         parse_name(text, *KINDS)
 
 
@@ -39,5 +39,18 @@ def test_what_is_printed_by_name_is_taken_again(kind: str) -> None:
 
 def test_an_option_takes_the_name_alone() -> None:
     assert POOL.convert("vmpool/web", None, None) == "web"
-    with pytest.raises(click.BadParameter, match="is none of"):
+    with pytest.raises(click.BadParameter, match="is invalid: give"):
         POOL.convert("vm/web", None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("10s", 10), ("1m30s", 90), ("2h", 7200), ("500ms", 0.5), ("7", 7), ("0", 0), ("1.5m", 90)]
+    + [(wrong, None) for wrong in ("", "s", "ten", "10 s", "-1s", "5d")],
+)
+def test_durations_have_the_form_of_kubectl(text: str, value: float | None) -> None:
+    if value is None:
+        with pytest.raises(click.BadParameter, match="is not a duration"):
+            Duration().convert(text, None, None)
+    else:
+        assert Duration().convert(text, None, None) == value

@@ -1,4 +1,4 @@
-"""What every command has in common: its options, its name, its colours, and how it ends."""
+"""All commands: options, completion, help, exit codes and failures."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_command_whose_parts_are_not_installed_says_so(monkeypatch: pytest.Mon
     result = CliRunner().invoke(poolhouse, ["crds"])
     assert (result.exit_code, result.stderr) == (
         1,
-        "Error: this is not part of this installation, which has no nowhere\n",
+        "Error: this installation does not include the command: nowhere is not installed\n",
     )
 
 

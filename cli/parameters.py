@@ -1,0 +1,85 @@
+"""Parameters of commands in the forms that kubectl takes: names of objects and durations."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from kinds.kind import Kind, ResourceType
+
+SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+
+
+@cache
+def named_kinds() -> tuple[Kind | ResourceType, ...]:
+    """The kinds that commands print, in the order of their lists. The import is late because it takes 0.3 s."""
+    from kinds import KINDS, kubevirt
+    from kinds.kind import ResourceType
+
+    pvcs = ResourceType("", ("v1",), "persistentvolumeclaims", "PersistentVolumeClaim", short_name="pvc")
+    return (*KINDS, kubevirt.VM, kubevirt.VMI, kubevirt.DATA_VOLUME, pvcs)
+
+
+def short_name(kind: str) -> str:
+    """`vmpool` for VirtualMachinePool; the kind in lower case if it has no short name."""
+    return next((each.short_name for each in named_kinds() if each.kind == kind), kind.lower())
+
+
+def qualified_name(kind: str, name: str) -> str:
+    """The form of `kubectl get -o name`: `virtualmachinepool.kubevirt.io/web`."""
+    group = next((f".{each.group}" for each in named_kinds() if each.kind == kind and each.group), "")
+    return f"{kind.lower()}{group}/{name}"
+
+
+def parse_name(text: str, *kinds: str) -> tuple[str, str]:
+    """Kind and name of NAME or KIND/NAME. A bare name has the first kind. Raises `UsageError`."""
+    prefix, _, name = text.rpartition("/")
+    kind = next((each for each in kinds if prefix.partition(".")[0].lower() in _spellings(each)), None)
+    if not name or (prefix and kind is None):
+        forms = ", ".join(f"{short_name(each)}/NAME" for each in kinds)
+        raise click.UsageError(f"{text!r} is invalid: give NAME, {forms}")
+    return kind or kinds[0], name
+
+
+def _spellings(kind: str) -> tuple[str, ...]:
+    short, long = short_name(kind), kind.lower()
+    return short, f"{short}s", long, f"{long}s"
+
+
+class NameType(click.ParamType[str]):
+    """Takes NAME or KIND/NAME of one kind, and returns the name."""
+
+    name = "name"
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+
+    def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
+        try:
+            return parse_name(value, self._kind)[1]
+        except click.UsageError as error:
+            self.fail(error.message, param, context)
+
+
+POOL, VM, WARM_POOL, CLAIM = map(
+    NameType, ("VirtualMachinePool", "VirtualMachine", "VirtualMachineWarmPool", "VirtualMachineClaim")
+)
+
+
+class Duration(click.ParamType[float]):
+    """Takes `30s`, `1m30s`, `2h` or a number of seconds, and returns seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        text = str(value)
+        if re.fullmatch(r"\d+(\.\d+)?", text):
+            return float(text)
+        if not re.fullmatch(f"(?:{_PARTS.pattern})+", text):
+            self.fail(f"{value!r} is not a duration; write it as 10s, 1m30s or 2h", param, context)
+        return sum(float(number) * SECONDS[unit] for number, unit in _PARTS.findall(text))

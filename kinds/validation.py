@@ -219,10 +219,8 @@ def _escaped(character: str) -> str:
 
 
 def normalize(schema: Json, value: Any) -> Any:
-    """The value without optional fields that are null, and with 3.0 as 3; the same object if nothing changes.
-
-    Null means absent in Kubernetes' own kinds. JSON has no integers, but the scale subresource rejects 3.0.
-    """
+    """The value without optional fields that are null, and with 3.0 as 3; the same object if nothing changes. Null
+    means absent in Kubernetes' own kinds. JSON has no integers, but the scale subresource rejects 3.0."""
     if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -162,10 +162,8 @@ def architecture() -> str:
 
 
 def link_kubectl(programs: Programs, target: Path) -> bool:
-    """Links kubectl beside `poolhouse` if PATH has none or an old one; returns whether it did.
-
-    Poolhouse itself does not use kubectl.
-    """
+    """Links kubectl beside `poolhouse` if PATH has none or an old one; returns whether it did. Poolhouse itself does
+    not use kubectl."""
     ours = programs.directory / "kubectl"
     if target.is_symlink() and target.resolve() != ours.resolve():
         target.unlink()

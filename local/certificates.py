@@ -68,10 +68,8 @@ def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
 
 @dataclass
 class CertificateManager:
-    """Keeps a certificate for each server (name → hosts) in `directory/NAME/tls.crt|tls.key|ca.crt`.
-
-    `directory/ca.crt` verifies all of them and the API server.
-    """
+    """Keeps a certificate for each server (name → hosts) in `directory/NAME/tls.crt|tls.key|ca.crt`. `directory/ca.crt`
+    verifies all of them and the API server."""
 
     directory: Path
     servers: Mapping[str, tuple[str, ...]]

@@ -106,10 +106,8 @@ def find_processes(directory: Path, proc: Path = Path("/proc")) -> Iterator[Stac
 
 
 def end_processes(directory: Path, grace_seconds: float) -> list[StackProcess]:
-    """Ends every process of the stack and returns them. SIGKILL follows after the grace period.
-
-    It works in rounds, because a process that is ending may still start another one.
-    """
+    """Ends every process of the stack and returns them. SIGKILL follows after the grace period. It works in rounds,
+    because a process that is ending may still start another one."""
     ended: dict[int, StackProcess] = {}
     deadline = time.monotonic() + grace_seconds
     while found := list(find_processes(directory)):

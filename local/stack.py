@@ -48,10 +48,8 @@ class StackOptions:
 
 
 def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None:
-    """Runs the stack until SIGINT or SIGTERM; every process has ended when it returns. Raises `StackError`.
-
-    `watch` runs beside the stack once it is ready.
-    """
+    """Runs the stack until SIGINT or SIGTERM; every process has ended when it returns. Raises `StackError`. `watch`
+    runs beside the stack once it is ready."""
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
     with paths.writing():

@@ -30,10 +30,8 @@ CHECK_INTERVAL_SECONDS = 5.0
 
 
 class Supervisor:
-    """Runs components and setup steps.
-
-    `env` is the environment of each component, which its own overrides. `changed` is called with each new state.
-    """
+    """Runs components and setup steps. `env` is the environment of each component, which its own overrides. `changed`
+    is called with each new state."""
 
     def __init__(
         self,

@@ -214,10 +214,8 @@ def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE) -> list[
 
 
 def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
-    """ClusterRoles that are aggregated into Kubernetes' roles view, edit and admin.
-
-    Editors of a namespace only read a cluster-scoped kind.
-    """
+    """ClusterRoles that are aggregated into Kubernetes' roles view, edit and admin. Editors of a namespace only read a
+    cluster-scoped kind."""
     found = []
     kinds = tuple(kinds)
     for role, targets in (("view", ("view",)), ("edit", ("edit", "admin"))):

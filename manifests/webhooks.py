@@ -76,9 +76,7 @@ def configurations(
     kinds: Iterable[Kind] = KINDS,
 ) -> list[Json]:
     """The configurations to apply. Exactly one of `url` (the webhook's base URL) and `service`; `ca_bundle` is PEM.
-
-    `failure_policy` applies only to defaulting; unchecked objects of Poolhouse's kinds are always denied.
-    """
+    `failure_policy` applies only to defaulting; unchecked objects of Poolhouse's kinds are always denied."""
     if (url is None) == (service is None):
         raise ValueError("give the webhook's URL or its Service, one of the two")
 

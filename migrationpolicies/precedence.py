@@ -102,9 +102,7 @@ def candidates(policies: Iterable[RankedPolicy], instance: Labels, namespace: La
 
 def superseded(policies: Iterable[RankedPolicy]) -> dict[str, str]:
     """The names of policies with the same selectors as an older one, and the name of the older one. They match nothing.
-
-    Of policies that were created in the same second, the one whose name comes first counts as the older one.
-    """
+    Of policies that were created in the same second, the one whose name comes first counts as the older one."""
     elders: dict[Selectors, RankedPolicy] = {}
     found = {}
     for policy in sorted(policies, key=lambda p: (not p.created, p.created, p.name)):

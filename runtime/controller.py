@@ -45,9 +45,7 @@ class Controller(Generic[K]):
         metrics = metrics or Metrics()
         self.name = name
         self.queue: WorkQueue[K] = WorkQueue(name, backoff=backoff, metrics=metrics)
-        self._reconcile = reconcile
-        self._workers = workers
-        self._deadline_seconds = deadline_seconds
+        self._reconcile, self._workers, self._deadline_seconds = reconcile, workers, deadline_seconds
         self._duration = metrics.work_seconds.labels(name)
         self._errors = metrics.work_errors
 

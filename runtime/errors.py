@@ -41,12 +41,9 @@ class ApiError(Exception):
         call: str = "",
     ) -> None:
         super().__init__(message)
-        self.message = message
-        self.status = status
-        self.reason = reason
+        self.message, self.status, self.reason = message, status, reason
         self.details: dict[str, Any] = dict(details or {})
-        self.retry_after_seconds = retry_after_seconds
-        self.call = call
+        self.retry_after_seconds, self.call = retry_after_seconds, call
 
     @property
     def causes(self) -> list[dict[str, Any]]:

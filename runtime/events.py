@@ -139,8 +139,7 @@ def _event_name(key: EventKey, note: str, date: datetime) -> str:
 class EventRecorder:
     def __init__(self, api: Api, component: str) -> None:
         """`component` is a qualified name, such as poolhouse.dev/pool-controller."""
-        self._api = api
-        self._component = component
+        self._api, self._component = api, component
         self._instance = api.identity[:128]
         self._queue: asyncio.Queue[tuple[EventKey, str]] = asyncio.Queue(QUEUE_LIMIT)
         self._correlator = EventCorrelator()

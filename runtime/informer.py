@@ -37,15 +37,11 @@ class Informer(Generic[V]):
         """`view` makes the value that is kept of a document. With `name` the informer follows that object alone, which
         needs no right to list all of them."""
         self.store: Store[V] = Store(indexes)
-        self.resource = resource
-        self.namespace = namespace
-        self.label_selector = label_selector
-        self.name = name
+        self.resource, self.namespace, self.label_selector, self.name = resource, namespace, label_selector, name
         self.reflector = Reflector(
             api, resource, [self], namespace=namespace, label_selector=label_selector, name=name, page=page
         )
-        self.api = api
-        self._view = view
+        self.api, self._view = api, view
         self._selector = from_string(label_selector) if label_selector else {}
         self._handlers: list[Callable[[V | None, V | None], None]] = []
         self._synced = asyncio.Event()

@@ -69,8 +69,7 @@ class Reflector:
         """Why the reflector cannot follow the API server now, for /readyz."""
         self._api = api
         self._consumers = tuple(consumers)
-        self._namespace = namespace
-        self._label_selector = label_selector
+        self._namespace, self._label_selector = namespace, label_selector
         # RBAC rules with `resourceNames` allow only this form.
         self._field_selector = f"metadata.name={name}" if name else None
         self._page = page

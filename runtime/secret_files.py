@@ -30,10 +30,7 @@ class SecretFiles:
     """The files stay when the Secret is deleted."""
 
     def __init__(self, api: Api, namespace: str, name: str, directory: Path) -> None:
-        self._api = api
-        self._namespace = namespace
-        self._name = name
-        self._directory = directory
+        self._api, self._namespace, self._name, self._directory = api, namespace, name, directory
         self._written: dict[str, bytes] = {}
         self._exist = asyncio.Event()
 

@@ -17,10 +17,8 @@ RETRY = Backoff(base_seconds=0.1, cap_seconds=120)
 
 
 class WorkQueue(Generic[K]):
-    """One worker at a time works on a key. A key that is added meanwhile, however often, is worked on once more.
-
-    So a thousand events of one pool cost two reconciles. The queue belongs to one event loop and starts no task.
-    """
+    """One worker at a time works on a key. A key that is added meanwhile, however often, is worked on once more. So a
+    thousand events of one pool cost two reconciles. The queue belongs to one event loop and starts no task."""
 
     def __init__(self, name: str = "", *, backoff: Backoff = RETRY, metrics: Metrics | None = None) -> None:
         metrics = metrics or Metrics()

@@ -92,10 +92,8 @@ class CertWatcher:
 
 
 class CABundle:
-    """`context` trusts the certificates of the file `bundle`; until the file exists, the CAs of the system.
-
-    A CA that was once in the bundle stays trusted while the process lives. An expired CA verifies nothing anyway.
-    """
+    """`context` trusts the certificates of the file `bundle`; until the file exists, the CAs of the system. A CA that
+    was once in the bundle stays trusted while the process lives. An expired CA verifies nothing anyway."""
 
     def __init__(self, bundle: Path) -> None:
         self.context = ssl.create_default_context()

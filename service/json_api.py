@@ -16,10 +16,8 @@ MAX_IN_FLIGHT = 4
 
 
 def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
-    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`.
-
-    It refuses a request beyond `MAX_IN_FLIGHT`, so that endpoints never take all the time of the service.
-    """
+    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. It refuses a request
+    beyond `MAX_IN_FLIGHT`, so that endpoints never take all the time of the service."""
     bodies = BodyReader()
     in_flight = 0
 

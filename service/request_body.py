@@ -29,9 +29,7 @@ class RequestRefused(Exception):
 
     def __init__(self, status: int, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
-        self.status = status
-        self.message = message
-        self.retry_after_seconds = retry_after_seconds
+        self.status, self.message, self.retry_after_seconds = status, message, retry_after_seconds
 
 
 class BodyReader:

@@ -40,9 +40,7 @@ class Admission:
     ) -> None:
         """`checks` are called for Poolhouse's kinds, if the object has no problem of its own. `drift` is None without a
         defaulter."""
-        self._defaulting = defaulting
-        self._checks = checks
-        self._drift = drift
+        self._defaulting, self._checks, self._drift = defaulting, checks, drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
         if skip_reason(request):
@@ -83,10 +81,8 @@ class Admission:
 
 
 def skip_reason(request: AdmissionRequest) -> str | None:
-    """Why the request needs no check; None when it needs one.
-
-    Status updates, deletions, and changes of labels or finalizers must succeed even if the spec is invalid today.
-    """
+    """Why the request needs no check; None when it needs one. Status updates, deletions, and changes of labels or
+    finalizers must succeed even if the spec is invalid today."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"{request.operation} does not change the spec"
     if request.subresource:
@@ -128,11 +124,8 @@ def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
 
 
 def complete(request: AdmissionRequest, response: AdmissionResponse, kind: Kind) -> AdmissionResponse:
-    """Writes the user's name into a valid object whose kind records it, and completes it at creation.
-
-    An update that changes the user's name is corrected, not denied: clients that replace a whole object do that without
-    intent.
-    """
+    """Writes the user's name into a valid object whose kind records it, and completes it at creation. An update that
+    changes the user's name is corrected, not denied: clients that replace a whole object do that without intent."""
     document = response.object or request.object or {}
     if request.old is None:
         document = kind.on_create(document)

@@ -31,8 +31,7 @@ _MAX_NAMES = 3
 
 class _ConflictCheck:
     def __init__(self, api: Api, *, budget_seconds: float) -> None:
-        self._api = api
-        self._budget_seconds = budget_seconds
+        self._api, self._budget_seconds = api, budget_seconds
 
 
 class DiskConflicts(_ConflictCheck):

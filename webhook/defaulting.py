@@ -69,12 +69,8 @@ class DefaultingHandler:
         macs: MACPolicy = "deterministic",
     ) -> None:
         """`budget_seconds` limits all calls for one request, and is well below the webhook's timeout."""
-        self._defaulter = defaulter
-        self._seed = seed
-        self._budget_seconds = budget_seconds
-        self._now = now
-        self._macs = macs
-        self.breaker = breaker
+        self._defaulter, self._seed, self._budget_seconds = defaulter, seed, budget_seconds
+        self._now, self._macs, self.breaker = now, macs, breaker
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if runs_undefaulted(request, self._macs) or defaulted_by_its_vm(request, self._macs):
@@ -151,11 +147,8 @@ def with_stored_identity(request: AdmissionRequest) -> Json:
 
 
 def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy) -> AdmissionResponse:
-    """Allows the VM without defaults, with a warning and an annotation.
-
-    An update keeps the defaults of the stored object: otherwise `kubectl apply` of a manifest without them would cost a
-    VM its addresses.
-    """
+    """Allows the VM without defaults, with a warning and an annotation. An update keeps the defaults of the stored
+    object: otherwise `kubectl apply` of a manifest without them would cost a VM its addresses."""
     document = request.object or {}
     if request.old is not None:
         document = preserve_stored_values(document, request.old)

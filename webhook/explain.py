@@ -96,9 +96,8 @@ class PolicyExplainer:
         return ClusterState(tuple(policies), first[0] if first else {}, upstream, unread)
 
     async def _vmi(self, question: Question, token: str | None) -> tuple[Json, bool]:
-        """The VMI and False. For a halted VM, the VMI that it would start next and True.
-
-        A VMI that has ended obeys no policy; the VM's template has the labels of its successor."""
+        """The VMI and False. For a halted VM, the VMI that it would start next and True. A VMI that has ended obeys no
+        policy; the VM's template has the labels of its successor."""
         if question.labels is not None:
             return {}, False
         path = (question.namespace, question.name)

@@ -32,8 +32,7 @@ class HardwareDrift:
     to find the webhook that changes them."""
 
     def __init__(self, *, now: Callable[[], float], macs: MACPolicy = "deterministic") -> None:
-        self._now = now
-        self._macs = macs
+        self._now, self._macs = now, macs
         self._answers: OrderedDict[Key, list[tuple[float, Fields]]] = OrderedDict()
 
     def remember(self, request: AdmissionRequest, document: dict[str, Any]) -> None:

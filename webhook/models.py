@@ -30,9 +30,7 @@ class QueryError(Exception):
 
     def __init__(self, status: int, *problems: Problem, retry_after_seconds: float | None = None) -> None:
         super().__init__("; ".join(map(str, problems)))
-        self.status = status
-        self.problems = problems
-        self.retry_after_seconds = retry_after_seconds
+        self.status, self.problems, self.retry_after_seconds = status, problems, retry_after_seconds
 
 
 class PlanStep(Body):

@@ -34,8 +34,7 @@ class PlanAnswer:
 class PlanClient:
     def __init__(self, url: str, session: aiohttp.ClientSession, *, seconds: float = 2.0) -> None:
         self._url = url.rstrip("/")
-        self._session = session
-        self._seconds = seconds
+        self._session, self._seconds = session, seconds
         parts = urlsplit(url)
         self._private = parts.scheme == "https" or parts.hostname in LOOPBACK
 

@@ -54,8 +54,7 @@ def vm_of(request: AdmissionRequest, template: Template) -> Json:
 class TemplateReview:
     def __init__(self, api: Api, *, budget_seconds: float) -> None:
         """`budget_seconds` is below the webhook's timeout: the admission of the VM happens within that of the pool."""
-        self._api = api
-        self._budget_seconds = budget_seconds
+        self._api, self._budget_seconds = api, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies the request if the user's rights cannot be determined; without a dry run it only warns."""

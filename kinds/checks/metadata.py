@@ -117,10 +117,8 @@ def _label_problems(key: Any, value: Any, path: str) -> Iterator[Problem]:
 
 
 def booleans_to_text(document: Json, *path: str | int) -> Json:
-    """The document with `true` and `false` at the path replaced by "true" and "false"; itself if there are none.
-
-    YAML reads an unquoted `true` as a boolean. Numbers are denied instead: 010 and 1.10 have already lost their form.
-    """
+    """The document with `true` and `false` at the path replaced by "true" and "false"; itself if there are none. YAML
+    reads an unquoted `true` as a boolean. Numbers are denied instead: 010 and 1.10 have already lost their form."""
     labels = at(document, *path)
     if not isinstance(labels, dict) or not any(isinstance(text, bool) for text in labels.values()):
         return document

@@ -55,10 +55,8 @@ def discovery(path: str) -> Json | None:
 
 
 def from_front_proxy(scope: Mapping[str, Any]) -> bool:
-    """Whether the client certificate is the front proxy certificate of the API server.
-
-    The TLS handshake has verified it against the stack's CA.
-    """
+    """Whether the client certificate is the front proxy certificate of the API server. The TLS handshake has verified
+    it against the stack's CA."""
     certificate = (scope.get("extensions") or {}).get(CLIENT_CERTIFICATE) or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return FRONT_PROXY in names
@@ -84,8 +82,7 @@ class VirtApi:
         not_ready: Callable[[], Mapping[str, str] | None],
         registry: CollectorRegistry,
     ) -> None:
-        self._api = api
-        self._hypervisor = hypervisor
+        self._api, self._hypervisor = api, hypervisor
         self._health = health_app(not_ready, registry)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:

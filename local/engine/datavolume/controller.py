@@ -21,9 +21,7 @@ log = logging.getLogger(__name__)
 
 class DataVolumeController:
     def __init__(self, api: Api, informers: Informers, importer: Importer, *, workers: int = 16) -> None:
-        self._api = api
-        self._informers = informers
-        self._importer = importer
+        self._api, self._informers, self._importer = api, informers, importer
         self._deleted_pvcs: asyncio.Queue[PVC] = asyncio.Queue()
         self.controller: Controller[Key] = Controller(
             "datavolumes", self.reconcile, workers=workers, metrics=api.metrics

@@ -87,10 +87,7 @@ class QemuImgImporter:
     def __init__(
         self, directory: Path, events: EventRecorder, get_pvc: Callable[[Key], PVC | None], uid: int | None
     ) -> None:
-        self._directory = directory
-        self._events = events
-        self._get_pvc = get_pvc
-        self._uid = uid
+        self._directory, self._events, self._get_pvc, self._uid = directory, events, get_pvc, uid
         self._jobs: dict[str, ImportJob] = {}
         self._changed: Callable[[Key], None] = lambda key: None
         self._slots = asyncio.Semaphore(PARALLEL_IMPORTS)

@@ -51,10 +51,8 @@ class DataVolumePlan:
 def plan_data_volume(
     data_volume: DataVolume, pvc: PVC | None, progress: ImportProgress, now: datetime
 ) -> DataVolumePlan:
-    """A bound PVC is used as it is, whoever created it, so that a retained disk is used again.
-
-    The plan waits for the deletion of a PVC that another DataVolume controls, such as one of the same name.
-    """
+    """A bound PVC is used as it is, whoever created it, so that a retained disk is used again. The plan waits for the
+    deletion of a PVC that another DataVolume controls, such as one of the same name."""
     if data_volume.deleted is not None or (pvc is not None and pvc.data_volume_uid not in ("", data_volume.uid)):
         return DataVolumePlan(data_volume.status)
     if progress.state == "failed":

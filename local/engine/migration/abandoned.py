@@ -19,8 +19,7 @@ log = logging.getLogger(__name__)
 
 class AbandonedMigrations:
     def __init__(self, api: Api, informers: Informers) -> None:
-        self._api = api
-        self._informers = informers
+        self._api, self._informers = api, informers
         # Migrations that this engine started, until their end is written. The objects may be deleted before that.
         self._started: dict[Key, Migration] = {}
         self.controller: Controller[Key] = Controller(

@@ -50,11 +50,8 @@ class MigrationController:
     def __init__(
         self, api: Api, informers: Informers, hypervisor: Hypervisor, events: EventRecorder, capacity: NodeCapacity
     ) -> None:
-        self._api = api
-        self._informers = informers
-        self._hypervisor = hypervisor
-        self._events = events
-        self._capacity = capacity
+        self._api, self._informers, self._hypervisor = api, informers, hypervisor
+        self._events, self._capacity = events, capacity
         self.abandoned = AbandonedMigrations(api, informers)
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._unscheduled: dict[Key, None] = {}

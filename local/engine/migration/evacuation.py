@@ -19,8 +19,7 @@ log = logging.getLogger(__name__)
 
 class EvacuationController:
     def __init__(self, api: Api, informers: Informers) -> None:
-        self._api = api
-        self._informers = informers
+        self._api, self._informers = api, informers
         self.controller: Controller[str] = Controller("evacuations", self.reconcile, workers=1, metrics=api.metrics)
         informers.migrations.subscribe(self._migration_changed)
         informers.vmis.subscribe(self._vmi_changed)

@@ -104,10 +104,8 @@ def draining_nodes(nodes: Iterable[Node]) -> set[str]:
 
 
 def is_evacuation_obsolete(migration: Migration, vmi: VMI, draining: Collection[str]) -> bool:
-    """Whether the migration evacuates a node that is no longer drained, or that the VMI has left.
-
-    A migration that has started goes on, as in KubeVirt.
-    """
+    """Whether the migration evacuates a node that is no longer drained, or that the VMI has left. A migration that has
+    started goes on, as in KubeVirt."""
     if not migration.evacuates or migration.phase == "Running" or migration.final or migration.deleted is not None:
         return False
     if (vmi.status.get("migrationState") or {}).get("migrationUid") == migration.uid:
@@ -118,10 +116,8 @@ def is_evacuation_obsolete(migration: Migration, vmi: VMI, draining: Collection[
 def vmis_to_evacuate(
     nodes: Iterable[Node], vmis: Iterable[VMI], migrations: Iterable[Migration], now: datetime
 ) -> tuple[list[VMI], float | None]:
-    """VMIs on draining nodes without a migration, and the seconds until the next one may be created.
-
-    After a failed evacuation of a VMI the next one waits for a backoff.
-    """
+    """VMIs on draining nodes without a migration, and the seconds until the next one may be created. After a failed
+    evacuation of a VMI the next one waits for a backoff."""
     draining = draining_nodes(nodes)
     migrations_of: dict[Key, list[Migration]] = {}
     for each in migrations:

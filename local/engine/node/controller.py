@@ -101,9 +101,7 @@ class NodeController:
     def __init__(
         self, api: Api, informers: Informers, hardware: NodeHardware, why_not_ready: Callable[[str], str | None]
     ) -> None:
-        self._api = api
-        self._hardware = hardware
-        self._why_not_ready = why_not_ready
+        self._api, self._hardware, self._why_not_ready = api, hardware, why_not_ready
         self.controller: Controller[str] = Controller("nodes", self.reconcile, workers=2, metrics=api.metrics)
         informers.nodes.subscribe(self._changed)
 

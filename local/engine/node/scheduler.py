@@ -12,10 +12,8 @@ from runtime.store import Store
 def schedule(
     node_selector: Pairs, memory: int, nodes: Iterable[Node], used: Mapping[str, int], avoid: str = ""
 ) -> str | None:
-    """The matching, schedulable node with the least memory in use and enough left, by name among equals.
-
-    `used` is in bytes. Only memory counts: all guests share this machine, and a pool of a thousand would take it all.
-    """
+    """The matching, schedulable node with the least memory in use and enough left, by name among equals. `used` is in
+    bytes. Only memory counts: all guests share this machine, and a pool of a thousand would take it all."""
     fit = [node for node in nodes if node.name != avoid and node.schedulable and node.matches(node_selector)]
     fit = [node for node in fit if used.get(node.name, 0) + memory <= node.memory]
     return min(fit, key=lambda node: (used.get(node.name, 0), node.name)).name if fit else None

@@ -36,10 +36,8 @@ REMEDY = "as root, 'sysctl -w vm.unprivileged_userfaultfd=1' on this machine all
 
 
 def kvm_works(guest: GuestImage, cache: Path, uid: int | None = None) -> bool:
-    """Whether a guest boots with KVM as that user. The device may exist and guests may hang all the same.
-
-    The result is kept until the machine boots again.
-    """
+    """Whether a guest boots with KVM as that user. The device may exist and guests may hang all the same. The result is
+    kept until the machine boots again."""
     if not KVM_DEVICE.exists() or not _may_open_kvm(uid):
         return False
     known = cache / f"kvm-{BOOT_ID.read_text().strip()}"
@@ -78,10 +76,8 @@ def _may_open_kvm(uid: int | None) -> bool:
 
 
 def why_no_post_copy(uid: int | None) -> str | None:
-    """Why VMs of that user cannot migrate by post-copy now; None if they can.
-
-    It depends on the kernel, on a setting that may change at any time, on QEMU's version and on the user.
-    """
+    """Why VMs of that user cannot migrate by post-copy now; None if they can. It depends on the kernel, on a setting
+    that may change at any time, on QEMU's version and on the user."""
     try:
         done = subprocess.run(
             QEMU,

@@ -50,9 +50,7 @@ class NodeConnection:
         self.domains: dict[str, Domain] = {}
         """by UUID, which is the UID of the VMI"""
         self.problem: str | None = NOT_CONNECTED
-        self._socket = socket
-        self._domain_changed = domain_changed
-        self._health_changed = health_changed
+        self._socket, self._domain_changed, self._health_changed = socket, domain_changed, health_changed
         self._connection: Any = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=name)
         self._relist = asyncio.Event()
@@ -197,8 +195,7 @@ class _LibvirtJob:
     """The migration job of a domain on its source node."""
 
     def __init__(self, node: NodeConnection, uid: str) -> None:
-        self._node = node
-        self._uid = uid
+        self._node, self._uid = node, uid
 
     async def start_post_copy(self) -> bool:
         try:

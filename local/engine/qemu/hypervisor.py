@@ -51,9 +51,7 @@ class QemuHypervisor:
         get_pvc: Callable[[Key], PVC | None],
         sockets: Mapping[str, Path],
     ) -> None:
-        self._settings = settings
-        self._importer = importer
-        self._get_pvc = get_pvc
+        self._settings, self._importer, self._get_pvc = settings, importer, get_pvc
         self._migrating: set[str] = set()
         self._domain_changed: Callable[[str], None] = lambda uid: None
         self._health_changed: Callable[[str], None] = lambda node: None

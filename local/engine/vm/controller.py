@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 class VMController:
     def __init__(self, api: Api, informers: Informers, delays: plan.Delays, *, workers: int = 16) -> None:
-        self._api = api
-        self._informers = informers
-        self._delays = delays
+        self._api, self._informers, self._delays = api, informers, delays
         self._expectations: Expectations[Key] = Expectations(timeout_seconds=30)
         self._failures: dict[Key, tuple[str, str]] = {}
         self.controller: Controller[Key] = Controller("vms", self.reconcile, workers=workers, metrics=api.metrics)

@@ -35,12 +35,8 @@ class VMIController:
         *,
         workers: int = 16,
     ) -> None:
-        self._api = api
-        self._informers = informers
-        self._hypervisor = hypervisor
-        self._events = events
-        self._delays = delays
-        self._capacity = capacity
+        self._api, self._informers, self._hypervisor = api, informers, hypervisor
+        self._events, self._delays, self._capacity = events, delays, capacity
         # In order of creation: VMIs by VM, for faults that end after some tries; VMs by name, for repeatable seeds.
         self._tries: dict[str, dict[str, None]] = {}
         self._namesakes: dict[Key, dict[str, None]] = {}

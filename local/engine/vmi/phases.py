@@ -72,10 +72,8 @@ class VMIPlan:
 def plan_vmi(
     snapshot: VMISnapshot, now: datetime, *, settle_seconds: float = 0.0, lost_seconds: float = 30.0
 ) -> VMIPlan:
-    """A start that takes at most `settle_seconds` is written as one change at its end.
-
-    A VMI whose node is not ready for `lost_seconds` fails.
-    """
+    """A start that takes at most `settle_seconds` is written as one change at its end. A VMI whose node is not ready
+    for `lost_seconds` fails."""
     vmi = snapshot.vmi
     if vmi.final:
         return _final(snapshot)

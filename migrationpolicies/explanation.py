@@ -9,17 +9,9 @@ from typing import Any
 from apimachinery.unstructured import Json, at
 from kinds import meta
 from kinds.migrationpolicy import MIGRATION_POLICY
+from migrationpolicies import precedence
 from migrationpolicies.effective_settings import cluster_settings, effective_settings
-from migrationpolicies.precedence import (
-    ANY,
-    Labels,
-    RankedPolicy,
-    candidates,
-    missing,
-    ranked_policy,
-    reason,
-    superseded,
-)
+from migrationpolicies.precedence import ANY, Labels, RankedPolicy, candidates, ranked_policy, reason, superseded
 from migrationpolicies.upstream import UpstreamPolicy, upstream_spec
 
 _FIELDS = {"instance": "virtualMachineInstance", "namespace": "namespace"}
@@ -177,7 +169,7 @@ def _candidate(
 
 
 def _absent(each: RankedPolicy, instance: Labels, namespace: Labels) -> str:
-    wanted = missing(each.selectors, instance, namespace)
+    wanted = precedence.missing(each.selectors, instance, namespace)
     return "; ".join(_wants(scope, key, value, found) for scope, key, value, found in wanted)
 
 

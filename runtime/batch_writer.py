@@ -69,12 +69,8 @@ class BatchWriter:
     ) -> None:
         """`expectations` are by UID of the owner. After an error of `outcome_unknown` the write may have been done:
         its expectation stays."""
-        self._expectations, self._clock, self._expected_events, self._outcome_unknown = (
-            expectations,
-            clock,
-            expected_events,
-            outcome_unknown,
-        )
+        self._expectations, self._clock = expectations, clock
+        self._expected_events, self._outcome_unknown = expected_events, outcome_unknown
         # Owners and verbs whose last writes were all accepted: the next batch starts at full size.
         self._trusted: set[tuple[str, str]] = set()
         # By owner, the writes that were refused for their content, until they are accepted. The newest is the last.

@@ -75,11 +75,8 @@ class LeaderElector:
             raise ValueError("must be: retry_seconds < renew_deadline_seconds < duration_seconds")
         self._api = api.urgent  # a renewal does not wait for a thousand creates
         self._namespace, self._name, self._identity = namespace, name, identity
-        self._duration_seconds, self._renew_deadline_seconds, self._retry_seconds = (
-            duration_seconds,
-            renew_deadline_seconds,
-            retry_seconds,
-        )
+        self._duration_seconds, self._retry_seconds = duration_seconds, retry_seconds
+        self._renew_deadline_seconds = renew_deadline_seconds
         # Three attempts fit into the deadline: a hanging one may be the fault of its connection.
         self._attempt_seconds = renew_deadline_seconds / 3
         self._exit_process = exit_process

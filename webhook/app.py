@@ -34,20 +34,12 @@ from runtime.errors import ApiError
 from service import api_docs
 from service.request_body import BodyReader, RequestRefused
 from service.server import health
+from webhook import models
 from webhook.admission import Admission
 from webhook.api_errors import query_error
 from webhook.dryrun import DryRun, Operation
 from webhook.explain import PolicyExplainer, parse_question
 from webhook.metrics import Metrics
-from webhook.models import (
-    DryRunResponse,
-    ErrorResponse,
-    ExplainRequest,
-    ExplainResponse,
-    KubernetesObject,
-    PlanResponse,
-    QueryError,
-)
 from webhook.rate_limit import RateLimiter
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review, to_admission_review
 
@@ -60,8 +52,8 @@ BEARER = HTTPBearer(
     auto_error=False, scheme_name="token", description="A token of the cluster, as the API server accepts it."
 )
 ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorResponse, "description": "The request was refused; the problems say why."},
-    503: {"model": ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
+    "4XX": {"model": models.ErrorResponse, "description": "The request was refused; the problems say why."},
+    503: {"model": models.ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
 }
 CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "description": "The controllers"}]
 
@@ -146,12 +138,12 @@ def openapi_document() -> Json:
                 summary=f"Plan for a {kind.kind}",
                 responses=ERRORS,
                 dependencies=[Security(BEARER)],
-                openapi_extra={**_request_body(KubernetesObject), "servers": CONTROLLERS},
+                openapi_extra={**_request_body(models.KubernetesObject), "servers": CONTROLLERS},
             )
     return app.openapi()
 
 
-async def _plan() -> PlanResponse:
+async def _plan() -> models.PlanResponse:
     """Says what the controller would do with the object. The caller needs the right to list its VMs or VMIs."""
     raise NotImplementedError("the controllers serve plans")
 
@@ -215,7 +207,7 @@ async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller
     except ApiError as error:
         raise query_error(error) from None
     if not allowed:
-        raise QueryError(403, Problem("", "you may not get /openapi/v3 of the API server"))
+        raise models.QueryError(403, Problem("", "you may not get /openapi/v3 of the API server"))
 
 
 class QueryRoute(APIRoute):
@@ -228,7 +220,7 @@ class QueryRoute(APIRoute):
             began = perf_counter()
             try:
                 response = await handle(http)
-            except QueryError as error:
+            except models.QueryError as error:
                 response = error_response(error.status, *error.problems, wait=error.retry_after_seconds)
             seconds = _parts(http).metrics.questions.labels(self.name, str(response.status_code))
             seconds.observe(perf_counter() - began)
@@ -253,13 +245,13 @@ queries = APIRouter(route_class=QueryRoute)
     summary="Dry run",
     responses=ERRORS,
     response_model_exclude_unset=True,
-    openapi_extra=_request_body(KubernetesObject),
+    openapi_extra=_request_body(models.KubernetesObject),
 )
 async def dry_run(
     http: Request,
     document: Annotated[Document, Depends(read_document)],
     operation: Annotated[Operation, BeforeValidator(str.lower), Query()] = "create",
-) -> DryRunResponse:
+) -> models.DryRunResponse:
     """Decides what admission says about a VM, a VMI or an object of a Poolhouse kind. Nothing is stored. The caller
     needs the right to create or update the object."""
     return await _parts(http).dry_run.answer(document.json, document.token, operation)
@@ -271,14 +263,16 @@ async def dry_run(
     summary="Explain migration policies",
     responses=ERRORS,
     response_model_exclude_unset=True,
-    openapi_extra=_request_body(ExplainRequest, KubernetesObject),
+    openapi_extra=_request_body(models.ExplainRequest, models.KubernetesObject),
 )
-async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> ExplainResponse:
+async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> models.ExplainResponse:
     """Says which migration policy a VM obeys and why. The body names a VM and what to assume, or is a VM or VMI. The
     caller needs the right to read the VM, its namespace and migration policies."""
     explainer = _parts(http).explain
     try:
-        return ExplainResponse.model_validate(await explainer.explain(parse_question(document.json), document.token))
+        return models.ExplainResponse.model_validate(
+            await explainer.explain(parse_question(document.json), document.token)
+        )
     except ApiError as error:
         raise query_error(error) from None
 
@@ -306,7 +300,7 @@ def error_response(status: int, *problems: Problem, wait: float | None = None) -
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if wait is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))
-    return JSONResponse(ErrorResponse(problems=problems).model_dump(mode="json"), status, headers)
+    return JSONResponse(models.ErrorResponse(problems=problems).model_dump(mode="json"), status, headers)
 
 
 async def _refused(http: Request, error: Exception) -> Response:

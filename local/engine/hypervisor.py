@@ -12,6 +12,8 @@ from local.engine.fault_injection import Faults
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
 
+Switched = Callable[[], Awaitable[None]]
+"""called when a migration switches to post-copy"""
 DomainState = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
 
 
@@ -67,12 +69,7 @@ class Hypervisor(Protocol):
         """Why this machine does not allow post-copy; None if it does."""
 
     async def migrate(
-        self,
-        vmi: VMI,
-        target: str,
-        settings: MigrationSettings,
-        faults: Faults,
-        switched: Callable[[], Awaitable[None]],
+        self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched
     ) -> None:
         """Live-migrates the VMI. Raises `HypervisorRefused`, or `MigrationAborted` after the timeout of the settings.
 

@@ -16,14 +16,7 @@ from apimachinery.unstructured import Json
 from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
-from local.engine.resources import (
-    CONTENT_ANNOTATION,
-    EVACUATION_ANNOTATION,
-    NODE_LABEL,
-    SCHEDULABLE_LABEL,
-    TEMPLATE_HASH_ANNOTATION,
-    find_condition,
-)
+from local.engine import resources
 from runtime.resource import Key, Resource
 
 Pairs = tuple[tuple[str, str], ...]
@@ -141,7 +134,7 @@ class DataVolume(PhasedObject):
     @property
     def failed(self) -> bool:
         """As KubeVirt judges it: the phase is Failed, or the importer has stopped with an error."""
-        running = find_condition(self.status.get("conditions") or (), "Running") or {}
+        running = resources.find_condition(self.status.get("conditions") or (), "Running") or {}
         stopped = running.get("status") == "False" and running.get("reason") in ("Error", "ImagePullFailed")
         return self.phase == "Failed" or stopped
 
@@ -221,12 +214,12 @@ def read_vmi(document: Json) -> VMI:
     nics = (domain.get("devices") or {}).get("interfaces") or ()
     return VMI(
         **_metadata(document),
-        template_hash=(metadata.get("annotations") or {}).get(TEMPLATE_HASH_ANNOTATION, ""),
+        template_hash=(metadata.get("annotations") or {}).get(resources.TEMPLATE_HASH_ANNOTATION, ""),
         grace_seconds=GRACE_SECONDS if grace is None else float(grace),
         node_selector=_pairs(spec.get("nodeSelector")),
         volumes=tuple(_volumes(spec.get("volumes"))),
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
-        node_label=(metadata.get("labels") or {}).get(NODE_LABEL, ""),
+        node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
         memory=guest_memory(domain),
         faults=_faults(document),
@@ -236,9 +229,9 @@ def read_vmi(document: Json) -> VMI:
 
 def guest_memory(domain: Json) -> int:
     """Bytes of guest memory. An invalid quantity counts as the default here; the launch refuses it."""
-    resources = domain.get("resources") or {}
-    quantity = (domain.get("memory") or {}).get("guest") or (resources.get("requests") or {}).get("memory")
-    quantity = quantity or (resources.get("limits") or {}).get("memory")
+    requirements = domain.get("resources") or {}
+    quantity = (domain.get("memory") or {}).get("guest") or (requirements.get("requests") or {}).get("memory")
+    quantity = quantity or (requirements.get("limits") or {}).get("memory")
     return (to_int(str(quantity)) if quantity is not None else None) or DEFAULT_MEMORY
 
 
@@ -254,7 +247,7 @@ def read_pvc(document: Json) -> PVC:
         **_metadata(document),
         phase=str((document.get("status") or {}).get("phase") or ""),
         size=str(((spec.get("resources") or {}).get("requests") or {}).get("storage") or ""),
-        content=(document["metadata"].get("annotations") or {}).get(CONTENT_ANNOTATION, ""),
+        content=(document["metadata"].get("annotations") or {}).get(resources.CONTENT_ANNOTATION, ""),
         data_volume_uid=next((owner["uid"] for owner in owners if owner.get("kind") == "DataVolume"), ""),
     )
 
@@ -265,18 +258,19 @@ def read_migration(document: Json) -> Migration:
         **_metadata(document),
         vmi=str(spec.get("vmiName") or ""),
         node_selector=_pairs(spec.get("addedNodeSelector")),
-        evacuates=(document["metadata"].get("annotations") or {}).get(EVACUATION_ANNOTATION, ""),
+        evacuates=(document["metadata"].get("annotations") or {}).get(resources.EVACUATION_ANNOTATION, ""),
         status=document.get("status") or {},
     )
 
 
 def read_node(document: Json) -> Node:
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
-    ready = find_condition(status.get("conditions") or (), "Ready") or {}
+    ready = resources.find_condition(status.get("conditions") or (), "Ready") or {}
     return Node(
         **_metadata(document),
         labels=_pairs(metadata.get("labels")),
-        ready=ready.get("status") == "True" and (metadata.get("labels") or {}).get(SCHEDULABLE_LABEL) != "false",
+        ready=ready.get("status") == "True"
+        and (metadata.get("labels") or {}).get(resources.SCHEDULABLE_LABEL) != "false",
         cordoned=bool(spec.get("unschedulable")),
         taints=tuple((str(t.get("key")), str(t.get("effect"))) for t in spec.get("taints") or ()),
         memory=to_int(str((status.get("allocatable") or {}).get("memory") or "0")) or 0,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from apimachinery.unstructured import Json
 from local.engine.datavolume.phases import ImportProgress
 from local.engine.fault_injection import Faults
-from local.engine.hypervisor import ABSENT, Domain, MigrationAborted
+from local.engine.hypervisor import ABSENT, Domain, MigrationAborted, Switched
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI, DataVolume, seconds_until
 from local.engine.vmi.phases import is_paused
@@ -116,12 +116,7 @@ class SimulatedHypervisor:
         return None
 
     async def migrate(
-        self,
-        vmi: VMI,
-        target: str,
-        settings: MigrationSettings,
-        faults: Faults,
-        switched: Callable[[], Awaitable[None]],
+        self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched
     ) -> None:
         """Takes as long as a copy of the memory would."""
         timeout = settings.timeout_seconds(vmi.memory)

@@ -13,32 +13,20 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from local.binaries import (
-    DownloadFailed,
-    Echo,
-    Version,
-    architecture,
-    cache_dir,
-    fetch_verified,
-    go_build,
-    kubernetes_version,
-    program_version,
-    published_sha256,
-    required_version,
-)
+from local import binaries
 
 MODULE = Path(__file__).parent
 RELEASES = "https://get.helm.sh"
-MINIMUM_VERSION: Version = (3, 14)
+MINIMUM_VERSION: binaries.Version = (3, 14)
 PACKAGE = "helm.sh/helm/v3"
 
 
-def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) -> Path:
+def find_helm(echo: binaries.Echo, *, build: Callable[[Path, binaries.Echo], None] | None = None) -> Path:
     """The program. Raises `StackError`."""
     found = shutil.which("helm")
-    if found and (has := program_version(found, "version", "--short")) and MINIMUM_VERSION <= has < (4, 0):
+    if found and (has := binaries.program_version(found, "version", "--short")) and MINIMUM_VERSION <= has < (4, 0):
         return Path(found)
-    cached = cache_dir().parent / "helm" / f"{version()}-{architecture()}" / "helm"
+    cached = binaries.cache_dir().parent / "helm" / f"{version()}-{binaries.architecture()}" / "helm"
     if os.access(cached, os.X_OK):
         return cached
     cached.parent.mkdir(parents=True, exist_ok=True)
@@ -54,34 +42,34 @@ def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) 
 
 
 def version() -> str:
-    return required_version(PACKAGE, MODULE)
+    return binaries.required_version(PACKAGE, MODULE)
 
 
-def download(target: Path, echo: Echo, releases: str = RELEASES) -> bool:
+def download(target: Path, echo: binaries.Echo, releases: str = RELEASES) -> bool:
     if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
         return False
-    name = f"{platform.system().lower()}-{architecture()}"
+    name = f"{platform.system().lower()}-{binaries.architecture()}"
     url = f"{releases}/helm-{version()}-{name}.tar.gz"
     try:
-        content = fetch_verified(url, published_sha256(f"{url}.sha256sum"))
+        content = binaries.fetch_verified(url, binaries.published_sha256(f"{url}.sha256sum"))
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
             member = tar.extractfile(f"{name}/helm")
             assert member is not None
             target.write_bytes(member.read())
-    except (DownloadFailed, KeyError, tarfile.TarError) as error:
+    except (binaries.DownloadFailed, KeyError, tarfile.TarError) as error:
         echo(f"Helm's releases cannot be reached ({error})")
         return False
     return True
 
 
-def build_helm(target: Path, echo: Echo) -> None:
+def build_helm(target: Path, echo: binaries.Echo) -> None:
     echo(f"building Helm {version()} from its Go modules; this takes a minute or two, once")
-    go_build("Helm", command(target), MODULE, target.parent / "build.log", echo)
+    binaries.go_build("Helm", command(target), MODULE, target.parent / "build.log", echo)
 
 
 def command(target: Path) -> list[str]:
     """Without the linker's variables a chart would see a cluster of Kubernetes 1.20."""
-    major, minor = kubernetes_version().removeprefix("v").split(".")[:2]
+    major, minor = binaries.kubernetes_version().removeprefix("v").split(".")[:2]
     variables = {f"{PACKAGE}/internal/version.version": version()}
     for package in ("chartutil", "lint/rules"):
         variables[f"{PACKAGE}/pkg/{package}.k8sVersionMajor"] = major

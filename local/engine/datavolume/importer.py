@@ -44,6 +44,8 @@ CHUNK_BYTES = 1 << 20
 PROGRESS_SECONDS = 2.0
 DEFAULT_SIZE = 1 << 30
 
+GetPVC = Callable[[Key], PVC | None]
+
 
 class SourceUnreachable(Exception):
     """No server answers at the address of an image."""
@@ -84,9 +86,7 @@ class ImportJob:
 class QemuImgImporter:
     """`uid` is the user that runs qemu-img and owns the files; None for the user of the engine."""
 
-    def __init__(
-        self, directory: Path, events: EventRecorder, get_pvc: Callable[[Key], PVC | None], uid: int | None
-    ) -> None:
+    def __init__(self, directory: Path, events: EventRecorder, get_pvc: GetPVC, uid: int | None) -> None:
         self._directory, self._events, self._get_pvc, self._uid = directory, events, get_pvc, uid
         self._jobs: dict[str, ImportJob] = {}
         self._changed: Callable[[Key], None] = lambda key: None

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from local.engine.hypervisor import Domain
+from local.engine.hypervisor import Domain, Switched
 from local.engine.migration.settings import MigrationSettings
 from local.engine.qemu import driver
 from local.engine.qemu.migration_job import await_migration
@@ -174,7 +174,7 @@ class NodeConnections:
         socket: Path,
         settings: MigrationSettings,
         seconds: float | None,
-        switched: Callable[[], Awaitable[None]],
+        switched: Switched,
     ) -> None:
         """Live-migrates a domain. After `seconds` it switches to post-copy where the settings allow it and calls
         `switched`; otherwise it aborts and raises MigrationTimeout.

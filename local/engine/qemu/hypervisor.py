@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json
-from local.engine.datavolume.importer import ImportFailed, QemuImgImporter
+from local.engine.datavolume.importer import GetPVC, ImportFailed, QemuImgImporter
 from local.engine.fault_injection import Faults
-from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted
+from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted, Switched
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI
 from local.engine.qemu.capabilities import why_no_post_copy
@@ -22,7 +22,6 @@ from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFil
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.simulated import injected_failure
-from runtime.resource import Key
 
 UNKNOWN = Domain("unknown")
 SMALL_DISK = 1 << 20
@@ -45,11 +44,7 @@ class QemuSettings:
 
 class QemuHypervisor:
     def __init__(
-        self,
-        settings: QemuSettings,
-        importer: QemuImgImporter,
-        get_pvc: Callable[[Key], PVC | None],
-        sockets: Mapping[str, Path],
+        self, settings: QemuSettings, importer: QemuImgImporter, get_pvc: GetPVC, sockets: Mapping[str, Path]
     ) -> None:
         self._settings, self._importer, self._get_pvc = settings, importer, get_pvc
         self._migrating: set[str] = set()
@@ -116,12 +111,7 @@ class QemuHypervisor:
         return await asyncio.to_thread(why_no_post_copy, self._settings.uid)
 
     async def migrate(
-        self,
-        vmi: VMI,
-        target: str,
-        settings: MigrationSettings,
-        faults: Faults,
-        switched: Callable[[], Awaitable[None]],
+        self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched
     ) -> None:
         # In the runtime directory of the target, whose QEMU creates the socket. The path of a socket must be short.
         socket = self._settings.runtime / target / f"m-{vmi.uid[:8]}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
+
+from local.engine.hypervisor import Switched
 
 MAX_ABORTS = 15
 RETRY_SECONDS = 1.0
@@ -34,7 +36,7 @@ async def await_migration(
     migration: asyncio.Task[None],
     job: MigrationJob,
     seconds: float | None,
-    switched: Callable[[], Awaitable[None]] | None,
+    switched: Switched | None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> None:
     """Returns when the domain has migrated. Raises when it has not, and then it runs where it was: MigrationTimeout, or
@@ -55,7 +57,7 @@ async def _conduct(
     migration: asyncio.Task[None],
     job: MigrationJob,
     seconds: float | None,
-    switched: Callable[[], Awaitable[None]] | None,
+    switched: Switched | None,
     retry_seconds: float,
 ) -> None:
     done, _ = await asyncio.wait({migration}, timeout=seconds)

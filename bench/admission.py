@@ -82,7 +82,7 @@ def mutate() -> FastAPI:
     return create_app(WebhookParts(unused, Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
 
 
-SERVERS = {"echo": echo, "mutate": mutate}
+SERVERS = (echo.__name__, mutate.__name__)
 
 
 class FixedAnswer(asyncio.Protocol):
@@ -170,7 +170,8 @@ async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
 def main() -> None:
     if sys.argv[1:] and sys.argv[1] in SERVERS:
         host, _, port = os.environ["POOLHOUSE_LISTEN"].partition(":")
-        uvicorn.run(SERVERS[sys.argv[1]](), host=host, port=int(port), log_level="error", access_log=False)
+        app = f"bench.admission:{sys.argv[1]}"
+        uvicorn.run(app, factory=True, host=host, port=int(port), log_level="error", access_log=False)
         return
     options = parse_options(__doc__, seconds=3.0, rounds=3, at_once=[1, 10, 50])
     uvloop.run(bench(options.seconds, options.rounds, options.at_once))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import re
 import signal
@@ -177,6 +178,7 @@ async def service(module: str, *arguments: str, probe: str = "/readyz", **enviro
     url = f"http://127.0.0.1:{port}"
 
     async def ready() -> bool:
+        assert process.poll() is None, f"{module} ended with exit code {process.returncode}"
         with suppress(aiohttp.ClientError):
             async with session.get(url + probe) as answer:
                 return answer.status == 200
@@ -260,6 +262,7 @@ def cpu_ms(work: Callable[[], object], rounds: int = 7) -> float:
     """Median CPU time of the calls, in milliseconds."""
     times = []
     for _ in range(rounds):
+        gc.collect()
         begun = time.process_time()
         work()
         times.append(time.process_time() - begun)

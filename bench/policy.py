@@ -15,8 +15,6 @@ import asyncio
 import gc
 import json
 import random
-import statistics
-import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -106,35 +104,22 @@ class Cluster:
         return winners
 
 
-def milliseconds(work: Callable[[], object], rounds: int) -> float:
-    """The median."""
-    took = []
-    for _ in range(rounds):
-        gc.collect()
-        began = time.perf_counter()
-        work()
-        took.append((time.perf_counter() - began) * 1000)
-    return statistics.median(took)
-
-
 def decisions(vmis: int, count: int, rounds: int) -> None:
     cluster = Cluster.random(vmis, count)
     texts = [json.dumps(each) for each in cluster.vmis]
     views = [parse_vmi(each) for each in cluster.vmis]
     winners = cluster.winners(views)
-    parsing = milliseconds(lambda: [json.loads(each) for each in texts], rounds)
-    everything = milliseconds(lambda: cluster.winners(views), rounds)
-    matching = milliseconds(lambda: match_each(cluster, views), 1)
+    parsing = harness.cpu_ms(lambda: [json.loads(each) for each in texts], rounds)
+    everything = harness.cpu_ms(lambda: cluster.winners(views), rounds)
+    matching = harness.cpu_ms(lambda: match_each(cluster, views), 1)
     matched = sum(winners.wins(each.name) for each in cluster.policies)
     print(f"{vmis} VMIs, {count} policies, {NAMESPACE_COUNT} namespaces; {matched} VMIs obey a policy")
     harness.report("decide all", f"{everything:.1f} ms, {everything / parsing:.2f} x parsing of the documents")
     harness.report("match each policy for each VMI", f"{matching:.1f} ms, {matching / everything:.1f} x deciding all")
 
-    def changed(work: Callable[[int], object], times: int) -> float:
-        return milliseconds(lambda: [work(n) for n in range(times)], rounds) / times
-
     # Each change differs from the one before; an equal one decides nothing.
     target, site = views[0], cluster.namespaces["namespace-0"]
+    by_app = [RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"})) for n in range(8)]
     changes: dict[str, tuple[Callable[[int], object], int]] = {
         "a VMI": (
             lambda n: winners.vmi(
@@ -143,15 +128,10 @@ def decisions(vmis: int, count: int, rounds: int) -> None:
             100,
         ),
         "a namespace": (lambda n: winners.namespace("namespace-0", {**site, "site": f"site-{n % 8}"}), 8),
-        "a policy's selectors": (
-            lambda n: winners.policy(
-                "policy-0", RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"}))
-            ),
-            8,
-        ),
+        "a policy's selectors": (lambda n: winners.policy("policy-0", by_app[n]), 8),
     }
     for what, (work, times) in changes.items():
-        took = changed(work, times)
+        took = harness.cpu_ms(lambda: [work(n) for n in range(times)], rounds) / times  # noqa: B023
         harness.report(f"a change of {what}", f"{took:.3f} ms, 1/{everything / took:.0f} of deciding all")
     decided = memory_mb(lambda: cluster.winners(views))
     seen = memory_mb(lambda: [parse_vmi(json.loads(each)) for each in texts])
@@ -220,16 +200,16 @@ async def create(api: Api, resource: Resource, each: Json) -> None:
 
 
 def manifest(each: RankedPolicy) -> Json:
-    labels = {"virtualMachineInstanceSelector": each.selectors.instance, "namespaceSelector": each.selectors.namespace}
-    selectors = {which: {"matchLabels": dict(found)} for which, found in labels.items() if found}
-    kind = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind}
-    return {**kind, "metadata": {"name": each.name}, "spec": {"allowAutoConverge": True, "selectors": selectors}}
+    of = {"virtualMachineInstanceSelector": each.selectors.instance, "namespaceSelector": each.selectors.namespace}
+    selectors = {which: {"matchLabels": dict(labels)} for which, labels in of.items() if labels}
+    return harness.document(POLICIES, each.name, {"allowAutoConverge": True, "selectors": selectors}, namespace="")
 
 
 def running(each: Json) -> Json:
-    metadata = {key: value for key, value in each["metadata"].items() if key != "uid"}
-    kind = {"apiVersion": VMIS.api_version, "kind": VMIS.kind, "status": each["status"]}
-    return {**kind, "metadata": {**metadata, "annotations": {"padding": PADDING}}, "spec": {"domain": {"devices": {}}}}
+    about = {"labels": each["metadata"]["labels"], "annotations": {"padding": PADDING}}
+    name, namespace = each["metadata"]["name"], each["metadata"]["namespace"]
+    vmi = harness.document(VMIS, name, {"domain": {"devices": {}}}, namespace, **about)
+    return {**vmi, "status": each["status"]}
 
 
 async def without_label(api: Api, winners: Winners) -> int:

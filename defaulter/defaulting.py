@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from apimachinery.problem import Problem
@@ -26,7 +27,6 @@ from defaulter.json_paths import DocumentEditor, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
 from defaulter.libvirt_defaults import (
     MACHINE_TYPE,
-    Hypervisor,
     LibvirtCache,
     LibvirtChoices,
     LibvirtDefaults,
@@ -38,6 +38,9 @@ from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac
 from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import holds_addresses
 from defaulter.xml import Element
+
+if TYPE_CHECKING:
+    from defaulter.driver import Libvirt
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class DefaultedVM:
 
 
 def set_defaults(
-    request: VMRequest, cluster: ClusterConfig, host: Hypervisor, cache: LibvirtCache | None = None
+    request: VMRequest, cluster: ClusterConfig, host: Libvirt, cache: LibvirtCache | None = None
 ) -> DefaultedVM:
     """Raises `InvalidDocument` with every problem, and `LibvirtUnavailable` where this libvirt cannot decide."""
     if libvirt_vm.is_libvirt_vm(request.document):
@@ -88,7 +91,7 @@ def set_defaults(
     return DefaultedVM(editor.document, warnings, domain)
 
 
-def _set_libvirt_vm_defaults(request: VMRequest, host: Hypervisor) -> DefaultedVM:
+def _set_libvirt_vm_defaults(request: VMRequest, host: Libvirt) -> DefaultedVM:
     given = at(request.document, *libvirt_vm.SPEC)
     raise_errors(libvirt_vm.SPEC, libvirt_vm.validate(given))
     name = str(at(request.document, "metadata", "name") or "")
@@ -177,7 +180,7 @@ def _warnings(request: VMRequest, editor: DocumentEditor, location: VMLocation) 
         yield f"PCI addresses are not set: {reason}"
 
 
-def _unknown_features(spec: Json, location: VMLocation, host: Hypervisor) -> Iterator[str]:
+def _unknown_features(spec: Json, location: VMLocation, host: Libvirt) -> Iterator[str]:
     """CPU features that only a newer libvirt may know, so they are no errors: a node may have one."""
     for path, feature in walker.list_devices(CPU_FEATURES, spec):
         name = str(feature.get("name"))

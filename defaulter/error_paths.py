@@ -29,16 +29,17 @@ def _at(path: str) -> FindPath:
     return lambda spec, match: parse_path(path)
 
 
-def _pci_address(spec: Json, match: re.Match[str]) -> Path | None:
-    return _find(spec, INTERFACES, ("pciAddress",), match) or _find(spec, DISKS, ("disk", "pciAddress"), match)
-
-
-def _find(spec: Json, devices: DeviceList, field: Path, match: re.Match[str]) -> Path | None:
+def _find_address(*fields: tuple[DeviceList, Path]) -> FindPath:
     """The field of the device that has the address in the message."""
-    for path, device in list_devices(devices, spec):
-        if normalize_address(at(device, *field)) == match.group(1).lower():
-            return (*path, *field)
-    return None
+
+    def find(spec: Json, match: re.Match[str]) -> Path | None:
+        for devices, field in fields:
+            for path, device in list_devices(devices, spec):
+                if normalize_address(at(device, *field)) == match.group(1).lower():
+                    return (*path, *field)
+        return None
+
+    return find
 
 
 def _alias(spec: Json, match: re.Match[str]) -> Path | None:
@@ -47,10 +48,6 @@ def _alias(spec: Json, match: re.Match[str]) -> Path | None:
             if isinstance(device.get("name"), str) and alias(device["name"]) == match.group(1):
                 return path
     return None
-
-
-def _mac_address(spec: Json, match: re.Match[str]) -> Path | None:
-    return _find(spec, INTERFACES, ("macAddress",), match)
 
 
 def _serial(spec: Json, match: re.Match[str]) -> Path | None:
@@ -64,19 +61,16 @@ def _target(spec: Json, match: re.Match[str]) -> Path | None:
     index = 0
     for letter in letters:
         index = index * 26 + ord(letter) - ord("a") + 1
-    found = [path for path, disk in list_devices(DISKS, spec) if _target_prefix(disk) == prefix]
+    disks = [(path, [at(disk, kind, "bus") for kind in DISK_KINDS]) for path, disk in list_devices(DISKS, spec)]
+    found = [path for path, buses in disks if ("virtio" in buses) == (prefix == "vd")]
     return found[index - 1] if 0 < index <= len(found) else None
 
 
-def _target_prefix(disk: Json) -> str:
-    return "vd" if "virtio" in [at(disk, kind, "bus") for kind in DISK_KINDS] else "sd"
-
-
+_PCI_ADDRESS = _find_address((INTERFACES, ("pciAddress",)), (DISKS, ("disk", "pciAddress")))
 _RULES: tuple[tuple[str, FindPath], ...] = (
-    (r"PCI Address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _pci_address),
-    (r"PCI address ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _pci_address),
+    (r"PCI [Aa]ddress ([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", _PCI_ADDRESS),
     (r"alias[: ]+'?(ua-[\w-]+)", _alias),
-    (r"mac address,? .*?'?((?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2})", _mac_address),
+    (r"mac address,? .*?'?((?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2})", _find_address((INTERFACES, ("macAddress",)))),
     (r"\b([sv]d[a-z]{1,3})\b", _target),
     (r"serial '(.*)' contains", _serial),
     (r"Maximum CPUs|vcpu", _at("domain.cpu")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
@@ -14,10 +14,14 @@ from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.errors import InvalidDocument, LibvirtUnavailable, MalformedBody
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.libvirt_defaults import Hypervisor, LibvirtCache
+from defaulter.libvirt_defaults import LibvirtCache
 from defaulter.machine_types import MachineTypes
 from defaulter.worker_protocol import Response
 from service import strict_json
+
+if TYPE_CHECKING:
+    from defaulter.driver import Libvirt
+
 
 ENVELOPE = "DefaultingRequest"
 LONE_SURROGATE = "contains a lone surrogate, which is not a character"
@@ -30,7 +34,7 @@ class HandlerConfig:
     cache: LibvirtCache = field(default_factory=LibvirtCache)
 
 
-def handle(body: bytes, config: HandlerConfig, host: Hypervisor, *, as_domain: bool = False) -> Response:
+def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool = False) -> Response:
     """200 with the document and its defaults, or with the domain's XML; 400 or 422 with every problem; 503 where this
     libvirt cannot decide."""
     try:

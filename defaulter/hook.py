@@ -45,7 +45,9 @@ def build_record(domain: Any, libvirt: str, qemu: str) -> str:
     devices = domain.find("devices")
     machine = domain.find("os/type")
     controllers = [_controller(element) for element in devices.findall("controller")]
-    addresses = {key: dict(address.attrib) for key, address in _addressed(devices)}
+    by_key = dict(_by_key(devices))
+    found = {key: device.find("address") for key, device in by_key.items()}
+    addresses = {key: dict(address.attrib) for key, address in found.items() if address is not None}
     content = {
         "v": VERSION,
         "libvirt": libvirt,
@@ -53,7 +55,7 @@ def build_record(domain: Any, libvirt: str, qemu: str) -> str:
         "machine": machine.get("machine", ""),
         "controllers": _without_spare_ports(controllers, addresses),
         "addresses": addresses,
-        "models": {key: _model(device) for key, device in _by_key(devices) if _model(device)},
+        "models": {key: model for key, device in by_key.items() if (model := _model(device))},
     }
     return _text({**content, "digest": _digest(content)})
 
@@ -183,26 +185,26 @@ def _place_devices(devices: ET.Element, addresses: dict[str, Address]) -> None:
 def _place_drives(devices: ET.Element, addresses: dict[str, Address]) -> None:
     """libvirt numbers SATA and SCSI disks in spec order. Recorded disks get their unit back, others a free one."""
     drives = [(key, disk) for key, disk in _by_key(devices) if _bus(disk) in _DRIVES]
-    taken = {
-        (_bus(disk), addresses[key].get("controller"), addresses[key].get("unit"))
-        for key, disk in drives
-        if key in addresses
-    }
+    taken = {_unit(disk, addresses[key]) for key, disk in drives if key in addresses}
     for key, disk in drives:
         address = disk.find("address")
         if key in addresses:
             wanted = addresses[key]
-        elif address is not None and (_bus(disk), address.get("controller"), address.get("unit")) not in taken:
+        elif address is not None and _unit(disk, address) not in taken:
             wanted = dict(address.attrib)
         elif taken or address is not None:
             wanted = _free(_bus(disk), taken)
         else:
             continue
-        taken.add((_bus(disk), wanted.get("controller"), wanted.get("unit")))
+        taken.add(_unit(disk, wanted))
         if address is None:
             address = ET.SubElement(disk, "address")
         address.attrib.clear()
         address.attrib.update(wanted)
+
+
+def _unit(disk: Any, address: Any) -> tuple[str, Any, Any]:
+    return _bus(disk), address.get("controller"), address.get("unit")
 
 
 def _free(bus: str, taken: Any) -> Address:
@@ -228,13 +230,6 @@ def _place(address: Any) -> tuple[str | None, ...]:
     """The part of an address that two devices cannot share."""
     names = "type domain controller bus slot function target unit port cssid ssid devno"
     return tuple(address.get(name) for name in names.split())
-
-
-def _addressed(devices: Any) -> Iterator[tuple[str, Any]]:
-    for key, device in _by_key(devices):
-        address = device.find("address")
-        if address is not None:
-            yield key, address
 
 
 def _by_key(devices: Any) -> Iterator[tuple[str, Any]]:

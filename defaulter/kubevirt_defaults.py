@@ -80,13 +80,11 @@ def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster:
     _firmware(editor, domain, architecture)
     _spinlocks(editor, domain)
     _disks(editor, spec, architecture, location.has_preference)
-    _devices(editor, (*domain, "devices"), architecture, location.has_preference)
-    if (
-        cluster.video == "fill"
-        and editor.get((*domain, "devices", "autoattachGraphicsDevice"))
-        and not location.has_preference
-    ):
-        editor.fill((*domain, "devices", "video", "type"), video_type(editor.get(spec)))
+    devices = (*domain, "devices")
+    _devices(editor, devices, architecture, location.has_preference)
+    has_graphics = editor.get((*devices, "autoattachGraphicsDevice")) and not location.has_preference
+    if cluster.video == "fill" and has_graphics:
+        editor.fill((*devices, "video", "type"), video_type(editor.get(spec)))
 
 
 def _processors(editor: DocumentEditor, domain: Path, architecture: str, cluster: ClusterConfig) -> None:

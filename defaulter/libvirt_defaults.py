@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from apimachinery.unstructured import Json, at
 from defaulter import domain, hook, pci_addresses, validation, walker
@@ -32,26 +31,13 @@ from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_comple
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
 
+if TYPE_CHECKING:  # what chooses defaults can be used without libvirt
+    from defaulter.driver import Libvirt
+
 MAX_LIBVIRT_ERRORS = 8
 MACHINE_TYPE: Path = ("domain", "machine", "type")
 MAX_CACHED_CHOICES = 256
 MAX_CACHE_KEY_LENGTH = 65536
-
-
-class Hypervisor(Protocol):
-    """The part of `driver.Libvirt` that defaulting uses."""
-
-    def scratch(self) -> AbstractContextManager[Callable[[str], str]]: ...
-
-    def machines(self) -> dict[str, dict[str, str | None]]: ...
-
-    def cpu_models(self, arch: str) -> frozenset[str]: ...
-
-    def knows_cpu_feature(self, arch: str, name: str) -> bool: ...
-
-    def version(self) -> str: ...
-
-    def qemu(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +108,7 @@ class LibvirtDefaults:
         spec: Json,
         location: VMLocation,
         cluster: ClusterConfig,
-        host: Hypervisor,
+        host: Libvirt,
         machine_types: MachineTypes | None,
         record: Any,
     ) -> None:

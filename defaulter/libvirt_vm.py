@@ -159,15 +159,20 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
     for key in (*schema.attributes, *([schema.text] if schema.text else ())):
         if given.get(key) is not None:
             yield from _text_errors(given[key], (*path, key))
-    for key, inner in schema.below.items():
-        value = given.get(key)
-        if value is None or (key in schema.attributes and not isinstance(value, dict)):
-            continue
+    for key, inner, value in _elements(given, schema):
         if inner.many and not isinstance(value, list):
             yield FieldError((*path, key), "must be a list")
             continue
         for index, item in enumerate(value) if inner.many else ((None, value),):
             yield from validate(item, inner, (*path, key) if index is None else (*path, key, index))
+
+
+def _elements(given: Json, schema: ElementSchema) -> Iterator[tuple[str, ElementSchema, Any]]:
+    """The inner elements that are set. Where a key is an attribute too, an object means the element."""
+    for key, inner in schema.below.items():
+        value = given.get(key)
+        if value is not None and (key not in schema.attributes or isinstance(value, dict)):
+            yield key, inner, value
 
 
 def _text_errors(value: Any, path: Path) -> Iterator[FieldError]:
@@ -205,10 +210,7 @@ def _write(element: Element, given: Any, schema: ElementSchema) -> None:
             element.set(key, _text(value))
     if schema.text and given.get(schema.text) is not None:
         element.text = _text(given[schema.text])
-    for key, inner in schema.below.items():
-        value = given.get(key)
-        if value is None or (key in schema.attributes and not isinstance(value, dict)):
-            continue
+    for _, inner, value in _elements(given, schema):
         for item in value if inner.many else (value,):
             _write(xml.add(element, inner.element), item, inner)
 
@@ -217,13 +219,8 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def merge(given: Json, domain: Element) -> Json:
+def merge(given: Any, element: Element, schema: ElementSchema = DOMAIN) -> Any:
     """The spec with the values of libvirt where it has none."""
-    merged: Json = _merged(given, domain, DOMAIN)
-    return merged
-
-
-def _merged(given: Any, element: Element, schema: ElementSchema) -> Any:
     if schema.plain and not isinstance(given, dict):
         return _value(element.text, schema) if given is None else given
     result = dict(given or {})
@@ -241,7 +238,7 @@ def _merged(given: Any, element: Element, schema: ElementSchema) -> Any:
             if items:
                 result[key] = items
         elif found:
-            result[key] = _merged(result.get(key), found[0], inner)
+            result[key] = merge(result.get(key), found[0], inner)
     if schema is ALIAS and str(result.get("name", "")).startswith("ua-given-"):
         return None
     return {key: value for key, value in result.items() if value is not None or key in (given or {})}
@@ -257,10 +254,10 @@ def _items(key: str, given: list[Any], found: list[Element], schema: ElementSche
         else:
             element = found[index] if index < len(found) else None
         taken.append(element)
-        yield item if element is None else _merged(item, element, schema)
+        yield item if element is None else merge(item, element, schema)
     for element in found:
         if element not in taken:
-            yield _merged(None, element, schema)
+            yield merge(None, element, schema)
 
 
 def _value(text: str | None, schema: ElementSchema) -> Any:
@@ -274,16 +271,13 @@ def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
     interfaces = at(given, "devices", "interfaces")
     if interfaces:
         taken = frozenset(str(at(nic, "mac", "address")).lower() for _, nic in entries(interfaces))
-        named = [
-            _with_mac(nic, identity.mac_address(seed, namespace, name, f"interfaces[{i}]", taken))
-            for i, nic in enumerate(interfaces)
-        ]
+        named = list(interfaces)
+        for index, nic in enumerate(interfaces):
+            if not at(nic, "mac", "address"):
+                address = identity.mac_address(seed, namespace, name, f"interfaces[{index}]", taken)
+                named[index] = {**nic, "mac": {**(nic.get("mac") or {}), "address": address}}
         domain["devices"] = {**domain["devices"], "interfaces": named}
     return domain
-
-
-def _with_mac(nic: Json, address: str) -> Json:
-    return nic if at(nic, "mac", "address") else {**nic, "mac": {**(nic.get("mac") or {}), "address": address}}
 
 
 def locate_error(error: DomainRejected, given: Json) -> FieldError:

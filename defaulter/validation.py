@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from apimachinery.unstructured import Json, at, entries
-from defaulter.codecs import is_xml_text, normalize_address
+from defaulter.codecs import MAC, PCI, is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
 from defaulter.json_paths import Path, format_path, is_unset, parse_path
@@ -151,22 +151,16 @@ def _missing_references(spec: Json) -> Iterator[FieldError]:
 
 def _addresses(spec: Json) -> Iterator[FieldError]:
     for path, disk in list_devices(DISKS, spec):
-        kind = disk_kind(disk)
+        kind, bus = disk_kind(disk), at(disk, "disk", "bus")
         for other in DISK_KINDS:
-            if not is_unset(at(disk, other, "pciAddress")) and (other != kind or other != "disk" or not _virtio(disk)):
+            if not is_unset(at(disk, other, "pciAddress")) and (
+                other != kind or other != "disk" or bus not in ("virtio", None, "")
+            ):
                 message = "must be unset: only a disk on the bus virtio has a PCI address"
                 yield FieldError((*path, other, "pciAddress"), message)
     for path, value in _explicit("pciAddress", spec):
-        if _accepted("pciAddress", value) and int(value.split(":")[1], 16) > LAST_PCI_BUS:
+        if PCI.accepts(value) and int(value.split(":")[1], 16) > LAST_PCI_BUS:
             yield FieldError(path, f"{value} is on bus 0x{value.split(':')[1]}; the last bus is 0x{LAST_PCI_BUS:02x}")
-
-
-def _virtio(disk: Json) -> bool:
-    return bool(at(disk, "disk", "bus") in ("virtio", None, ""))
-
-
-def _accepted(field: str, value: Any) -> bool:
-    return any(row.codec.accepts(value) for row in INTERFACES.fields if row.spec == field)
 
 
 def _explicit(field: str, spec: Json) -> Iterator[tuple[Path, Any]]:
@@ -189,7 +183,7 @@ def _duplicates(spec: Json) -> Iterator[FieldError]:
             for path in paths[1:]:
                 yield FieldError(path, f"Duplicate value: {_shown(value)}: {format_path(paths[0])} has the same {name}")
     for path, value in _explicit("macAddress", spec):
-        if _accepted("macAddress", value) and int(value[:2], 16) & 1:
+        if MAC.accepts(value) and int(value[:2], 16) & 1:
             yield FieldError(path, f"must be a unicast MAC address, not the multicast address '{value}'")
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -77,14 +78,11 @@ class QueuedRequest:
 class WorkerCounts:
     """Numbers for metrics and readiness."""
 
-    restarts: dict[str, int] = field(default_factory=dict)
+    restarts: Counter[str] = field(default_factory=Counter)
     """by reason"""
     ready: int = 0
     start_error: str = ""
     """why the last worker that was started did not start; empty after a successful start"""
-
-    def restart(self, reason: str) -> None:
-        self.restarts[reason] = self.restarts.get(reason, 0) + 1
 
 
 class WorkerPool:
@@ -146,11 +144,11 @@ class WorkerPool:
         while True:
             try:
                 reason = await self._run_worker(slot, probed)
-                self.counts.restart(reason)
+                self.counts.restarts[reason] += 1
                 log.log(logging.INFO if reason == "old" else logging.WARNING, "worker %d is replaced: %s", slot, reason)
                 pause = shortest
             except WorkerStartFailed as error:
-                self.counts.restart("did not start")
+                self.counts.restarts["did not start"] += 1
                 self.counts.start_error = str(error)
                 log.warning("worker %d did not start: %s", slot, error)
                 probed.set()

@@ -23,15 +23,13 @@ from bench import harness
 from controllers.pool import observe as pool_observe
 from controllers.pool import plan as pool_plan
 from controllers.pool import template
-from controllers.pool.observe import POOLS
+from controllers.pool.observe import POOLS, Pool, parse_pool
 from controllers.pool.revisions import content, current_revision
-from controllers.pool.snapshot import Pool, parse_pool
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan
 from controllers.replicaset.apply import build_vmi
-from controllers.replicaset.observe import REPLICA_SETS
+from controllers.replicaset.observe import REPLICA_SETS, ReplicaSet, parse_replica_set
 from controllers.replicaset.plan import Create
-from controllers.replicaset.snapshot import ReplicaSet, parse_replica_set
 from controllers.shared.names import free_names
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import VMI, parse_vmi

@@ -18,8 +18,8 @@ from cli.parameters import parse_name
 from cli.pools import POOL_KIND
 
 if TYPE_CHECKING:
-    from controllers.pool.snapshot import PoolSnapshot
-    from controllers.replicaset.snapshot import ReplicaSetSnapshot
+    from controllers.pool.observe import PoolSnapshot
+    from controllers.replicaset.observe import ReplicaSetSnapshot
     from runtime.api import Api
     from runtime.resource import Resource
 
@@ -187,9 +187,8 @@ def _event_row(event: Json) -> Json:
 
 
 async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
-    from controllers.pool.observe import list_stores, observe
+    from controllers.pool.observe import PoolSnapshot, list_stores, observe
     from controllers.pool.simulate import rows, simulate
-    from controllers.pool.snapshot import PoolSnapshot
 
     snapshot = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, PoolSnapshot):
@@ -199,9 +198,8 @@ async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
 
 
 async def _replica_set_state(api: Api, namespace: str, vmi: str, replica_set: str) -> State:
-    from controllers.replicaset.observe import list_stores, observe
+    from controllers.replicaset.observe import ReplicaSetSnapshot, list_stores, observe
     from controllers.replicaset.simulate import simulate
-    from controllers.replicaset.snapshot import ReplicaSetSnapshot
 
     key = (namespace, replica_set)
     snapshot = observe(await list_stores(api, namespace), key, synced=True, failure=None, burst=BURST)

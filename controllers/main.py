@@ -15,16 +15,16 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
-from controllers.certificates.build import build as certificates
+from controllers.certificates.controller import build as certificates
 from controllers.certificates.observe import CertificatePolicy
 from controllers.certificates.settings import read_policy as read_certificate_policy
-from controllers.defaulting.build import build as defaulting
-from controllers.migrationpolicy.build import build as policy
-from controllers.pool.build import build as pool
-from controllers.replicaset.build import build as replicaset
+from controllers.defaulting.controller import build as defaulting
+from controllers.migrationpolicy.controller import build as policy
+from controllers.pool.controller import build as pool
+from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
-from controllers.warmpool.ec2.settings import EC2Settings
-from controllers.warmpool.ec2.settings import read_ec2_settings as read_ec2_settings
+from controllers.shared.sources import NODES
+from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MachineTypeIndex, MACPolicy, Node, read_node
 from kinds import disabled_kinds, meta
@@ -39,7 +39,6 @@ from runtime.events import EventRecorder
 from runtime.informer import Informer, shared_reflectors
 from runtime.leader_election import LeaderElector, LeaseLost
 from runtime.metrics import Metrics
-from runtime.resource import Resource
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.json_api import with_endpoints
@@ -47,8 +46,6 @@ from service.server import health_app, serve
 from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 
 log = logging.getLogger(__name__)
-
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 KINDS_OFF = "POOLHOUSE_KINDS_OFF"
 LEASE = "poolhouse-controllers"

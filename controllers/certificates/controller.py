@@ -34,6 +34,7 @@ from controllers.certificates.plan import (
     UpdateBundle,
     plan,
 )
+from controllers.shared.component import Component
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, Invalid
@@ -149,3 +150,7 @@ class CertificateController:
                 # The API server answers Invalid to a JSON patch whose `test` fails.
                 log.info("certificates: another controller was first: %s", error)
         return MAX_STEPS
+
+
+def build(api: Api, namespace: str, policy: CertificatePolicy) -> Component:
+    return Component("certificates", (), CertificateController(api, namespace, policy, api.now).run)

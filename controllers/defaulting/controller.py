@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
+from time import monotonic
 from typing import Any
 
 from apimachinery.unstructured import Json
@@ -32,8 +33,9 @@ from controllers.defaulting.plan import (
     parse_scope,
     plan,
 )
+from controllers.shared.component import Component
 from controllers.shared.sources import NAMESPACES
-from defaulter.contract import DefaulterUnavailable, MACPolicy
+from defaulter.contract import Defaulter, DefaulterUnavailable, MACPolicy
 from kinds.vm_documents import may_have_run, with_firmware_uuid
 from manifests.webhooks import DEFAULTING_CONFIGURATION
 from runtime.api import Api
@@ -41,6 +43,7 @@ from runtime.backoff import hash_fraction
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.controller import Controller
 from runtime.errors import NotFound
+from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.resource import VMS, Key
 
@@ -173,3 +176,11 @@ class DefaultingController:
 def _index_pending(vm: VM) -> Iterator[Hashable]:
     if vm.pending:
         yield vm.namespace
+
+
+def build(
+    api: Api, events: EventRecorder, defaulter: Defaulter, seed: str, macs: MACPolicy = "deterministic"
+) -> Component:
+    writer = DefaultingWriter(api, defaulter, events, seed=seed)
+    controller = DefaultingController(api, writer, now=monotonic, macs=macs)
+    return Component("defaulting", controller.informers, controller.controller.run)

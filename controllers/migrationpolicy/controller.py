@@ -5,24 +5,81 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from time import monotonic
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controllers.migrationpolicy.apply import PolicyWriter
-from controllers.migrationpolicy.metrics import PolicyMetrics
-from controllers.migrationpolicy.observe import Namespace, Policy, PolicySnapshot, Stores, VMILabels, observe
+from controllers.migrationpolicy.observe import (
+    KUBEVIRTS,
+    POLICIES,
+    UPSTREAM,
+    Namespace,
+    Policy,
+    PolicySnapshot,
+    Stores,
+    VMILabels,
+    observe,
+    parse_enforcing_policy,
+    parse_kubevirt,
+    parse_namespace,
+    parse_policy,
+    parse_vmi,
+)
 from controllers.migrationpolicy.plan import Action, RepairUpstream, plan, plan_label
 from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
+from controllers.shared.component import Component
+from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
+from controllers.shared.sources import NAMESPACES
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from kinds.metav1 import Condition
 from kinds.migrationpolicy import MigrationPolicyStatus
+from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
-from runtime.metrics import Metrics
-from runtime.resource import Key
+from runtime.events import EventRecorder
+from runtime.informer import Informer
+from runtime.metrics import PREFIX, Metrics
+from runtime.resource import VMIS, Key
+
+
+class PolicyMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, documentation: str) -> Gauge:
+            return Gauge(f"{PREFIX}migration_policy_{name}", documentation, ("policy",), registry=registry)
+
+        def counter(name: str, documentation: str) -> Counter:
+            return Counter(f"{PREFIX}migration_policy_{name}_total", documentation, registry=registry)
+
+        self._wins = gauge("wins", "VMIs that use the policy.")
+        self._losses = gauge("losses", "VMIs that match the policy and use another.")
+        self._enforced = gauge("enforced", "1 while KubeVirt applies the policy.")
+        self.labels = counter("stamps", "Labels of VMIs that were written or removed.")
+        self.repairs = counter("repairs", "Repairs of KubeVirt's policies after a foreign change.")
+        self._gauges = (self._wins, self._losses, self._enforced)
+
+    def update(self, name: str, status: MigrationPolicyStatus) -> None:
+        self._wins.labels(name).set(status.wins)
+        self._losses.labels(name).set(status.losses)
+        enforced = any(each.type == "Enforced" and each.status == "True" for each in status.conditions)
+        self._enforced.labels(name).set(enforced)
+
+    def remove(self, name: str) -> None:
+        for gauge in self._gauges:
+            with suppress(KeyError):  # a policy without a status has no series
+                gauge.remove(name)
+
+    def clear(self) -> None:
+        """Another replica leads and reports these series."""
+        for gauge in self._gauges:
+            gauge.clear()
+
 
 PAUSES = Backoff(base_seconds=2, cap_seconds=300)
 RESET_SECONDS = 600.0
@@ -264,3 +321,30 @@ class PolicyController:
     def _enqueue(self, names: Iterable[str]) -> None:
         for name in names:
             self.policies.enqueue(name, BATCH_SECONDS)
+
+
+def build(
+    api: Api, events: EventRecorder, registry: CollectorRegistry, *, poll_seconds: float = POLL_SECONDS
+) -> Component:
+    policies = Informer(api, POLICIES, parse_policy)
+    namespaces = Informer(api, NAMESPACES, parse_namespace)
+    vmis = Informer(api, VMIS, parse_vmi)
+    upstream = OptionalInformer(api, UPSTREAM, parse_enforcing_policy, poll_seconds=poll_seconds)
+    kubevirts = OptionalInformer(api, KUBEVIRTS, parse_kubevirt, poll_seconds=poll_seconds)
+    statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, POLICIES, monotonic)
+    controller = PolicyController(
+        Stores(policies.store, namespaces.store, vmis.store, upstream, kubevirts),
+        PolicyWriter(api, events),
+        statuses,
+        PolicyMetrics(registry),
+        clock=monotonic,
+        now=api.now,
+        metrics=api.metrics,
+    )
+    policies.subscribe(controller.policy_changed)
+    namespaces.subscribe(controller.namespace_changed)
+    vmis.subscribe(controller.vmi_changed)
+    # A policy of KubeVirt, or its configuration, can affect the condition Enforced of every policy.
+    upstream.subscribe(controller.enqueue_all)
+    kubevirts.subscribe(controller.enqueue_all)
+    return Component("policy", (policies, namespaces, vmis), controller.work)

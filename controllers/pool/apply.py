@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from apimachinery.unstructured import Json
 from controllers.pool import disk_writes, revisions, template
@@ -23,10 +23,9 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
-from controllers.pool.observe import POOLS, REVISIONS
+from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
-from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.template import merge_template
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
@@ -38,7 +37,7 @@ from kinds import meta
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
-from runtime.events import EventRecorder, view_reference
+from runtime.events import EventRecorder, EventType, view_reference
 from runtime.resource import VMIS, VMS, Resource
 
 A = TypeVar("A", bound=Action)
@@ -218,7 +217,5 @@ class PoolEvents:
     def invalid_spec(self, pool: InvalidPool) -> None:
         self._emit(pool, "Warning", PoolReason.INVALID_SPEC, pool.problem, "Read")
 
-    def _emit(
-        self, pool: Pool | InvalidPool, kind: Literal["Normal", "Warning"], reason: PoolReason, note: str, action: str
-    ) -> None:
+    def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)

@@ -13,8 +13,8 @@ from itertools import islice
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
+from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import Waiting
-from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 

@@ -5,25 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from time import monotonic
 
+from prometheus_client import CollectorRegistry
+
+from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete
-from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter
-from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observe import Stores, observe
+from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.metrics import OrphanedDisks, PoolMetrics
+from controllers.pool.observe import (
+    DISK_SOURCE,
+    POOL_SOURCE,
+    POOLS,
+    REVISION_SOURCE,
+    VM_SOURCE,
+    VMI_SOURCE,
+    InvalidPool,
+    Pool,
+    PoolSnapshot,
+    Stores,
+    observe,
+)
 from controllers.pool.plan import Plan, plan
 from controllers.pool.scaling import release, with_invalid_scale_in
-from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import healed, invalid_spec_status, pool_status
+from controllers.shared.component import Component
+from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
+from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
-from controllers.shared.write_batches import Failure, Outcome
-from kinds.pool import Healing, PoolStatus
-from runtime.controller import RetryWithBackoff
+from controllers.shared.write_batches import Failure, Outcome, WriteBatches
+from defaulter.contract import Defaulter
+from kinds.pool import POOL, Healing, PoolStatus
+from runtime.api import Api
+from runtime.controller import Controller, RetryWithBackoff
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
-from runtime.resource import Key
+from runtime.resource import VMS, Key
 
 CHECK_SECONDS = 300.0
 """For so long after the deletion of a VM, its disks are looked for before a VM of its name is created."""
@@ -313,3 +335,49 @@ def _pools_of(vm: VM) -> set[Key]:
 def _retry_unless_done(outcome: Outcome) -> None:
     if outcome.retry:
         raise RetryWithBackoff(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
+
+
+EXPECTATIONS_SECONDS = 30.0
+"""How long a pool waits to see its writes. It is short, so that a call without an answer does not stop the pool for
+long. Names by ordinal and deletions by UID make it safe to plan from stores that are older."""
+
+
+def build(
+    api: Api, recorder: EventRecorder, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
+) -> Component:
+    pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
+    vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
+    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store)
+    registry.register(OrphanedDisks(pools.store, disks.store))
+    expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
+    events = PoolEvents(recorder)
+    pooling = PoolController(
+        stores=stores,
+        writer=PoolWriter(
+            api,
+            WriteBatches(events, expectations, monotonic, expected_events),
+            DefaultingCreator(api, VMS, defaulter, seed, monotonic),
+        ),
+        statuses=StatusWriter(api, POOLS, monotonic),
+        events=events,
+        expectations=expectations,
+        metrics=PoolMetrics(registry),
+        burst=burst,
+        clock=monotonic,
+        now=api.now,
+    )
+    controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
+    pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
+    vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
+    vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
+    disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
+
+    async def work() -> None:
+        try:
+            await controller.run()
+        finally:
+            pooling.metrics.clear()
+
+    endpoint = PlanEndpoint(api, VMS, "pool", lambda document: simulate.answer(stores, document, burst, api.now()))
+    informers = (pools, vms, revisions, vmis, disks)
+    return Component("pool", informers, work, answers={POOL.plan_path: endpoint})

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.autohealing import heal, held_back, seconds_until_healing
+from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import Waiting, prune_revisions, roll_out, seconds_until_deadline, waiting
 from controllers.pool.scaling import (
     blocked_reason,
@@ -22,7 +23,6 @@ from controllers.pool.scaling import (
     scale_out,
     seconds_until_deletion_timeout,
 )
-from controllers.pool.snapshot import PoolSnapshot
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import Action, PruneRevision, Restart, SaveRevision, Update
+from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
@@ -17,7 +18,6 @@ from controllers.pool.selection import (
     sort_victims,
     update_has_begun,
 )
-from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
 from controllers.pool.autohealing import was_healed
+from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import DisruptionBudget, sort_victims
-from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.names import free_ordinals, name_of
 from controllers.shared.vm import VM

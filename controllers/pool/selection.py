@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from apimachinery.label_selectors import matches
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot
 from controllers.shared.vm import VM
 from kinds.pool_strategies import BasePolicy, SelectionPolicy
 

@@ -22,10 +22,9 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
-from controllers.pool.observe import POOL_SOURCE, Stores, observe
+from controllers.pool.observe import POOL_SOURCE, InvalidPool, Pool, PoolSnapshot, Stores, observe, parse_pool
 from controllers.pool.plan import Plan, plan
 from controllers.pool.rollout import Waiting
-from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
 from controllers.shared import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import ordinal_of

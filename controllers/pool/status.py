@@ -8,10 +8,10 @@ from datetime import datetime
 from apimachinery.timestamps import format_time
 from controllers.pool.actions import Heal
 from controllers.pool.autohealing import healing_status
+from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
-from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from kinds import meta
 from kinds.metav1 import Condition

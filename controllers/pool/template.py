@@ -15,8 +15,8 @@ from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
+from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content
-from controllers.pool.snapshot import Pool
 from controllers.shared.names import name_of
 from controllers.shared.vm import DISKS, disk_names, references
 from kinds import meta

@@ -6,14 +6,13 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from controllers.replicaset.observe import REPLICA_SETS
+from controllers.replicaset.observe import REPLICA_SETS, InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.plan import Action, Adopt, Create, Delete, Plan, Release
 from controllers.replicaset.reasons import ReplicaSetReason
-from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.write_batches import PASSING, Failure, Outcome, WriteBatches, error_message, failure
 from defaulter.contract import InvalidDocument
@@ -21,7 +20,7 @@ from kinds import meta
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import ApiError, Conflict, NotFound
-from runtime.events import EventRecorder, view_reference
+from runtime.events import EventRecorder, EventType, view_reference
 from runtime.resource import VMIS
 
 A = TypeVar("A", bound=Action)
@@ -67,8 +66,8 @@ class ReplicaSetWriter:
         await self._set_owners(found, action, [*await self._owners(found, action), _owner(found)])
 
     async def _release(self, found: ReplicaSet, action: Release) -> None:
-        owners = await self._owners(found, action)
-        await self._set_owners(found, action, [each for each in owners if each.get("uid") != found.uid])
+        left = [each for each in await self._owners(found, action) if each.get("uid") != found.uid]
+        await self._set_owners(found, action, left)
 
     async def _owners(self, found: ReplicaSet, action: Adopt | Release) -> list[Json]:
         metadata = (await self.api.get(VMIS, found.namespace, action.name))["metadata"]
@@ -81,13 +80,9 @@ class ReplicaSetWriter:
         await self.api.patch(VMIS, found.namespace, action.name, {"metadata": change})
 
     async def _delete(self, found: ReplicaSet, action: Delete) -> None:
+        uid, version = action.uid, action.resource_version
         await self.api.delete(
-            VMIS,
-            found.namespace,
-            action.name,
-            uid=action.uid,
-            resource_version=action.resource_version,
-            propagation="Background",
+            VMIS, found.namespace, action.name, uid=uid, resource_version=version, propagation="Background"
         )
 
     async def _create(self, found: ReplicaSet, actions: Sequence[Create], burst: int) -> Outcome:
@@ -131,12 +126,7 @@ class ReplicaSetEvents:
             self._emit(found, "Normal", ReplicaSetReason.SUCCESSFUL_RESUMED, note, "Resume")
 
     def _emit(
-        self,
-        found: ReplicaSet | InvalidReplicaSet,
-        kind: Literal["Normal", "Warning"],
-        reason: ReplicaSetReason,
-        note: str,
-        action: str,
+        self, found: ReplicaSet | InvalidReplicaSet, kind: EventType, reason: ReplicaSetReason, note: str, action: str
     ) -> None:
         self.recorder.emit(view_reference(REPLICA_SETS, found), kind, reason, note, action=action)
 

@@ -2,24 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from time import monotonic
 
-from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter
+from prometheus_client import CollectorRegistry
+
+from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter, expected_events
 from controllers.replicaset.metrics import ReplicaSetMetrics
-from controllers.replicaset.observe import Stores, is_orphan, observe
-from controllers.replicaset.plan import Action, Adopt, Create, Delete, Release, plan
-from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSet, ReplicaSetSnapshot
-from controllers.replicaset.status import invalid_spec_status, replica_set_status
+from controllers.replicaset.observe import (
+    REPLICA_SETS,
+    SET_SOURCE,
+    VMI_SOURCE,
+    InvalidReplicaSet,
+    ReplicaSet,
+    ReplicaSetSnapshot,
+    Stores,
+    is_orphan,
+    observe,
+)
+from controllers.replicaset.plan import (
+    Action,
+    Adopt,
+    Create,
+    Delete,
+    Release,
+    invalid_spec_status,
+    plan,
+    replica_set_status,
+)
+from controllers.replicaset.simulate import answer
+from controllers.shared.component import Component
+from controllers.shared.crd_presence import POLL_SECONDS, OwnCRD, run_while_present
+from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.vmi import VMI
-from controllers.shared.write_batches import Failure
-from kinds.replicaset import ReplicaSetStatus
-from runtime.controller import RetryWithBackoff
+from controllers.shared.write_batches import Failure, WriteBatches
+from defaulter.contract import Defaulter
+from kinds.replicaset import REPLICA_SET, ReplicaSetStatus
+from runtime.api import Api
+from runtime.controller import Controller, RetryWithBackoff
+from runtime.events import EventRecorder
 from runtime.expectations import Expectations
-from runtime.resource import Key
+from runtime.resource import VMIS, Key
 
 GATHER_SECONDS = 0.1
 """Changes of a set's VMIs within this time cause one reconcile. A thousand starting VMIs make thousands of events."""
@@ -137,3 +167,64 @@ class ReplicaSetController:
 
 def _is_paused(status: ReplicaSetStatus) -> bool:
     return any(c.type == "ReplicaPaused" for c in status.conditions)
+
+
+EXPECTATIONS_SECONDS = 30.0
+"""How long a set waits to see its writes. It is short, so that a call without an answer does not stop the set for long.
+Names by UID and deletions by UID make it safe to plan from stores that are older."""
+
+
+def build(
+    api: Api,
+    recorder: EventRecorder,
+    defaulter: Defaulter | None,
+    registry: CollectorRegistry,
+    burst: int,
+    seed: str,
+    *,
+    poll_seconds: float = POLL_SECONDS,
+) -> Component:
+    metrics = ReplicaSetMetrics(registry)
+    endpoint = PlanEndpoint(api, VMIS, "replica set", None)
+
+    async def work() -> None:
+        """The stores are filled anew each time: after a pause, old ones would show outdated objects."""
+        sets, vmis = SET_SOURCE.informer(api), VMI_SOURCE.informer(api)
+        stores = Stores(sets.store, vmis.store)
+        expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
+        events = ReplicaSetEvents(recorder)
+        replicating = ReplicaSetController(
+            stores=stores,
+            writer=ReplicaSetWriter(
+                api,
+                WriteBatches(events, expectations, monotonic, expected_events),
+                DefaultingCreator(api, VMIS, defaulter, seed, monotonic),
+            ),
+            statuses=StatusWriter(api, REPLICA_SETS, monotonic),
+            events=events,
+            expectations=expectations,
+            metrics=metrics,
+            burst=burst,
+            clock=monotonic,
+            now=api.now,
+        )
+        controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for informer in (sets, vmis):
+                    group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
+                for informer in (sets, vmis):
+                    await informer.synced()
+                endpoint.simulate = lambda document: answer(stores, document, burst, api.now())
+                sets.subscribe(partial(replicating.set_changed, controller.enqueue))
+                vmis.subscribe(partial(replicating.vmi_changed, controller.enqueue))
+                group.create_task(controller.run(), name="replicaset")
+        finally:
+            endpoint.simulate = None
+            metrics.clear()
+
+    async def run() -> None:
+        await run_while_present(OwnCRD(api, REPLICA_SET).check, work, poll_seconds=poll_seconds)
+
+    # Where the resource is KubeVirt's, nothing is read. So the informers are not among those that every replica runs.
+    return Component("replicaset", (), run, answers={REPLICA_SET.plan_path: endpoint})

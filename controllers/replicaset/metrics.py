@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from controllers.replicaset.snapshot import ReplicaSet
+from controllers.replicaset.observe import ReplicaSet
 from kinds.replicaset import ReplicaSetStatus
 from runtime.metrics import PREFIX
 from runtime.resource import Key

@@ -8,9 +8,8 @@ from datetime import datetime
 
 from apimachinery.unstructured import Json
 from controllers.replicaset.apply import build_vmi
-from controllers.replicaset.observe import Stores, observe
+from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot, Stores, observe, parse_replica_set
 from controllers.replicaset.plan import Action, Adopt, Create, Delete, Release, plan
-from controllers.replicaset.snapshot import InvalidReplicaSet, ReplicaSetSnapshot, parse_replica_set
 from controllers.shared import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vmi import VMI, parse_vmi

@@ -11,20 +11,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from apimachinery.unstructured import Json
+from controllers.shared.sources import NAMESPACES
 from defaulter.contract import Defaulter, DefaulterUnavailable, InvalidDocument, undefaulted_fields
 from kinds import meta
-from kinds.meta import UNDEFAULTED
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict
 from runtime.resource import Resource
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 BELIEVED_SECONDS = 30.0
 AT_ONCE = 8
 MENDING_TRIES = 3
@@ -78,7 +75,9 @@ class DefaultingCreator:
                 completed = await self._completed(document)
                 if undefaulted_fields(completed):
                     return document
-                kept = {k: v for k, v in (completed["metadata"].get("annotations") or {}).items() if k != UNDEFAULTED}
+                kept = {
+                    k: v for k, v in (completed["metadata"].get("annotations") or {}).items() if k != meta.UNDEFAULTED
+                }
                 metadata = {**completed["metadata"], "annotations": kept}
                 return await self._api.replace(self._resource, {**completed, "metadata": metadata})
             except Conflict:
@@ -118,6 +117,6 @@ class DefaultingCreator:
         except DefaulterUnavailable as away:
             log.warning("%s/%s: created undefaulted: %s", namespace, document["metadata"]["name"], away)
             metadata = document["metadata"]
-            annotations = {**(metadata.get("annotations") or {}), UNDEFAULTED: away.reason[:200]}
+            annotations = {**(metadata.get("annotations") or {}), meta.UNDEFAULTED: away.reason[:200]}
             return {**document, "metadata": {**metadata, "annotations": annotations}}
         return answer.object

@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from controllers.replicaset.build import build
+from controllers.replicaset.controller import build
 from controllers.replicaset.observe import REPLICA_SETS
 from runtime.api import Api
 from runtime.errors import NotFound

@@ -14,7 +14,7 @@ from typing import Any
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
-from controllers.migrationpolicy.build import build
+from controllers.migrationpolicy.controller import build
 from controllers.migrationpolicy.observe import KUBEVIRTS, POLICIES, UPSTREAM
 from controllers.shared.sources import NAMESPACES
 from kinds import kubevirt, meta

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from controllers.migrationpolicy.build import build as policy
-from controllers.pool.build import build as pool
-from controllers.replicaset.build import build as replicaset
+from controllers.migrationpolicy.controller import build as policy
+from controllers.pool.controller import build as pool
+from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
 from controllers.warmpool_and_claim import build as warm
 from kinds.replicaset import REPLICA_SET

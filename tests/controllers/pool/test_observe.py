@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.observe import Stores, observe
+from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, parse_pool, resolve_max_unavailable
 from controllers.pool.plan import plan
-from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk
-from tests.controllers.pool.builders import NOW, a_pool, leaving, retained, template, vm
+from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, template, vm
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -170,3 +171,45 @@ def test_the_message_names_the_other_owner_of_the_disk() -> None:
     assert state.disk_conflict is not None
     assert state.disk_conflict.message.startswith("dataVolumeTemplate root is also pool other's")
     assert "give it another name" in state.disk_conflict.message
+
+
+Json = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("spec", "problem"),
+    [
+        pytest.param({"replicas": "many"}, "spec.replicas: Input should be a valid integer", id="a word for a number"),
+        pytest.param({"replicas": None}, "spec.replicas", id="no number at all"),
+        pytest.param({"template": None}, "spec.template", id="no template"),
+        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: must be a whole number", id="neither 10 nor 10%"),
+        pytest.param({"maxUnavailable": "x%"}, "spec.", id="a percentage of nothing"),
+        pytest.param(
+            {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "?"}}}}, "basePolicy", id="?"
+        ),
+    ],
+)
+def test_the_problem_of_an_invalid_spec(spec: Json, problem: str) -> None:
+    found = parse_pool(document(**{"replicas": 3, **spec}))
+    assert isinstance(found, InvalidSpec)
+    assert problem in found.problem
+
+
+def test_an_invalid_status_counts_as_empty() -> None:
+    found = parse_pool(document(status={"replicas": "three"}))
+    assert isinstance(found, Pool)
+    assert found.status.replicas == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "replicas", "expected"),
+    [
+        pytest.param("25%", 8, 2, id="a quarter"),
+        pytest.param("25%", 7, 1, id="rounded down"),
+        pytest.param("25%", 3, 1, id="at least one"),
+        pytest.param("100%", 0, 1, id="of nothing"),
+        pytest.param(10, 3, 10, id="a number is a number"),
+    ],
+)
+def test_resolve_max_unavailable(limit: int | str, replicas: int, expected: int) -> None:
+    assert resolve_max_unavailable(limit, replicas) == expected

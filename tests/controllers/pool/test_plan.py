@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from controllers.pool.observe import Failure, PoolSnapshot
 from controllers.pool.plan import plan
-from controllers.pool.snapshot import Failure, PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, snapshot, vm
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}

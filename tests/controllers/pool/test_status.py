@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Update
+from controllers.pool.observe import Failure, InvalidSpec, PoolSnapshot, parse_pool
 from controllers.pool.plan import plan
-from controllers.pool.snapshot import Failure, InvalidSpec, PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status, pool_status
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.replicaset.snapshot import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
+from controllers.replicaset.observe import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
 from controllers.shared.names import free_names
 from controllers.shared.vmi import VMI
 

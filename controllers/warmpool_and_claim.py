@@ -13,16 +13,13 @@ from controllers.claim.metrics import ClaimMetrics
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.warmpool import warm_pool
-from controllers.warmpool.backends import Backend
+from controllers.warmpool.backends import Backend, RoutingBackend
 from controllers.warmpool.build import WarmPoolControllers
-from controllers.warmpool.cache import WARM_NODES, WARM_VMIS, WARM_VMS, WarmVMCache
-from controllers.warmpool.combined_backend import RoutingBackend, merge_caches
-from controllers.warmpool.demand import Demand
-from controllers.warmpool.ec2.build import build_ec2
+from controllers.warmpool.cache import WARM_NODES, WARM_VMIS, WARM_VMS, BackendView, Demand, WarmVMCache, merge_caches
+from controllers.warmpool.ec2.poller import build_ec2
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.observe import BackendView
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WarmPool
 from defaulter.contract import Defaulter

@@ -62,7 +62,6 @@ PURE = {
     "vm_manifest",
     "actions",
     "steps",
-    "expiry",
     "phases",
 }
 IMPURE = {"asyncio", "logging", "time", "random", "os", "socket", "subprocess", "aiohttp"}

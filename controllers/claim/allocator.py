@@ -19,11 +19,9 @@ from dataclasses import dataclass, field, replace
 from apimachinery.timestamps import format_micro_time
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import Claim, Failure
+from controllers.claim.snapshot import Claim, ClaimRecord, Failure
 from controllers.claim.wait_queue import WaitQueue
-from controllers.warmpool.cache import WarmVMCache
-from controllers.warmpool.demand import Demand
+from controllers.warmpool.cache import Demand, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from runtime.expectations import Expectations

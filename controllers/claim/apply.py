@@ -19,8 +19,7 @@ from controllers.claim.overrides import apply_overrides
 from controllers.claim.personalization import Personalizer, labels, personalize_template
 from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, Failure, parse_claim
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
 from controllers.shared.status_writer import status_patch
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict

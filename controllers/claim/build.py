@@ -10,14 +10,12 @@ from time import monotonic
 
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
-from controllers.claim.controller import ClaimController
+from controllers.claim.controller import ClaimController, ClaimObserver
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.observe import ClaimObserver
 from controllers.claim.snapshot import SOURCE, Claim
 from controllers.warmpool.backends import Backend
-from controllers.warmpool.cache import WarmVMCache
-from controllers.warmpool.demand import Demand
+from controllers.warmpool.cache import Demand, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.api import Api

@@ -35,11 +35,11 @@ from datetime import datetime, timedelta
 from math import inf
 
 from controllers.claim import status, steps
-from controllers.claim.expiry import expires_at, seconds_until_change
 from controllers.claim.overrides import forbidden, mismatch
 from controllers.claim.personalization import is_personalized
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
+from controllers.claim.status import expires_at, seconds_until_change
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from kinds.claim import Phase

@@ -1,6 +1,6 @@
 """Warm pools: VMs and EC2 instances that are prepared before a claim asks for them.
 
-    observe   caches             -> WarmPoolSnapshot
+    observe   caches             -> WarmPoolSnapshot   (`controller`)
     plan      (snapshot, now)    -> Plan        steps: health, standby, rollout, scaling, orphaning
     apply     Plan               -> API calls   through a Backend: VMs (`vm_backend`) or EC2 instances (`ec2`)
 

@@ -10,7 +10,7 @@ The exceptions of a call tell the caller how to continue:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -111,6 +111,40 @@ class Backend(Protocol):
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
         """Deletes the VM. False: the VM has changed since it was read, and nothing was done. True also for a VM that is
         already gone."""
+
+
+class RoutingBackend:
+    """For calls whose pool may be gone: the VM alone, or the request, selects the backend."""
+
+    def __init__(self, vms: Backend, instances: Backend, is_instance: Callable[[WarmVM], bool]) -> None:
+        self._vms, self._instances, self._is_instance = vms, instances, is_instance
+
+    def _of(self, vm: WarmVM) -> Backend:
+        return self._instances if self._is_instance(vm) else self._vms
+
+    async def create(self, request: CreateRequest) -> WarmVM:
+        return await (self._vms if "spec" in request.template else self._instances).create(request)
+
+    async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
+        return [m for each in (self._vms, self._instances) for m in await each.find(namespace, claim_uid)]
+
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        return await self._of(vm).read(vm)
+
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        return await self._of(vm).change(vm, change)
+
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        return await self._of(vm).check(vm, readiness, timeout_seconds)
+
+    async def activate(self, vm: WarmVM) -> None:
+        await self._of(vm).activate(vm)
+
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        await self._of(vm).stand_by(vm, mode)
+
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        return await self._of(vm).terminate(vm, reason)
 
 
 def check_transition(vm: WarmVM, change: Change) -> None:

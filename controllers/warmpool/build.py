@@ -9,12 +9,10 @@ from uuid import uuid4
 
 from controllers.shared.status_writer import StatusWriter
 from controllers.warmpool.apply import WarmPoolWriter
-from controllers.warmpool.cache import WarmVMCache
+from controllers.warmpool.cache import BackendView, Demand, WarmPoolStores, WarmVMCache
 from controllers.warmpool.controller import WarmPoolController
-from controllers.warmpool.demand import Demand
-from controllers.warmpool.health_tracker import HealthTracker
+from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.observe import BackendView, WarmPoolStores
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from runtime.api import Api
 from runtime.controller import Controller

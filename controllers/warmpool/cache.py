@@ -1,16 +1,22 @@
-"""The cached VMs of all warm pools, found by pool, state, claim or node."""
+"""The cached VMs of all warm pools, of both backends, and what claims need from a pool beyond its ready VMs."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from controllers.shared.sources import NODES, Source
 from controllers.shared.vmi import VMI, parse_vmi
+from controllers.warmpool.backends import Backend
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from kinds import meta
 from kinds.warm_states import WarmState
 from runtime.resource import VMIS, VMS, Key
 from runtime.store import Store
+
+V = TypeVar("V")
 
 WARM_VMS = Source(
     VMS,
@@ -83,3 +89,101 @@ class WarmVMCache:
         """A deleted node counts as not ready."""
         found = self.nodes.get(("", name))
         return DELETED_NODE if found is None and len(self.nodes) else found
+
+
+class MergedStore(Store[V]):
+    """Reads two stores as one. Each has its own writer."""
+
+    def __init__(self, first: Store[V], second: Store[V]) -> None:
+        super().__init__()
+        self._first, self._second = first, second
+
+    def get(self, key: Key) -> V | None:
+        found = self._first.get(key)
+        return found if found is not None else self._second.get(key)
+
+    def by(self, index: str, value: Hashable) -> list[V]:
+        return self._first.by(index, value) + self._second.by(index, value)
+
+    def all(self) -> list[V]:
+        return self._first.all() + self._second.all()
+
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+
+def merge_caches(first: WarmVMCache, second: WarmVMCache) -> WarmVMCache:
+    return WarmVMCache(
+        MergedStore(first.vms, second.vms), MergedStore(first.vmis, second.vmis), MergedStore(first.nodes, second.nodes)
+    )
+
+
+class Demand:
+    """What claims need from a pool, by its UID. Claims write it, pools read it; a restart rebuilds it."""
+
+    def __init__(self) -> None:
+        self._queued: dict[str, int] = {}
+        self._creating: dict[str, set[str]] = {}
+        self._subscribers: list[Callable[[str], None]] = []
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Calls `changed(pool_uid)` when the number of queued claims changes."""
+        self._subscribers.append(changed)
+
+    def queued(self, pool_uid: str) -> int:
+        """Claims that wait for a VM of the pool, which scales out to `replicas` plus this number."""
+        return self._queued.get(pool_uid, 0)
+
+    def creating(self, pool_uid: str) -> int:
+        """VMs that are being created for claims and that no cache shows yet. They count towards `maxTotal`."""
+        return len(self._creating.get(pool_uid, ()))
+
+    def set_queued(self, pool_uid: str, claims: int) -> None:
+        if self._queued.get(pool_uid, 0) == claims:
+            return
+        self._queued[pool_uid] = claims
+        if not claims:
+            del self._queued[pool_uid]
+        for changed in self._subscribers:
+            changed(pool_uid)
+
+    def expect_creation(self, pool_uid: str, name: str) -> None:
+        """Must be called before the request: until the cache shows the VM, only this entry counts it."""
+        self._creating.setdefault(pool_uid, set()).add(name)
+
+    def creation_over(self, pool_uid: str, name: str) -> None:
+        """The cache shows the VM, or its creation was refused."""
+        names = self._creating.get(pool_uid, set())
+        names.discard(name)
+        if not names:
+            self._creating.pop(pool_uid, None)
+
+
+class HasProblem(Protocol):
+    """An informer, or the poller of EC2."""
+
+    @property
+    def problem(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class BackendView:
+    """A backend with the cache of its VMs."""
+
+    backend: Backend
+    cache: WarmVMCache
+    sources: tuple[HasProblem, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """Why the cache may be old or empty, or an empty string. The controller decides nothing from such a cache."""
+        return next((source.problem for source in self.sources if source.problem), "")
+
+
+@dataclass(frozen=True)
+class WarmPoolStores:
+    pools: Store[WarmPool | InvalidWarmPool]
+    demand: Demand
+
+    def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
+        return next(iter(self.pools.by("uid", uid)), None)

@@ -12,18 +12,16 @@ from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure
 from controllers.warmpool.apply import Outcome, WarmPoolWriter
-from controllers.warmpool.cache import WarmVMCache
-from controllers.warmpool.events import status_events
-from controllers.warmpool.health_tracker import HealthTracker, needs_probe
+from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache
+from controllers.warmpool.health import HealthTracker, needs_probe
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.observe import BackendView, WarmPoolStores, observe
 from controllers.warmpool.orphaning import orphan_leftovers
 from controllers.warmpool.plan import plan
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
-from controllers.warmpool.status import invalid_spec_status, status, unavailable_status
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.status import invalid_spec_status, status, status_events, unavailable_status
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
 from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
@@ -156,15 +154,18 @@ class WarmPoolController:
             memory.bucket = (memory.bucket or TokenBucket.full(rate, clock)).refill(rate, clock)
             tokens = memory.bucket.tokens
         self._reconciles += 1
-        return observe(
-            self.stores,
-            pool,
-            view,
-            self.health.observe,
+        vms, demand = tuple(view.cache.of_pool(pool.uid)), self.stores.demand
+        return WarmPoolSnapshot(
+            pool=pool,
+            vms=vms,
+            health=self.health.observe(pool, vms),
+            queued_claims=demand.queued(pool.uid),
+            creating_for_claims=demand.creating(pool.uid),
             expectations_met=self.expectations.satisfied(pool.uid, clock),
             failures=memory.failures,
             tokens=tokens,
             seed=f"{self.seed}.{self._reconciles}",
+            default_pool=default_pool(self.stores.pools.by("namespace", pool.namespace)),
         )
 
     def _failures_after(

@@ -1,12 +1,19 @@
-"""Checks whether a warm VM is healthy: from the cached VMI, and with probes over the network."""
+"""Checks whether a warm VM is healthy: from the cached VMI, and with probes over the network; counts for how long."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from controllers.warmpool.backends import HEALTHY, Health
+from controllers.warmpool.audit_log import log_event
+from controllers.warmpool.backends import HEALTHY, Backend, Health
+from controllers.warmpool.snapshot import NOT_CHECKED, VMHealth, waits_for_scheduling
+from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 
@@ -90,3 +97,111 @@ def _node_not_ready(node: str) -> Health:
 
 def _phase(m: WarmVM) -> str:
     return f"the VMI is {(m.vmi.phase if m.vmi else '') or 'starting'}"
+
+
+log = logging.getLogger(__name__)
+
+MAX_PROBES_IN_FLIGHT = 64
+
+
+@dataclass
+class _Record:
+    """Of one VM."""
+
+    vm: WarmVM | None = None
+    """At the last observation. `running` and `standby` follow from it and from `readiness`."""
+    readiness: Readiness | None = None
+    running: Health = NOT_CHECKED
+    standby: Health = NOT_CHECKED
+    answer: Health = NOT_CHECKED
+    """Of the last probe."""
+    healthy_since: float | None = None
+    failed_periods: int = 0
+    counting: bool = False
+    """The last observation failed, so an observation in the next period counts."""
+    counted_at: float = 0.0
+    unscheduled_at: float = -math.inf
+
+
+@dataclass
+class HealthTracker:
+    """Counts how long each VM is healthy or failing. A restart starts to count anew, which only delays decisions."""
+
+    clock: Callable[[], float]
+    """Monotonic: a change of the system time must not age VMs."""
+    _records: dict[str, _Record] = field(default_factory=dict)
+    """By UID of the VM."""
+
+    def observe(self, pool: WarmPool, vms: Iterable[WarmVM]) -> Mapping[str, VMHealth]:
+        """The health of each VM. Each period counts once, however often it is observed."""
+        return {m.uid: self._observe(pool, m) for m in vms}
+
+    def seconds_until_period_ends(self, pool: WarmPool, vms: Iterable[WarmVM]) -> float | None:
+        """When the next observation of a failing VM counts. None without a failing VM."""
+        now, period = self.clock(), pool.spec.health.period_seconds
+        found = (self._records.get(m.uid) for m in vms)
+        ends = [each.counted_at + period - now for each in found if each is not None and each.counting]
+        return max(0.0, min(ends)) if ends else None
+
+    async def probe(self, pool: WarmPool, vms: Iterable[WarmVM], backend: Backend) -> bool:
+        """Probes VMs; returns whether any verdict changed."""
+        in_flight = asyncio.Semaphore(MAX_PROBES_IN_FLIGHT)
+
+        async def one(m: WarmVM) -> bool:
+            async with in_flight:
+                answer = await backend.check(m, pool.spec.readiness, pool.spec.health.timeout_seconds)
+            record = self._records.setdefault(m.uid, _Record())
+            changed = record.answer is NOT_CHECKED or record.answer.verdict != answer.verdict
+            record.answer = answer
+            message = f"probed {m.name}: {answer.message or answer.verdict}"
+            level = logging.INFO if changed else logging.DEBUG
+            log_event(log, "MachinePolled", message, about=m, level=level, reason=answer.reason or answer.verdict)
+            return changed
+
+        return any(await asyncio.gather(*(one(m) for m in vms if can_probe(pool, m))))
+
+    def forget(self, uid: str) -> None:
+        self._records.pop(uid, None)
+
+    def _observe(self, pool: WarmPool, m: WarmVM) -> VMHealth:
+        now, record, readiness = self.clock(), self._records.setdefault(m.uid, _Record()), pool.spec.readiness
+        if record.vm is not m or record.readiness is not readiness:
+            record.vm, record.readiness = m, readiness
+            record.running, record.standby = vmi_health(m, readiness), standby_health(m)
+        running = record.answer if needs_probe(pool) and record.running.verdict == "Healthy" else record.running
+        in_standby = running if m.standby == "Running" else record.standby
+        if running.verdict == "Healthy":
+            record.healthy_since = now if record.healthy_since is None else record.healthy_since
+        elif running.verdict == "Failed":
+            record.healthy_since = None
+        period_over = _count(record, in_standby, pool.spec.health.period_seconds, now)
+        healthy_seconds = 0.0 if record.healthy_since is None else now - record.healthy_since
+        if waits_for_scheduling(m):
+            record.unscheduled_at = now
+        unscheduled_ago = now - record.unscheduled_at
+        return VMHealth(running, in_standby, record.failed_periods, period_over, healthy_seconds, unscheduled_ago)
+
+
+def _count(record: _Record, in_standby: Health, period: float, now: float) -> bool:
+    """Whether a failed period ended. A check that could not run neither counts nor resets the count."""
+    record.counting = in_standby.verdict == "Failed"
+    if in_standby.verdict == "Healthy":
+        record.failed_periods = 0
+    elif record.counting and (not record.failed_periods or now - record.counted_at >= period):
+        record.failed_periods += 1
+        record.counted_at = now
+        return True
+    return False
+
+
+def needs_probe(pool: WarmPool) -> bool:
+    """Whether the cached VMI does not tell enough about the health of the pool's VMs."""
+    readiness = pool.spec.readiness
+    return bool(readiness.tcp or readiness.http or pool.spec.ec2)
+
+
+def can_probe(pool: WarmPool, m: WarmVM) -> bool:
+    """Claims probe their VMs themselves. A VM that is not running cannot answer."""
+    if not m.unclaimed or m.deleting:
+        return False
+    return pool.spec.ec2 is not None or vmi_health(m, pool.spec.readiness).verdict == "Healthy"

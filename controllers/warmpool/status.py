@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
@@ -20,6 +21,7 @@ from kinds import meta
 from kinds.metav1 import Condition
 from kinds.warm_states import COUNTED, WarmState
 from kinds.warmpool import PlacementStatus, PoolFailures, WarmPoolStatus
+from runtime.events import EventType
 
 ABSENT_UNTIL_TRUE = ("Degraded",)
 
@@ -261,3 +263,60 @@ def _why_unscheduled(snapshot: WarmPoolSnapshot) -> str:
 
 def _vms(count: int) -> str:
     return "1 VM" if count == 1 else f"{count} VMs"
+
+
+@dataclass(frozen=True)
+class StatusEvent:
+    type: EventType
+    reason: Reason
+    note: str
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Emits an event when the condition gets this status and, where one is given, this reason."""
+
+    condition: str
+    status: str
+    condition_reason: Reason | None
+    type: EventType
+    event: Reason
+    at_first: bool = True
+    """Also for the first status of a new pool."""
+
+
+_RULES = (
+    _Rule("Valid", "False", None, "Warning", Reason.INVALID_SPEC),
+    _Rule("Degraded", "True", Reason.CIRCUIT_BREAKER_OPEN, "Warning", Reason.CIRCUIT_BREAKER_OPEN),
+    _Rule("Degraded", "True", Reason.TOO_MANY_UNHEALTHY, "Warning", Reason.TOO_MANY_UNHEALTHY),
+    _Rule("Degraded", "True", Reason.BACKEND_UNAVAILABLE, "Warning", Reason.BACKEND_UNAVAILABLE),
+    _Rule("Available", "False", Reason.INSUFFICIENT_CAPACITY, "Warning", Reason.INSUFFICIENT_CAPACITY),
+    _Rule("Default", "False", Reason.DEFAULT_CONFLICT, "Warning", Reason.DEFAULT_CONFLICT),
+    _Rule("RolloutComplete", "False", Reason.UPDATING, "Normal", Reason.ROLLOUT_STARTED, at_first=False),
+    _Rule("RolloutComplete", "False", Reason.PROGRESS_DEADLINE_EXCEEDED, "Warning", Reason.ROLLOUT_STALLED),
+    _Rule("RolloutComplete", "True", None, "Normal", Reason.ROLLOUT_COMPLETE, at_first=False),
+)
+
+
+def status_events(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[StatusEvent]:
+    old, new = ({c.type: c for c in status.conditions} for status in (before, after))
+    first = before.observed_generation is None
+    for rule in _RULES:
+        condition = new.get(rule.condition)
+        if condition and _applies(rule, condition, old.get(rule.condition)) and (rule.at_first or not first):
+            yield StatusEvent(rule.type, rule.event, condition.message)
+    closed = _degraded_by(Reason.CIRCUIT_BREAKER_OPEN, old) and not _degraded_by(Reason.CIRCUIT_BREAKER_OPEN, new)
+    if closed and not _degraded_by(Reason.BACKEND_UNAVAILABLE, new):
+        yield StatusEvent("Normal", Reason.CIRCUIT_BREAKER_CLOSED, "VMs start again")
+    if before.available_replicas and not after.available_replicas:
+        yield StatusEvent("Warning", Reason.POOL_EMPTY, "no VM is ready to be claimed")
+
+
+def _applies(rule: _Rule, new: Condition, old: Condition | None) -> bool:
+    if new.status != rule.status or rule.condition_reason not in (None, new.reason):
+        return False
+    return old is None or (old.status, old.reason) != (new.status, new.reason)
+
+
+def _degraded_by(reason: Reason, conditions: Mapping[str, Condition]) -> bool:
+    return "Degraded" in conditions and conditions["Degraded"].reason == reason

@@ -1,8 +1,10 @@
-"""The view of a warm pool."""
+"""The view of a warm pool, and the hash that tells which template a VM was made from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,12 +14,40 @@ from pydantic import ValidationError
 from apimachinery.unstructured import Json
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
-from controllers.warmpool.hashing import made_from, template_hash
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
 from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
 from runtime.resource import Resource
 from runtime.store import Store
+
+HASH_ALGORITHM = "v1"
+_NOT_HASHED = ("name", "weight")
+
+
+def _v1(spec: Any, placement: Mapping[str, Any]) -> str:
+    where = {key: value for key, value in placement.items() if key not in _NOT_HASHED and value}
+    text = json.dumps([spec, where], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"v1": _v1}
+
+
+def template_hash(spec: Any, placement: Mapping[str, Any] | None = None) -> str:
+    """A valid label value, with its algorithm: a release with another one must not take all VMs for outdated. `spec` is
+    that of a VM template, or an EC2 template. A change of labels, annotations or weights does not start a rollout."""
+    return f"{HASH_ALGORITHM}.{HASH_ALGORITHMS[HASH_ALGORITHM](spec, placement or {})}"
+
+
+def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None) -> bool:
+    """Whether the VM with this label was made from the spec and placement. A VM of an unknown algorithm counts as
+    current: a newer release made it before a downgrade, and the downgrade must not replace all VMs."""
+    version, _, rest = label.partition(".")
+    if not rest:
+        return False
+    algorithm = HASH_ALGORITHMS.get(version)
+    return algorithm is None or algorithm(spec, placement or {}) == rest
+
 
 DEFAULT_PLACEMENT: Json = {"name": "default"}
 """The placement of a pool that declares none."""

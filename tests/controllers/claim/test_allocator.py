@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.claim.allocator import Allocator, QuotaTracker, Stores, select_pool
-from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import Failure
+from controllers.claim.snapshot import ClaimRecord, Failure
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.store import Store

@@ -10,11 +10,10 @@ import pytest
 
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
-from controllers.claim.controller import ClaimController, Enqueue
-from controllers.claim.observe import ClaimObserver
-from controllers.claim.record import ClaimRecord
-from controllers.claim.snapshot import SOURCE, Claim, ClaimSnapshot
+from controllers.claim.controller import ClaimController, ClaimObserver, Enqueue
+from controllers.claim.snapshot import SOURCE, Claim, ClaimRecord, ClaimSnapshot
 from controllers.claim.steps import CheckHealth, JoinWaitQueue, Step
+from controllers.warmpool import warm_pool
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
@@ -158,3 +157,19 @@ def test_a_vm_that_can_be_given_away_again_wakes_the_next_claim() -> None:
     vms.vmis.put(vm.key, vmi)
     found.vmi_changed(None, vmi)
     assert (allocator.ready.count(pool.uid), enqueued) == (1, ["other", "other"])
+
+
+@pytest.mark.parametrize(
+    ("facts", "full"),
+    [
+        pytest.param({}, True, id="maxTotal is reached"),
+        pytest.param({"deleting": True}, True, id="VMs that are being deleted count"),
+        pytest.param({"orphaned": "TemplateChanged"}, False, id="orphaned VMs do not"),
+    ],
+)
+def test_full_pool(facts: dict[str, Any], full: bool) -> None:
+    pools = warm_pool.SOURCE.store()
+    pools.put(("ns", "web"), a_pool(2, maxTotal=2))
+    stores = Stores(Store(), pools, a_cache(*(a_vm(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
+    observe = ClaimObserver(Allocator(stores), lambda: 0.0)
+    assert observe(a_claim(), ClaimRecord()).pool_full is full

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from controllers.warmpool.cache import Demand
 from controllers.warmpool.warm_vm import Node
 from kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import UID, a_cache, a_vm, a_vmi
@@ -51,3 +52,28 @@ def test_vms_are_found_by_claim_pool_name_and_node() -> None:
     assert {m.uid for m in found.with_pool_name(("ns", "web"))} == {"a", "b"}
     assert {m.uid for m in found.on_node("node-1")} == {"a", "b"}
     assert found.get(("ns", "web-z")) is None
+
+
+def test_subscribers_are_called_for_changes_only() -> None:
+    demand, heard = Demand(), list[str]()
+    demand.subscribe(heard.append)
+    demand.set_queued("a", 0)
+    demand.set_queued("a", 2)
+    demand.set_queued("a", 2)
+    demand.set_queued("b", 1)
+    demand.set_queued("a", 0)
+    assert heard == ["a", "b", "a"]
+    assert [demand.queued(uid) for uid in ("a", "b", "c")] == [0, 1, 0]
+
+
+def test_a_vm_being_created_counts_once() -> None:
+    demand = Demand()
+    demand.expect_creation("a", "x")
+    demand.expect_creation("a", "x")
+    demand.expect_creation("a", "y")
+    assert demand.creating("a") == 2
+    demand.creation_over("a", "x")
+    demand.creation_over("a", "x")
+    demand.creation_over("a", "y")
+    demand.creation_over("b", "z")
+    assert demand.creating("a") == 0

@@ -15,7 +15,7 @@ from controllers.shared.vmi import VMI
 from controllers.warmpool import controller
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import CreateRequest, WriteConflict
-from controllers.warmpool.cache import WarmVMCache
+from controllers.warmpool.cache import BackendView, Demand, WarmPoolStores, WarmVMCache
 from controllers.warmpool.controller import (
     BATCH_FACTOR,
     BATCH_SECONDS,
@@ -23,10 +23,8 @@ from controllers.warmpool.controller import (
     UNAVAILABLE_SECONDS,
     WarmPoolController,
 )
-from controllers.warmpool.demand import Demand
-from controllers.warmpool.health_tracker import HealthTracker
+from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.observe import BackendView, WarmPoolStores
 from controllers.warmpool.plan import plan
 from controllers.warmpool.status import status
 from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool

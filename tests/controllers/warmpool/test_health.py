@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
-from controllers.warmpool.health import probe, vmi_health
+from controllers.warmpool.backends import HEALTHY, Backend, Health
+from controllers.warmpool.health import HealthTracker, probe, vmi_health
+from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
+from kinds.warm_states import WarmState
 from kinds.warmpool import HttpProbe, Readiness, TcpProbe
-from tests.controllers.warmpool.builders import NOT_READY_NODE, a_vm, a_vmi
+from tests.controllers.warmpool.builders import NOT_READY_NODE, a_pool, a_vm, a_vmi
 
 HEALTHY_VM = a_vm("a")
 FAILING = replace(HEALTHY_VM, vmi=a_vmi(conditions=frozenset()))
@@ -95,3 +99,122 @@ async def test_a_probe_without_an_answer_times_out() -> None:
         m = replace(HEALTHY_VM, vmi=a_vmi(addresses=("127.0.0.1",)))
         assert (await probe(m, readiness, 0.05)).message.endswith("no answer in 0.05 s")
         silence.set()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Observer:
+    """Observes one VM at intervals."""
+
+    def __init__(self, pool: WarmPool) -> None:
+        self.pool, self.clock = pool, Clock()
+        self.tracker = HealthTracker(self.clock)
+
+    def at(self, m: WarmVM, *after: float) -> Any:
+        for seconds in after:
+            self.clock.now += seconds
+            found = self.tracker.observe(self.pool, [m])[m.uid]
+        return found
+
+
+@pytest.fixture
+def observer() -> Observer:
+    return Observer(a_pool(1, health={"periodSeconds": 10}))
+
+
+def test_a_failure_counts_once_in_each_period(observer: Observer) -> None:
+    assert observer.at(FAILING, 0).failed_periods == 1
+    assert observer.at(FAILING, 1, 1, 1).failed_periods == 1
+    assert not observer.at(FAILING, 1).period_over
+    assert observer.at(FAILING, 7).failed_periods == 2
+    assert observer.at(FAILING, 10).period_over
+
+
+def test_a_successful_check_resets_the_count(observer: Observer) -> None:
+    observer.at(FAILING, 10, 10)
+    assert observer.at(HEALTHY_VM, 1).failed_periods == 0
+    assert observer.at(FAILING, 1).failed_periods == 1
+
+
+def test_a_check_that_cannot_run_keeps_the_count(observer: Observer) -> None:
+    observer.at(FAILING, 10, 10)
+    assert observer.at(UNREACHABLE, 10, 10, 10).failed_periods == 2
+    assert observer.at(FAILING, 10).failed_periods == 3
+
+
+def test_healthy_seconds_restart_after_a_failure(observer: Observer) -> None:
+    observer.at(HEALTHY_VM, 0)
+    assert observer.at(HEALTHY_VM, 29).healthy_seconds == 29
+    observer.at(FAILING, 1)
+    assert observer.at(HEALTHY_VM, 5).healthy_seconds == 0
+
+
+def test_seconds_since_a_vm_waited_for_scheduling(observer: Observer) -> None:
+    waiting = a_vm("a", WarmState.PROVISIONING, vmi=a_vmi(start_failure="Unschedulable", phase="Scheduling"))
+    assert observer.at(HEALTHY_VM, 0).unscheduled_ago == float("inf")
+    assert observer.at(waiting, 500).unscheduled_ago == 0
+    assert observer.at(replace(waiting, vmi=a_vmi()), 7).unscheduled_ago == 7
+
+
+def test_a_deleted_vm_is_forgotten(observer: Observer) -> None:
+    observer.at(FAILING, 10, 10)
+    observer.tracker.forget(FAILING.uid)
+    assert observer.at(FAILING, 0).failed_periods == 1
+
+
+def test_a_failing_vm_is_observed_again_when_its_period_ends(observer: Observer) -> None:
+    assert observer.tracker.seconds_until_period_ends(observer.pool, [FAILING]) is None
+    observer.at(FAILING, 0)
+    observer.clock.now += 4
+    assert observer.tracker.seconds_until_period_ends(observer.pool, [FAILING]) == 6
+
+
+def test_a_vm_that_cannot_be_checked_causes_no_requeue(observer: Observer) -> None:
+    observer.at(FAILING, 0)
+    observer.at(UNREACHABLE, 10, 10)
+    assert observer.tracker.seconds_until_period_ends(observer.pool, [UNREACHABLE]) is None
+    observer.at(FAILING, 10)
+    assert observer.tracker.seconds_until_period_ends(observer.pool, [FAILING]) == 10
+
+
+class FakeBackend:
+    def __init__(self, health: Health) -> None:
+        self.health, self.probes = health, 0
+
+    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+        self.probes += 1
+        return self.health
+
+
+async def test_a_vm_with_a_probe_is_not_healthy_before_its_answer() -> None:
+    observer = Observer(a_pool(1, readiness={"tcp": {"port": 22}}))
+    assert observer.at(HEALTHY_VM, 0).running.verdict == "Unable"
+    backend = FakeBackend(HEALTHY)
+    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, backend)) is True
+    assert observer.at(HEALTHY_VM, 0).running == HEALTHY
+    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, backend)) is False, (
+        "the verdict is the same"
+    )
+    backend.health = Health("Failed", "NoAnswer")
+    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, backend)) is True
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        pytest.param(a_vm("a", WarmState.IN_USE), id="a claimed VM"),
+        pytest.param(a_vm("a", standby="Paused"), id="a paused VM"),
+        pytest.param(a_vm("a", standby="Stopped"), id="a stopped VM"),
+        pytest.param(UNREACHABLE, id="a VM on a node that is not ready"),
+    ],
+)
+async def test_vms_that_are_not_probed(m: WarmVM) -> None:
+    backend = FakeBackend(HEALTHY)
+    await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Backend, backend))
+    assert backend.probes == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.warmpool.hashing import made_from, template_hash
+from controllers.warmpool.warm_pool import made_from, template_hash
 
 SPEC = {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}
 EAST = {"name": "east", "weight": 3, "nodeSelector": {"zone": "east"}}

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from apimachinery.timestamps import format_micro_time
-from controllers.claim.expiry import expires_at, warns_at
 from controllers.claim.plan import plan
+from controllers.claim.status import expires_at, warns_at
 from controllers.claim.steps import UpdateStatus
 from controllers.warmpool.backends import HEALTHY, Health
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot

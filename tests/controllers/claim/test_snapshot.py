@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controllers.claim.record import MAX_CACHE_LAG_SECONDS, ClaimRecord
+from controllers.claim.snapshot import MAX_CACHE_LAG_SECONDS, ClaimRecord
 from tests.controllers.claim.builders import a_claim, claimed_vm
 
 

@@ -101,7 +101,7 @@ def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
 
 
 def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    """When time alone allows a replacement, or ends a pause."""
+    """Seconds until the next pause ends, of a VM or of the circuit breaker. None without a pause."""
     healing = snapshot.pool.status.healing
     if healing is None or snapshot.pool.spec.autohealing is None:
         return None

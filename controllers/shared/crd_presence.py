@@ -1,4 +1,4 @@
-"""Work that depends on a CRD: it runs while the CRD is there, and begins again when the CRD comes back.
+"""Work that depends on a CRD: it runs while the CRD exists, and starts again when the CRD is created again.
 
 KubeVirt may be installed after Poolhouse, with resources that Poolhouse reads or that it would otherwise own.
 """
@@ -88,7 +88,7 @@ class OptionalInformer(Generic[V]):
         self, api: Api, resource: Resource, view: Callable[[Json], V], *, poll_seconds: float = POLL_SECONDS
     ) -> None:
         self.known = False
-        """It is known that the cluster does not serve the resource, or all objects are listed."""
+        """True once the cluster is known not to serve the resource, or once all its objects are listed."""
         self._api, self._resource, self._view, self._poll_seconds = api, resource, view, poll_seconds
         self._following: Informer[V] | None = None
         """the informer that runs, synced or not"""

@@ -1,9 +1,9 @@
 """Creates VMs and VMIs that are defaulted even while the webhook is away.
 
 KubeVirt may start a VM the moment it exists, so defaulting it afterwards comes too late. A dry run of one object, at
-most twice a minute, shows whether the webhook works. While it does not, this client asks the defaulter itself. If the
-webhook goes away in the middle of a batch, the answers of the API server show it: the rest is defaulted first, and VMs
-that were created undefaulted are defaulted at once.
+most twice a minute, shows whether the webhook works. While the webhook does not work, this client sends the objects
+to the defaulter itself. If the webhook fails in the middle of a batch, the API server's answers show this. The client
+then defaults the rest of the batch first, and the VMs that were created undefaulted at once.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class DefaultingCreator:
         return not await self._opted_out(document["metadata"]["namespace"])
 
     async def _mend(self, document: Json) -> Json:
-        """Defaults a stored VM while it has no VMI, which would need a restart. The defaulting controller tries again
-        later if this fails."""
+        """Defaults a stored VM that has no VMI; with a VMI it would need a restart. If this fails, the defaulting
+        controller tries again later."""
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         for _ in range(MENDING_TRIES):
             try:

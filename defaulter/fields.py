@@ -51,7 +51,7 @@ class Field:
 
 @dataclass(frozen=True)
 class DeviceList:
-    """A list of devices in the spec (or a single one). Each is an element of the XML with the same name."""
+    """A list of devices in the spec, or a single device. Each device is an XML element with the name `element`."""
 
     spec: str
     element: str

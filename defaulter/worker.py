@@ -25,7 +25,8 @@ from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.worker_protocol import Operation, Response, pack, receive
 
 ADDRESS_SPACE_BYTES = 2 * 1024**3
-"""ends a memory leak; set after the first probe, when QEMU has been started, which needs more than libvirt"""
+"""The limit ends a worker with a memory leak. The worker sets it after its first probe, because the QEMU that the probe
+starts needs more."""
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
 

@@ -68,7 +68,7 @@ class Template:
     path: tuple[str, ...]
     creates: ResourceType
     adds: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    """fields that the controller writes into the object's spec and the template must not contain"""
+    """fields of the created object's spec that the controller sets; a template must not contain them"""
     dry_run: bool = True
     """whether the API server serves the resource, so that admission can try one object"""
 

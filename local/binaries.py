@@ -44,7 +44,7 @@ PROGRAM = "controlplane"
 PROGRESS_SECONDS = 15.0
 KUBERNETES = "https://dl.k8s.io/release"
 ETCD = "https://github.com/etcd-io/etcd/releases/download"
-# The first answer decides, so that a machine without the internet loses seconds and not minutes.
+# The limit for a connection is short, so that a machine without internet access waits seconds and not minutes.
 CONNECT_SECONDS = 4.0
 READ_SECONDS = 30.0
 

@@ -83,7 +83,8 @@ class CertificateManager:
         return min(timedelta(seconds=30), self.certificate_life / 4)
 
     def prepare(self, now: datetime) -> None:
-        """Before any server runs. No API server has an older bundle, so every CA counts as published."""
+        """Creates or renews the certificates before any server runs. No API server has an older bundle then, so every
+        CA counts as published."""
         pairs = [pair for pair in map(self._load_ca, self._numbers()) if pair and not pair.validity.expired(now)]
         self.cas = [PublishedCA(pair, now - self.settle) for pair in pairs]
         if certificates.ca_renewal_due(self.cas, now):

@@ -124,7 +124,8 @@ class StackPaths:
 
 
 def _belongs_to(record: Path, stack: Path) -> bool:
-    """Whether the recorded directory exists and is the stack's own: DIR may be a copy, and /tmp may be emptied."""
+    """Whether the recorded directory exists and belongs to this stack. If DIR is a copy, the directory belongs to
+    another stack. If /tmp was emptied, the directory does not exist."""
     try:
         directory = Path(record.read_text().strip())
         return (directory / "owner").read_text().strip() == str(stack)

@@ -1,6 +1,6 @@
 """Fault injection: the settings that annotations and the ConfigMap `simulation` accept, and their effect on one VM.
 
-Random choices are functions of stable identities. They are the same each time, and a seed repeats a whole run.
+Random choices are functions of the VM's name and the seed. The same names and seed give the same faults in each run.
 """
 
 from __future__ import annotations

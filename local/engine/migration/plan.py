@@ -82,7 +82,7 @@ def plan_migration(
     if vmi is None or vmi.final or vmi.deleted is not None:
         return FinishMigration("Failed", "the VMI does not exist or has ended")
     if migration.phase == "Running":
-        # The engine that ran the migration has ended. The VMI's node shows how far it came.
+        # The engine that ran the migration has ended. If the VMI is on the target node, it succeeded.
         state = vmi.status.get("migrationState") or {}
         migrated = vmi.node == state.get("targetNode") and state.get("migrationUid") == migration.uid
         return FinishMigration("Succeeded") if migrated else FinishMigration("Failed", ENGINE_RESTARTED)

@@ -154,7 +154,9 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule("", ("nodes",), (*READ, *WRITE), _AS_KUBELET),
         PolicyRule("", ("nodes/status",), ("get", "update", "patch"), _AS_KUBELET),
         PolicyRule("", ("namespaces",), READ, "migration policies select by namespace"),
-        PolicyRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to authorize its subresources"),
+        PolicyRule(
+            "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to authorize requests for VM subresources"
+        ),
         _EVENTS,
     ),
 }

@@ -214,7 +214,7 @@ class _NamespaceIndex:
         }
 
     def places(self, instance: Labels) -> list[int]:
-        """The places of the policies that match, unordered."""
+        """Indexes in `policies` of those that match, in no order."""
         found = self._always.copy()
         for key, value in instance.items():
             file = self._files.get(key)

@@ -107,7 +107,7 @@ class Api:
 
     def __init__(self, transport: Transport, identity: str) -> None:
         self.identity = identity
-        """The caller, the same after a restart: jitter depends on it."""
+        """A name of this client that does not change with a restart. The jitter of its retries depends on it."""
         self._transport = transport
 
     @classmethod

@@ -146,7 +146,7 @@ def _class(code: int, reason: str, retry_after_seconds: float | None, message: s
     # The server sends 503 with Retry-After before it does anything.
     if code == 503 and retry_after_seconds is not None:
         return Throttled
-    # Code and reason are the same as of other refusals.
+    # An exceeded quota has the code and the reason of every other `Forbidden`. Only the message differs.
     if code == 403 and QUOTA.search(message):
         return QuotaExceeded
     return CLASSES.get(code, Unavailable if code >= 500 else ApiError)

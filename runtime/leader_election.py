@@ -5,8 +5,8 @@ The leader counts `renew_deadline_seconds` from the moment *before* it sent its 
 candidate can have seen earlier. When the leader cancels its work, it has `duration_seconds - renew_deadline_seconds` to
 end it before a candidate can take the lease. An API server that refuses, resets or hangs only delays a renewal.
 
-A process that stops as a whole (SIGSTOP, a suspended laptop) notices nothing. Its writes need a guard of their own: a
-resourceVersion or a UID.
+A process that is suspended (SIGSTOP, a suspended laptop) does not notice that its lease has expired. Each write
+therefore needs a precondition: a resourceVersion or a UID.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ class QueryRoute(APIRoute):
 
 
 def _request_body(*models: type[BaseModel]) -> Json:
-    """The body in the OpenAPI document. `read_document` reads it, because FastAPI sets no bounds to a body."""
+    """Describes a request body in the OpenAPI document. `read_document` reads the body, because FastAPI does not limit
+    its size."""
     schemas = [model.model_json_schema() for model in models]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}

@@ -1,8 +1,8 @@
 """The JSON patch (RFC 6902) that turns one document into another, guarded by `test` operations.
 
-A list index names another device once a webhook inserts one before it. So each patch of a list element first tests the
-element's name, or the whole element if it has none. Replaced and removed values are tested too. A patch that does not
-fit then fails as a whole, instead of giving one disk the address of another.
+If another webhook inserts a device into a list, the indexes of later devices change. So each patch of a list element
+first tests the element's name, or the whole element if it has none. It also tests values that it replaces or removes.
+If a test fails, the whole patch fails, instead of giving one disk the address of another.
 """
 
 from __future__ import annotations

@@ -7,15 +7,20 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from apimachinery.unstructured import Json
 from cli.manifests import print_manifests, read_manifests
 from cli.output import Failed, Unreachable, output_option
 
-Ask = Callable[[dict[str, Any], bool], tuple[int, bytes]]
+if TYPE_CHECKING:
+    from defaulter.worker_process import SingleWorker
+
+Ask = Callable[[Json, bool], tuple[int, bytes]]
 
 
 @click.command()
@@ -32,7 +37,7 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
     """
     given = [each.document for each in read_manifests(source)]
     answers: list[Any] = []
-    with _asking(server, namespace, seed) as ask:
+    with _connect(server, namespace, seed) as ask:
         for document in given:
             answers += _answers(document, ask, output)
     if output == "xml":
@@ -41,7 +46,7 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
         print_manifests(output, answers)
 
 
-def _answers(document: dict[str, Any], ask: Ask, output: str) -> Iterator[Any]:
+def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
     from defaulter.vm_paths import locate
 
     if locate(document) is None:
@@ -63,39 +68,62 @@ def _answers(document: dict[str, Any], ask: Ask, output: str) -> Iterator[Any]:
     raise (Failed if status in (400, 413, 422) else Unreachable)(text or f"the defaulter answered {status}")
 
 
-class _Asking:
-    """A context manager around a function that asks a defaulter."""
+@contextmanager
+def _connect(server: str | None, namespace: str, seed: str) -> Iterator[Ask]:
+    """Yields a function that asks a defaulter: a server, or a worker with the local libvirt."""
 
-    def __init__(self, ask: Ask, close: Callable[[], None] = lambda: None) -> None:
-        self._ask, self._close = ask, close
-
-    def __enter__(self) -> Ask:
-        return self._ask
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-
-def _asking(server: str | None, namespace: str, seed: str) -> _Asking:
-    def envelope(document: dict[str, Any]) -> bytes:
+    def envelope(document: Json) -> bytes:
         message = {"kind": "DefaultingRequest", "object": document, "namespace": namespace}
         return json.dumps({**message, **({"seed": seed} if seed else {})}, default=str).encode()
 
     if server is not None:
-        return _Asking(lambda document, as_xml: _remote(server.rstrip("/"), envelope(document), as_xml))
-    return _local(envelope)
+        url = server.rstrip("/")
+        yield lambda document, as_xml: _remote(url, envelope(document), as_xml)
+        return
+    from defaulter.errors import LibvirtUnavailable
+    from defaulter.worker_protocol import Operation
+
+    def ask(document: Json, as_xml: bool) -> tuple[int, bytes]:
+        try:
+            return worker.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, envelope(document))
+        except LibvirtUnavailable as error:
+            raise Unreachable(str(error)) from None
+
+    with closing(_start_worker()) as worker:
+        yield ask
+
+
+def _start_worker() -> SingleWorker:
+    from defaulter.errors import LibvirtUnavailable
+    from defaulter.settings import Settings
+    from defaulter.worker_process import SingleWorker
+
+    try:
+        settings = Settings.read(os.environ)
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
+        return SingleWorker(settings.cluster, settings.seed, settings.user, cache).__enter__()
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except LibvirtUnavailable as error:
+        hint = "install libvirt-daemon-driver-qemu and qemu-system-x86, or give --server"
+        raise Unreachable(f"{error}: {hint}") from None
+
+
+def fetch(server: str, path: str, body: bytes | None, accept: str, timeout: float) -> tuple[int, bytes]:
+    """Status and content of a defaulter's answer. A body makes it a POST."""
+    headers = {"Content-Type": "application/json", "Accept": accept} if body is not None else {}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(server + path, body, headers), timeout=timeout) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{server} does not answer: {getattr(error, 'reason', error)}") from None
 
 
 def _remote(server: str, body: bytes, as_xml: bool) -> tuple[int, bytes]:
-    headers = {"Content-Type": "application/json", "Accept": "application/xml" if as_xml else "application/json"}
-    try:
-        request = urllib.request.Request(f"{server}/apis/vms/defaults", body, headers)
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            status, content = answer.status, answer.read()
-    except urllib.error.HTTPError as error:
-        status, content = error.code, error.read()
-    except (OSError, ValueError) as error:
-        raise Unreachable(f"{server} does not answer: {getattr(error, 'reason', error)}") from None
+    accept = "application/xml" if as_xml else "application/json"
+    status, content = fetch(server, "/apis/vms/defaults", body, accept, 10)
     if not _is_answer(status, content, as_xml):
         raise Unreachable(f"{server} is not a defaulter: it answered {status} without a VM")
     return status, content
@@ -112,29 +140,3 @@ def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _local(envelope: Callable[[dict[str, Any]], bytes]) -> _Asking:
-    from defaulter.errors import LibvirtUnavailable
-    from defaulter.settings import Settings
-    from defaulter.worker_process import SingleWorker
-    from defaulter.worker_protocol import Operation
-
-    try:
-        settings = Settings.read(os.environ)
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
-        worker = SingleWorker(settings.cluster, settings.seed, settings.user, cache)
-        worker.__enter__()
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
-    except LibvirtUnavailable as error:
-        hint = "install libvirt-daemon-driver-qemu and qemu-system-x86, or give --server"
-        raise Unreachable(f"{error}: {hint}") from None
-
-    def ask(document: dict[str, Any], as_xml: bool) -> tuple[int, bytes]:
-        try:
-            return worker.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, envelope(document))
-        except LibvirtUnavailable as error:
-            raise Unreachable(str(error)) from None
-
-    return _Asking(ask, worker.close)

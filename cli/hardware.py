@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +11,7 @@ import click
 from apimachinery.unstructured import Json, at
 from cli.cluster import Cluster, cluster_options, cluster_options_without
 from cli.completion import complete_names
+from cli.default import fetch
 from cli.manifests import read_manifests
 from cli.output import (
     Failed,
@@ -137,8 +136,8 @@ def describe(document: Json) -> Json:
     rows = []
     for device in add_recorded_addresses(devices, record) if record is not None else devices:
         by, since = owners.of(device.field) if device.field else (RECORDED if record else UNKNOWN, owners.since())
-        said = {"device": device.name, "kind": device.kind, "place": device.address, "field": device.field or None}
-        rows.append({**said, "by": by, "since": since})
+        row = {"device": device.name, "kind": device.kind, "place": device.address, "field": device.field or None}
+        rows.append({**row, "by": by, "since": since})
     named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
     return {
         "vm": document["metadata"].get("name"),
@@ -239,8 +238,8 @@ def _ask(server: str, document: Json) -> Json:
     """The record of the domain that this defaulter makes from the VM."""
     from defaulter import hook, xml
 
-    version = _fetch(f"{server}/version", None)
-    domain = _fetch(f"{server}/apis/vms/defaults", json.dumps(_without_record(document)).encode())
+    version = _request(server, "/version")
+    domain = _request(server, "/apis/vms/defaults", json.dumps(_without_record(document)).encode())
     try:
         versions = json.loads(version)
         return hook.read_record(
@@ -263,15 +262,11 @@ def _without_record(document: Json) -> Json:
     return draft.document
 
 
-def _fetch(url: str, body: bytes | None) -> bytes:
-    headers = {"Content-Type": "application/json", "Accept": "application/xml"} if body is not None else {}
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=15) as answer:
-            return bytes(answer.read())
-    except urllib.error.HTTPError as error:
-        raise (Failed if error.code < 500 else Unreachable)(f"{url}: {error.read().decode(errors='replace')}") from None
-    except (OSError, ValueError) as error:
-        raise Unreachable(f"{url} does not answer: {getattr(error, 'reason', error)}") from None
+def _request(server: str, path: str, body: bytes | None = None) -> bytes:
+    status, content = fetch(server, path, body, "application/xml", 15)
+    if status >= 400:
+        raise (Failed if status < 500 else Unreachable)(f"{server}{path}: {content.decode(errors='replace')}")
+    return content
 
 
 def _diff_lines(found: list[Difference], before: str, after: str) -> Iterator[str]:

@@ -175,8 +175,8 @@ def _detach(paths: StackPaths, *, quiet: bool) -> None:
     if not quiet:
         raise SystemExit(Failed.exit_code)  # its output has the reason
     report = StackStatus.read(paths.status)
-    said = report.message if report is not None and report.pid == child.pid else ""
-    raise Failed(said or f"the stack did not start; the end of {log}:\n{tail(log)}")
+    message = report.message if report is not None and report.pid == child.pid else ""
+    raise Failed(message or f"the stack did not start; the end of {log}:\n{tail(log)}")
 
 
 def _echo_from(log: Path, position: int, quiet: bool) -> int:

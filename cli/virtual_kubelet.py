@@ -59,31 +59,37 @@ class Reader:
     problems: list[Problem] = field(default_factory=list)
     remarks: list[Problem] = field(default_factory=list)
 
+    def problem(self, path: str, message: str) -> None:
+        self.problems.append(Problem(path, message))
+
+    def remark(self, path: str, message: str) -> None:
+        self.remarks.append(Problem(path, message))
+
     def object(self, value: Any, path: str) -> Json:
         if value is None or isinstance(value, dict):
             return value or {}
-        self.problems.append(Problem(path, f"must be an object, not {quoted(value)}"))
+        self.problem(path, f"must be an object, not {quoted(value)}")
         return {}
 
     def text(self, value: Any, path: str) -> str:
         if value is None or isinstance(value, str):
             return (value or "").strip()
-        self.problems.append(Problem(path, f"must be text, not {quoted(value)}"))
+        self.problem(path, f"must be text, not {quoted(value)}")
         return ""
 
     def texts(self, value: Any, path: str) -> tuple[str, ...]:
         if isinstance(value, str):
-            self.remarks.append(Problem(path, f"should be a list; it is read as a list of {quoted(value)}"))
+            self.remark(path, f"should be a list; it is read as a list of {quoted(value)}")
             value = [value]
         if value is not None and not isinstance(value, list):
-            self.problems.append(Problem(path, f"must be a list of texts, not {quoted(value)}"))
+            self.problem(path, f"must be a list of texts, not {quoted(value)}")
             return ()
         found = [self.text(each, f"{path}[{index}]") for index, each in enumerate(value or ())]
         for index, each in enumerate(found):
             if not each:
-                self.problems.append(Problem(f"{path}[{index}]", "is empty"))
+                self.problem(f"{path}[{index}]", "is empty")
             elif each in found[:index]:
-                self.problems.append(Problem(f"{path}[{index}]", f"{quoted(each)} is there already"))
+                self.problem(f"{path}[{index}]", f"{quoted(each)} is there already")
         return tuple(found)
 
     def number(self, value: Any, path: str) -> int | None:
@@ -94,15 +100,15 @@ class Reader:
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31:
             return value
         if value is not None:
-            self.problems.append(Problem(path, f"must be a whole number of at least 0, not {quoted(value)}"))
+            self.problem(path, f"must be a whole number of at least 0, not {quoted(value)}")
         return None
 
     def boolean(self, value: Any, path: str) -> bool:
         if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-            self.remarks.append(Problem(path, f"should be {value.strip().lower()} without quotes"))
+            self.remark(path, f"should be {value.strip().lower()} without quotes")
             return value.strip().lower() == "true"
         if value is not None and not isinstance(value, bool):
-            self.problems.append(Problem(path, f"must be true or false, not {quoted(value)}"))
+            self.problem(path, f"must be true or false, not {quoted(value)}")
         return value is True
 
 
@@ -154,18 +160,18 @@ def _lower_keys(value: Mapping[str, Any]) -> dict[str, Any]:
 def _entries(reader: Reader, whole: Json, options: ImportOptions) -> list[Entry | None]:
     given = whole.get(LIST.lower())
     if given is None:
-        reader.problems.append(Problem(LIST, "is missing; there are no warm pools in this file"))
+        reader.problem(LIST, "is missing; there are no warm pools in this file")
     elif not isinstance(given, list):
-        reader.problems.append(Problem(LIST, f"must be a list, not {quoted(given)}"))
+        reader.problem(LIST, f"must be a list, not {quoted(given)}")
     elif not given:
-        reader.problems.append(Problem(LIST, "is empty; there are no warm pools in this file"))
+        reader.problem(LIST, "is empty; there are no warm pools in this file")
     return [_entry(reader, each, i, whole, options) for i, each in enumerate(given if isinstance(given, list) else ())]
 
 
 def _entry(reader: Reader, value: Any, index: int, whole: Json, options: ImportOptions) -> Entry | None:
     here = f"{LIST}[{index}]"
     if not isinstance(value, dict):
-        reader.problems.append(Problem(here, f"must be an object, not {quoted(value)}"))
+        reader.problem(here, f"must be an object, not {quoted(value)}")
         return None
     reader.problems += _unknown_fields(value, here)
     known = _lower_keys(value)
@@ -175,7 +181,7 @@ def _entry(reader: Reader, value: Any, index: int, whole: Json, options: ImportO
 
     desired = reader.number(*of("DesiredCount"))
     if known.get("desiredcount") is None:
-        reader.problems.append(Problem(f"{here}.DesiredCount", "is missing; say how many instances are kept ready"))
+        reader.problem(f"{here}.DesiredCount", "is missing; say how many instances are kept ready")
     machine = _lower_keys(reader.object(whole.get("vmconfig"), "VMConfig"))
     entry = Entry(
         desired=desired or 0,
@@ -199,8 +205,8 @@ def _unknown_fields(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
     for key in value:
         if str(key).lower() in names:
             continue
-        meant = get_close_matches(str(key).lower(), names, 1, 0.7)
-        hint = f'; did you mean "{names[meant[0]]}"?' if meant else f"; there are {', '.join(FIELDS)}"
+        near = get_close_matches(str(key).lower(), names, 1, 0.7)
+        hint = f'; did you mean "{names[near[0]]}"?' if near else f"; there are {', '.join(FIELDS)}"
         yield Problem(child_path(here, key), f"is not a field here{hint}")
 
 
@@ -210,8 +216,8 @@ def _unusable_names(entry: Entry, here: str) -> Iterator[Problem]:
     for name, texts in {**given, "Subnets": entry.subnets}.items():
         for each in texts:
             if each and not object_name(each):
-                told = "has no letter from a to z and no digit, and names in Kubernetes have nothing else"
-                yield Problem(f"{here}.{name}", f"{quoted(each)} {told}; rename it in this file")
+                message = "has no letter from a to z and no digit, and names in Kubernetes have nothing else"
+                yield Problem(f"{here}.{name}", f"{quoted(each)} {message}; rename it in this file")
 
 
 def _management_subnet(reader: Reader, whole: Json, options: ImportOptions) -> tuple[str, ...]:
@@ -220,41 +226,38 @@ def _management_subnet(reader: Reader, whole: Json, options: ImportOptions) -> t
 
 
 def _missing_fields(reader: Reader, entry: Entry, known: Json, here: str, options: ImportOptions) -> None:
-    say = reader.remarks.append
     if not known.get("imageid"):
         if entry.image:
-            say(Problem(f"{here}.ImageID", f"is missing; {entry.image} of VMConfig.DefaultAMI is taken"))
+            reader.remark(f"{here}.ImageID", f"is missing; {entry.image} of VMConfig.DefaultAMI is taken")
         else:
-            reader.problems.append(Problem(f"{here}.ImageID", "is missing, and there is no VMConfig.DefaultAMI"))
+            reader.problem(f"{here}.ImageID", "is missing, and there is no VMConfig.DefaultAMI")
     if not known.get("instancetype"):
-        say(
-            Problem(f"{here}.InstanceType", f"is missing; {INSTANCE_TYPE} is taken, the default of the Virtual Kubelet")
-        )
+        reader.remark(f"{here}.InstanceType", f"is missing; the Virtual Kubelet's default {INSTANCE_TYPE} is taken")
     if not known.get("keypair"):
-        say(Problem(f"{here}.KeyPair", "is missing; login with a key is impossible"))
+        reader.remark(f"{here}.KeyPair", "is missing; login with a key is impossible")
     if not known.get("subnets"):
         if entry.subnets:
-            say(Problem(f"{here}.Subnets", f"is missing; the management subnet {entry.subnets[0]} is taken"))
+            reader.remark(f"{here}.Subnets", f"is missing; the management subnet {entry.subnets[0]} is taken")
         elif options.to == "ec2":
-            told = "is missing, and there is no ManagementSubnet; give --management-subnet, or the controllers'"
-            say(Problem(f"{here}.Subnets", f"{told} POOLHOUSE_EC2_SUBNET is taken"))
+            message = "is missing, and there is no ManagementSubnet; give --management-subnet, or the controllers'"
+            reader.remark(f"{here}.Subnets", f"{message} POOLHOUSE_EC2_SUBNET is taken")
         else:
-            say(Problem(f"{here}.Subnets", "is missing; VMs are on the pod network"))
+            reader.remark(f"{here}.Subnets", "is missing; VMs are on the pod network")
     if not entry.profile and options.to == "ec2":
-        told = "is missing; instances get no AWS rights, so they cannot fetch the agent: give --iam-instance-profile"
-        say(Problem(f"{here}.IamInstanceProfile", told))
+        message = "is missing; instances get no AWS rights, so they cannot fetch the agent: give --iam-instance-profile"
+        reader.remark(f"{here}.IamInstanceProfile", message)
 
 
 def _defaults(reader: Reader, entries: list[Entry | None]) -> None:
     willing = [index for index, entry in enumerate(entries) if entry is not None and entry.default]
     if len(willing) > 1:
-        told = ", ".join(f"{LIST}[{index}]" for index in willing)
-        reader.problems.append(Problem(LIST, f'exactly one may say "Default": true, and these do: {told}'))
+        message = ", ".join(f"{LIST}[{index}]" for index in willing)
+        reader.problem(LIST, f'exactly one may say "Default": true, and these do: {message}')
     elif not willing and len(entries) == 1 and entries[0] is not None:
-        reader.remarks.append(Problem(f"{LIST}[0].Default", "is missing; it is the only pool and so the default one"))
+        reader.remark(f"{LIST}[0].Default", "is missing; it is the only pool and so the default one")
         entries[0] = Entry(**{**entries[0].__dict__, "default": True})
     elif not willing and entries:
-        reader.problems.append(Problem(LIST, 'one must say "Default": true, and none does'))
+        reader.problem(LIST, 'one must say "Default": true, and none does')
 
 
 def _duplicates(reader: Reader, entries: list[Entry | None]) -> None:
@@ -262,9 +265,12 @@ def _duplicates(reader: Reader, entries: list[Entry | None]) -> None:
     for index, entry in enumerate(entries):
         if entry is None or first.setdefault(entry.identity, index) == index:
             continue
-        told = f"has KeyPair, ImageID and InstanceType of {LIST}[{first[entry.identity]}]; the Virtual Kubelet took the"
-        more = "instances of one for the other's, and created and terminated them endlessly. Here each pool has its own"
-        reader.remarks.append(Problem(f"{LIST}[{index}]", f"{told} {more}"))
+        twin = f"{LIST}[{first[entry.identity]}]"
+        reader.remark(
+            f"{LIST}[{index}]",
+            f"has KeyPair, ImageID and InstanceType of {twin}; the Virtual Kubelet took the instances of one for the "
+            "other's, and created and terminated them endlessly. Here each pool has its own",
+        )
 
 
 def _shared(reader: Reader, whole: Json, options: ImportOptions) -> Json:
@@ -286,11 +292,11 @@ def _shared(reader: Reader, whole: Json, options: ImportOptions) -> Json:
     if port and options.to == "ec2":
         found["agent"] = {"port": port, "protocol": "GRPC"}
     elif options.to == "ec2":
-        told = "is missing; an instance is healthy as soon as it runs, and no application is launched on it"
-        reader.remarks.append(Problem("BootstrapAgent.GRPCPort", told))
+        message = "is missing; an instance is healthy as soon as it runs, and no application is launched on it"
+        reader.remark("BootstrapAgent.GRPCPort", message)
     region = reader.text(whole.get("region"), "Region")
     if region and options.to == "ec2":
-        reader.remarks.append(Problem("Region", f"is a setting of the controllers: set POOLHOUSE_EC2_REGION={region}"))
+        reader.remark("Region", f"is a setting of the controllers: set POOLHOUSE_EC2_REGION={region}")
     return found
 
 

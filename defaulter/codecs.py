@@ -97,7 +97,7 @@ def _matching(pattern: str, expected: str, encode: Callable[[Any], Xml] = _same)
 TEXT = Codec(
     _same, _same, lambda value: isinstance(value, str) and is_xml_text(value), "a string without control characters"
 )
-COUNT = Codec(str, int, _is_count, "a whole number, not negative")
+COUNT = Codec(str, int, _is_count, "a whole number of at least 0")
 YES_NO, ON_OFF, STATE = switch("yes", "no"), switch("on", "off"), enabled()
 # A field that says whether an element exists.
 FLAG = Codec(lambda value: {} if value else None, lambda value: value is not None, _is_boolean, "true or false")

@@ -63,7 +63,7 @@ def vmi_problems(spec: Any, path: str) -> Iterator[Problem]:
     for lists in (disks, interfaces, volumes, networks):
         yield from _duplicates(spec, lists, path, "name")
     for users, used, noun, remedy in (
-        (disks, volumes, "volume", "add it to spec.volumes, or remove the disk"),
+        (disks, volumes, "volume", "add it to volumes, or remove the disk"),
         (interfaces, networks, "network", "add it to networks, or remove the interface"),
         (networks, interfaces, "interface", "add it to interfaces, or remove the network"),
     ):

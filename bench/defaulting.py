@@ -1,6 +1,6 @@
 """Cost of defaulting, as ratios to bare libvirt.
 
-    python -m bench.defaulting [--rounds 20] [--memory-vms 0]
+    python -m bench.defaulting [--rounds 20]
 
 Bare libvirt defines, dumps and undefines the same XML documents that the service gives it for a VM, in a process that
 does nothing else. A VM has a new shape, or a shape that the service has seen before.
@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 
 from apimachinery.unstructured import Json
-from bench.harness import Process, call_all, document, parse_options, percentile, report, service, vmi_spec
+from bench.harness import call_all, document, parse_options, percentile, report, service, vmi_spec
 from defaulter.contract import DEFAULTS_PATH
 from runtime.resource import VMS
 
@@ -180,22 +180,7 @@ async def throughput(client: Client, bare: BareLibvirt, requests: int) -> None:
         )
 
 
-def resident(pid: int) -> str:
-    """Memory of the service and of each worker."""
-    children = [
-        each for task in Path(f"/proc/{pid}/task").iterdir() for each in (task / "children").read_text().split()
-    ]
-    return ", ".join(f"{Process(int(str(each)), '').resident_mb()[0]:.0f} MB" for each in (pid, *children))
-
-
-async def memory(client: Client, pid: int, requests: int) -> None:
-    print(f"\nresident memory of the service and its workers, with {requests} VMs of new shapes")
-    report("before", resident(pid))
-    await call_all(client.default, [vm(2, 1, known=False) for _ in range(requests)], 8)
-    report("after", resident(pid))
-
-
-async def run(rounds: int, memory_vms: int) -> None:
+async def run(rounds: int) -> None:
     async with service("defaulter.main", POOLHOUSE_DEADLINE_SECONDS="30", POOLHOUSE_LOG_LEVEL="CRITICAL") as process:
         with BareLibvirt() as bare:
             async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -203,16 +188,13 @@ async def run(rounds: int, memory_vms: int) -> None:
                 await latencies(client, bare, rounds, 2, 1)
                 await latencies(client, bare, rounds, 16, 8)
                 await throughput(client, bare, 400)
-                if memory_vms:
-                    await memory(client, process.pid, memory_vms)
 
 
 def main() -> None:
     if sys.argv[1:] == [BARE_LIBVIRT]:
         bare_libvirt()
         return
-    options = parse_options(__doc__, rounds=20, memory_vms=0)
-    asyncio.run(run(options.rounds, options.memory_vms))
+    asyncio.run(run(parse_options(__doc__, rounds=20).rounds))
 
 
 if __name__ == "__main__":

@@ -181,7 +181,10 @@ async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
         # Only the controllers' ServiceAccount may write the label.
         async with harness.controllers(directory / "kubeconfigs" / "controllers") as process:
             seconds = await harness.poll(counted, every_seconds=0.5) + await harness.poll(labelled, every_seconds=1)
-            before = await settled_writes(process)
+            before: Counter[tuple[str, str]] = Counter()
+            while (now := await process.writes()) != before:
+                before = now
+                await asyncio.sleep(QUIET_SECONDS)
             print(f"\n{vmis} VMIs and {count} policies in one controller")
             harness.report("until all labels and counts are written", f"{seconds:.1f} s")
             for (verb, resource), times in before.most_common():
@@ -189,8 +192,7 @@ async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
             await asyncio.sleep(rest)
             at_rest = await process.writes() - before
             harness.report(f"writes in {rest:g} s at rest", f"{at_rest.total()} {dict(at_rest) or ''}")
-            now, peak = process.resident_mb()
-            harness.report("resident memory", f"now {now:.0f} MB, peak {peak:.0f} MB")
+            harness.report("resident memory, and its peak", "{:.0f} MB, {:.0f} MB".format(*process.resident_mb()))
             assert len((await api.list(UPSTREAM))[0]) == count
 
 
@@ -229,15 +231,6 @@ async def statuses(api: Api) -> dict[str, tuple[int, int, str]]:
         status = each.get("status") or {}
         enforced = [c["status"] for c in status.get("conditions") or () if c["type"] == "Enforced"]
         found[each["metadata"]["name"]] = status.get("wins", 0), status.get("losses", 0), "".join(enforced)
-    return found
-
-
-async def settled_writes(process: harness.Process) -> Counter[tuple[str, str]]:
-    """All writes, once none was added for a while."""
-    found: Counter[tuple[str, str]] = Counter()
-    while (now := await process.writes()) != found:
-        found = now
-        await asyncio.sleep(QUIET_SECONDS)
     return found
 
 

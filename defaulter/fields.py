@@ -133,11 +133,10 @@ DOMAIN: tuple[Field, ...] = (
         requires="domain.firmware.bootloader.efi",
     ),
     Field("domain.firmware.kernelBoot.kernelArgs", "os/cmdline", TEXT),
-    Field("domain.chassis.manufacturer", "sysinfo/chassis/entry[@name='manufacturer']"),
-    Field("domain.chassis.version", "sysinfo/chassis/entry[@name='version']"),
-    Field("domain.chassis.serial", "sysinfo/chassis/entry[@name='serial']"),
-    Field("domain.chassis.asset", "sysinfo/chassis/entry[@name='asset']"),
-    Field("domain.chassis.sku", "sysinfo/chassis/entry[@name='sku']"),
+    *(
+        Field(f"domain.chassis.{part}", f"sysinfo/chassis/entry[@name='{part}']")
+        for part in ("manufacturer", "version", "serial", "asset", "sku")
+    ),
     Field("domain.clock.utc", "clock/@offset", CLOCK_UTC),
     Field("domain.clock.utc", "clock/@adjustment", CLOCK_ADJUSTMENT),
     Field("domain.clock.timezone", "clock/@offset", CLOCK_ZONE),
@@ -174,88 +173,80 @@ CPU_FEATURES = DeviceList(
     has_alias=False,
 )
 
+
+def _device_list(spec: str, element: str, *fields: Field, **options: bool) -> DeviceList:
+    return DeviceList(f"domain.devices.{spec}", f"devices/{element}", fields, **options)
+
+
 _BUSES = one_of("virtio", "sata", "scsi", "usb")
 _KINDS = ("disk", "cdrom", "lun")
 
-DISKS = DeviceList(
-    "domain.devices.disks",
-    "devices/disk",
-    (
-        *(Field(kind, "@device", has_alias(kind)) for kind in _KINDS),
-        *(Field(f"{kind}.bus", "target/@bus", _BUSES, requires=kind) for kind in _KINDS),
-        Field("disk.pciAddress", "address", PCI, from_libvirt=True, requires="disk"),
-        Field("disk.readonly", "readonly", FLAG, requires="disk"),
-        Field("lun.readonly", "readonly", FLAG, requires="lun"),
-        Field("cdrom.readonly", "readonly", FLAG, default=True, requires="cdrom"),
-        Field("cdrom.tray", "target/@tray", one_of("open", "closed"), requires="cdrom"),
-        Field("bootOrder", "boot/@order", COUNT),
-        Field("serial", "serial"),
-        Field("shareable", "shareable", FLAG),
-        Field("blockSize.custom.logical", "blockio/@logical_block_size", COUNT),
-        Field("blockSize.custom.physical", "blockio/@physical_block_size", COUNT),
-        Field("blockSize.custom.discardGranularity", "blockio/@discard_granularity", COUNT),
-        Field("cache", "driver/@cache", one_of("none", "writethrough", "writeback"), side=Side.HOST),
-        Field("io", "driver/@io", one_of("native", "threads"), side=Side.HOST),
-        Field("errorPolicy", "driver/@error_policy", one_of("stop", "ignore", "report", "enospace"), side=Side.HOST),
-    ),
+DISKS = _device_list(
+    "disks",
+    "disk",
+    *(Field(kind, "@device", has_alias(kind)) for kind in _KINDS),
+    *(Field(f"{kind}.bus", "target/@bus", _BUSES, requires=kind) for kind in _KINDS),
+    Field("disk.pciAddress", "address", PCI, from_libvirt=True, requires="disk"),
+    Field("disk.readonly", "readonly", FLAG, requires="disk"),
+    Field("lun.readonly", "readonly", FLAG, requires="lun"),
+    Field("cdrom.readonly", "readonly", FLAG, default=True, requires="cdrom"),
+    Field("cdrom.tray", "target/@tray", one_of("open", "closed"), requires="cdrom"),
+    Field("bootOrder", "boot/@order", COUNT),
+    Field("serial", "serial"),
+    Field("shareable", "shareable", FLAG),
+    Field("blockSize.custom.logical", "blockio/@logical_block_size", COUNT),
+    Field("blockSize.custom.physical", "blockio/@physical_block_size", COUNT),
+    Field("blockSize.custom.discardGranularity", "blockio/@discard_granularity", COUNT),
+    Field("cache", "driver/@cache", one_of("none", "writethrough", "writeback"), side=Side.HOST),
+    Field("io", "driver/@io", one_of("native", "threads"), side=Side.HOST),
+    Field("errorPolicy", "driver/@error_policy", one_of("stop", "ignore", "report", "enospace"), side=Side.HOST),
 )
 
-INTERFACES = DeviceList(
-    "domain.devices.interfaces",
-    "devices/interface",
-    (
-        Field("model", "model/@type", NIC_MODEL, default="virtio"),
-        Field("macAddress", "mac/@address", MAC, from_libvirt=True),
-        Field("pciAddress", "address", PCI, from_libvirt=True),
-        Field("acpiIndex", "acpi/@index", COUNT),
-        Field("bootOrder", "boot/@order", COUNT),
-        Field("state", "link/@state", LINK),
-    ),
+INTERFACES = _device_list(
+    "interfaces",
+    "interface",
+    Field("model", "model/@type", NIC_MODEL, default="virtio"),
+    Field("macAddress", "mac/@address", MAC, from_libvirt=True),
+    Field("pciAddress", "address", PCI, from_libvirt=True),
+    Field("acpiIndex", "acpi/@index", COUNT),
+    Field("bootOrder", "boot/@order", COUNT),
+    Field("state", "link/@state", LINK),
 )
 
-INPUTS = DeviceList(
-    "domain.devices.inputs",
-    "devices/input",
-    (
-        Field("bus", "@bus", one_of("usb", "virtio"), default="usb"),
-        Field("type", "@type", one_of("tablet"), default="tablet"),
-    ),
+INPUTS = _device_list(
+    "inputs",
+    "input",
+    Field("bus", "@bus", one_of("usb", "virtio"), default="usb"),
+    Field("type", "@type", one_of("tablet"), default="tablet"),
 )
 
-WATCHDOG = DeviceList(
-    "domain.devices.watchdog",
-    "devices/watchdog",
-    (
-        Field("i6300esb", "@model", has_alias("i6300esb")),
-        Field("i6300esb.action", "@action", one_of("poweroff", "reset", "shutdown"), requires="i6300esb"),
-        Field("diag288", "@model", has_alias("diag288")),
-        Field("diag288.action", "@action", one_of("poweroff", "reset", "shutdown"), requires="diag288"),
-    ),
+WATCHDOG = _device_list(
+    "watchdog",
+    "watchdog",
+    Field("i6300esb", "@model", has_alias("i6300esb")),
+    Field("i6300esb.action", "@action", one_of("poweroff", "reset", "shutdown"), requires="i6300esb"),
+    Field("diag288", "@model", has_alias("diag288")),
+    Field("diag288.action", "@action", one_of("poweroff", "reset", "shutdown"), requires="diag288"),
     is_single=True,
 )
 
-SOUND = DeviceList(
-    "domain.devices.sound",
-    "devices/sound",
-    (Field("model", "@model", one_of("ich9", "ac97"), default="ich9"),),
-    is_single=True,
-)
+SOUND = _device_list("sound", "sound", Field("model", "@model", one_of("ich9", "ac97"), default="ich9"), is_single=True)
 
-VIDEO = DeviceList(
-    "domain.devices.video",
-    "devices/video",
-    (Field("type", "model/@type", one_of("vga", "cirrus", "virtio", "bochs", "ramfb")),),
+VIDEO = _device_list(
+    "video",
+    "video",
+    Field("type", "model/@type", one_of("vga", "cirrus", "virtio", "bochs", "ramfb")),
     has_alias=False,
     is_single=True,
 )
 
-RNG = DeviceList("domain.devices.rng", "devices/rng", (), has_alias=False, is_single=True)
-TPM = DeviceList("domain.devices.tpm", "devices/tpm", (), has_alias=False, is_single=True)
+RNG = _device_list("rng", "rng", has_alias=False, is_single=True)
+TPM = _device_list("tpm", "tpm", has_alias=False, is_single=True)
 
-PANIC = DeviceList(
-    "domain.devices.panicDevices",
-    "devices/panic",
-    (Field("model", "@model", one_of("hyperv", "isa", "pvpanic"), from_libvirt=True),),
+PANIC = _device_list(
+    "panicDevices",
+    "panic",
+    Field("model", "@model", one_of("hyperv", "isa", "pvpanic"), from_libvirt=True),
     has_alias=False,
 )
 

@@ -3,29 +3,188 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from functools import partial
+from itertools import count
 from time import monotonic
+from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
 
-from controllers.claim.build import ClaimControllers
+from controllers.claim.allocator import Allocator, Stores
+from controllers.claim.apply import ClaimWriter
+from controllers.claim.controller import ClaimController, ClaimObserver
+from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
+from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.status_writer import StatusWriter
 from controllers.warmpool import warm_pool
+from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import Backend, RoutingBackend
-from controllers.warmpool.build import WarmPoolControllers
-from controllers.warmpool.cache import WARM_NODES, WARM_VMIS, WARM_VMS, BackendView, Demand, WarmVMCache, merge_caches
+from controllers.warmpool.cache import (
+    WARM_NODES,
+    WARM_VMIS,
+    WARM_VMS,
+    BackendView,
+    Demand,
+    WarmPoolStores,
+    WarmVMCache,
+    merge_caches,
+)
+from controllers.warmpool.controller import WarmPoolController
 from controllers.warmpool.ec2.poller import build_ec2
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import is_instance
+from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.vm_backend import VMBackend
-from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_vm import WarmVM
 from defaulter.contract import Defaulter
 from runtime.api import Api
+from runtime.backoff import Backoff
+from runtime.controller import Controller
+from runtime.errors import ApiError
 from runtime.events import EventRecorder
-from runtime.resource import VMS
+from runtime.expectations import Expectations
+from runtime.informer import Informer
+from runtime.resource import VMS, Key
+from runtime.store import Store
+
+log = logging.getLogger(__name__)
+
+BEGIN_RETRIES = Backoff(base_seconds=0.5, cap_seconds=10)
+EXPECTATIONS_SECONDS = 30.0
+"""How long a pool waits for the events of its writes. It is short because a call without an answer must not stop the
+pool for long: deletes carry the UID, and a VM too many is deleted again."""
+WORKERS = 512
+"""claims that are reconciled at once, including those that only wait for a VM to answer"""
+
+
+class ClaimControllers:
+    """Shares its stores with the warm pools; `build` subscribes both to them."""
+
+    def __init__(
+        self,
+        api: Api,
+        events: EventRecorder,
+        metrics: ClaimMetrics,
+        *,
+        pools: Store[WarmPool | InvalidWarmPool],
+        vms: WarmVMCache,
+        backend: Callable[[WarmPool | None], Backend],
+        demand: Demand,
+        pool_creations: Expectations[str],
+        vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None,
+    ) -> None:
+        self.informer: Informer[Claim] = SOURCE.informer(api)
+        stores = Stores(self.informer.store, pools, vms)
+        allocator = Allocator(stores, demand, pool_creations)
+        observe = ClaimObserver(allocator, monotonic, vms_unknown)
+        apply = ClaimWriter(api, events, backend, allocator, metrics, monotonic, api.now)
+        self._claims = ClaimController(api, allocator, observe, apply, api.now, self._enqueue_claim)
+        self._garbage = GarbageCollector(api, stores, backend, self._enqueue_vm)
+        self._claim_queue: Controller[Key] = Controller(
+            "claim", self._claims.reconcile, workers=WORKERS, metrics=api.metrics
+        )
+        self._vm_queue: Controller[Key] = Controller("stray", self._garbage.reconcile, workers=2, metrics=api.metrics)
+        self.node_changed, self.pool_changed = self._claims.node_changed, self._claims.pool_changed
+        self.vmi_changed = self._claims.vmi_changed
+        demand.subscribe(self._claims.wake_queue)
+        self.informer.subscribe(self._claims.claim_changed)
+        self.informer.subscribe(self._garbage.claim_changed)
+
+    def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
+        self._claims.vm_changed(old, new)
+        self._garbage.vm_changed(old, new)
+
+    async def run(self) -> None:
+        """Runs while this process is the leader."""
+        try:
+            await self._begin()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._claim_queue.run(), name="claims")
+                group.create_task(self._vm_queue.run(), name="garbage-collector")
+        finally:
+            self._claims.end()
+
+    async def _begin(self) -> None:
+        for failures in count(1):
+            try:
+                await self._claims.begin()
+                break
+            except ApiError as error:
+                log.warning("claims: cannot list claims, trying again: %s", error)
+                await asyncio.sleep(BEGIN_RETRIES.delay(failures))
+
+    def _enqueue_claim(self, key: Key, after_seconds: float) -> None:
+        self._claim_queue.enqueue(key, after_seconds)
+
+    def _enqueue_vm(self, key: Key, after_seconds: float) -> None:
+        self._vm_queue.enqueue(key, after_seconds)
+
+
+class WarmPoolControllers:
+    """`build` subscribes the methods `..._changed` to the caches."""
+
+    def __init__(
+        self,
+        api: Api,
+        events: EventRecorder,
+        metrics: WarmPoolMetrics,
+        *,
+        pools: Store[WarmPool | InvalidWarmPool],
+        cache: WarmVMCache,
+        backend_of: Callable[[WarmPool], BackendView],
+        vm_backend: BackendView,
+        demand: Demand,
+    ) -> None:
+        self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
+        self._pools = pools
+        self._metrics = metrics
+        self._controller = WarmPoolController(
+            stores=WarmPoolStores(pools, demand),
+            cache=cache,
+            backend_of=backend_of,
+            vm_backend=vm_backend,
+            apply=WarmPoolWriter(api, events, self.expectations, metrics, monotonic),
+            status_writer=StatusWriter(api, WARM_POOLS, monotonic),
+            health=HealthTracker(monotonic),
+            expectations=self.expectations,
+            metrics=metrics,
+            clock=monotonic,
+            now=api.now,
+            seed=uuid4().hex,
+            enqueue=self._enqueue,
+        )
+        self._reconcile: Controller[Key] = Controller("warmpool", self._controller.reconcile, metrics=api.metrics)
+        self._probe: Controller[Key] = Controller("warmpool-checks", self._controller.probe, metrics=api.metrics)
+        self.vm_changed, self.vmi_changed = self._controller.vm_changed, self._controller.vmi_changed
+        self.node_changed = self._controller.node_changed
+        demand.subscribe(self._controller.demand_changed)
+
+    async def run(self) -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in (self._reconcile, self._probe):
+                    group.create_task(each.run(), name=each.name)
+        finally:
+            self._metrics.clear()
+
+    def enqueue_all(self) -> None:
+        for each in self._pools.all():
+            self._enqueue(each.key, 0.0)
+
+    def _enqueue(self, key: Key, after_seconds: float) -> None:
+        self._reconcile.enqueue(key, after_seconds)
+
+    def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
+        self._controller.pool_changed(old, new)
+        if new is not None:
+            self._probe.enqueue(new.key)
 
 
 def build(
@@ -79,8 +238,7 @@ def build(
         pool_creations=pool_controllers.expectations,
         vms_unknown=lambda pool: None if pool.spec.ec2 is None else ec2.problem,
     )
-    controllers: tuple[WarmPoolControllers, ClaimControllers] = (pool_controllers, claim_controllers)
-    for each in controllers:
+    for each in (pool_controllers, claim_controllers):
         pools.subscribe(each.pool_changed)
         vms.subscribe(each.vm_changed)
         vmis.subscribe(each.vmi_changed)

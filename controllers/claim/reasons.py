@@ -14,10 +14,7 @@ class ClaimReason(Reason):
     POOL_EMPTY = "PoolEmpty", "No VM of the pool is ready; a VM is created for the claim."
     MAX_TOTAL_REACHED = "MaxTotalReached", "The pool has `maxTotal` VMs."
     POOL_PAUSED = "PoolPaused", "No VM of the pool fits the claim, and the pool is paused: no VM is created."
-    BACKEND_UNAVAILABLE = (
-        "BackendUnavailable",
-        "The pool's VMs cannot be listed now: no VM is given away or created until they can.",
-    )
+    BACKEND_UNAVAILABLE = "BackendUnavailable", "The pool's VMs cannot be listed now, so none is given away or created."
     QUOTA_EXCEEDED = "QuotaExceeded", "The namespace or the user has as many claims as the pool allows."
     OVERRIDE_MISMATCH = "OverrideMismatch", "No ready VM has what the claim overrides; a VM is created for the claim."
     OVERRIDE_NOT_ALLOWED = "OverrideNotAllowed", "The pool does not allow this override."
@@ -47,11 +44,11 @@ class ClaimReason(Reason):
     ALREADY_BOOTED = "AlreadyBooted", "The VM booted before it was claimed: a hostname can only be set at boot."
     VM_SECRET_MISSING = (
         "VMSecretMissing",
-        "The VM has no Secret for SSH keys, and no cloud-init volume that passes them to the guest at boot.",
+        "The VM has neither a Secret for SSH keys nor a cloud-init volume to pass them.",
     )
     INVALID_PUBLIC_KEYS = (
         "InvalidPublicKeys",
-        "The Secret that the claim names does not exist, or holds something else than public keys.",
+        "The Secret of the claim does not exist, or holds other things than public keys.",
     )
     CREDENTIALS_NOT_SYNCHRONIZED = (
         "AccessCredentialsNotSynchronized",

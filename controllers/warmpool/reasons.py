@@ -8,10 +8,7 @@ from apimachinery.reasons import Reason
 class WarmPoolReason(Reason):
     # Conditions
     ACCEPTED = "Accepted", "The spec is valid."
-    INVALID_SPEC = (
-        "InvalidSpec",
-        "The stored spec is invalid, so the controller does nothing. The message has the path.",
-    )
+    INVALID_SPEC = "InvalidSpec", "The stored spec is invalid: the controller does nothing. The message has the path."
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable", "At least `replicas` less `maxUnavailable` VMs are ready."
     MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable", "Fewer VMs than that are ready to be claimed."
     SCALING = "Scaling", "The controller creates or deletes VMs until the pool has the desired number."
@@ -24,14 +21,11 @@ class WarmPoolReason(Reason):
     CIRCUIT_BREAKER_OPEN = "CircuitBreakerOpen", "`breakerThreshold` VMs in a row failed. One VM at a time is created."
     VMS_FAILING = "VMsFailing", "VMs fail to start; the message has KubeVirt's reason."
     TOO_MANY_UNHEALTHY = "TooManyUnhealthy", "More VMs are unhealthy than available. They are kept for inspection."
-    HEALTH_UNKNOWN = (
-        "HealthUnknown",
-        "VMs cannot be checked, for example on a node that is not ready. They are left alone.",
-    )
+    HEALTH_UNKNOWN = "HealthUnknown", "VMs cannot be checked, for example on a node that is not ready. They are kept."
     BACKEND_UNAVAILABLE = "BackendUnavailable", "VMs or EC2 instances cannot be listed. None is created or deleted."
     CONFLICTING_LABELS = (
         "ConflictingLabels",
-        "Labels of a VM contradict each other or its owner; the message has the names.",
+        "Labels of VMs contradict each other or the owner; the message has the names.",
     )
     AS_EXPECTED = "AsExpected", "The controller found no problem."
     DEFAULT_POOL = "DefaultPool", "Claims that name no pool get a VM of this pool."

@@ -1,4 +1,4 @@
-"""What is said of a claim and of a pool."""
+"""Messages about claims, and login."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_claim(status: Json, expected: str) -> None:
     assert describe("mine", status) == expected
 
 
-def test_whoever_has_virtctl_logs_in_by_it() -> None:
+def test_virtctl_gets_the_context_and_the_namespace() -> None:
     cluster = Cluster(Path("config"), "team", "prod")
     assert by_virtctl(cluster, "alpine", "web-1") == [
         *("virtctl", "ssh", "--namespace", "team", "--context", "prod"),
@@ -58,7 +58,7 @@ def test_whoever_has_virtctl_logs_in_by_it() -> None:
     ]
 
 
-def test_a_guest_that_does_not_answer_is_said_so_in_time() -> None:
+def test_a_closed_port_is_reported_after_the_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         assert unreachable("127.0.0.1", port, 5) == ""

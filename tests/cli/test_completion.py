@@ -1,4 +1,4 @@
-"""What the shell, and kubectl for its plugin, is told could come next."""
+"""Completion for shells and for kubectl."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from cli.main import COMMANDS, poolhouse
         pytest.param(["default", "-f", "v"], None, FILES, id="a file"),
     ],
 )
-def test_kubectl_is_told_what_fits(words: Sequence[str], value: str | None, last: str) -> None:
+def test_kubectl_gets_candidates_and_a_directive(words: Sequence[str], value: str | None, last: str) -> None:
     *found, directive = kubectl_answers(words)
     assert directive == last
     assert [line.partition("\t")[0] for line in found] == ([value] if value else [])
 
 
-def test_every_command_is_offered_with_its_help() -> None:
+def test_commands_are_completed_with_their_help() -> None:
     *found, _ = kubectl_answers([""])
     offered = dict(line.split("\t") for line in found)
     assert set(offered) == {name for name, entry in COMMANDS.items() if not entry.kind.startswith("hidden")}

@@ -1,4 +1,4 @@
-"""`poolhouse crds` prints what the API server is given."""
+"""`poolhouse crds` prints the CRDs that are installed."""
 
 from __future__ import annotations
 

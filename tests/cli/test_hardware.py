@@ -1,4 +1,4 @@
-"""What `poolhouse hardware` prints, and what it says that another QEMU would move."""
+"""`poolhouse hardware`: devices, owners of fields, and differences between versions of QEMU."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
         ),
     ],
 )
-def test_who_said_so(document: Json, field: str, author: tuple[str, str | None]) -> None:
+def test_the_owner_of_a_field(document: Json, field: str, author: tuple[str, str | None]) -> None:
     assert FieldOwners(document).of(field) == author
 
 
@@ -183,7 +183,7 @@ def roomier(libvirt: Libvirt) -> Callable[[Json], str]:
 
 
 @pytest.mark.libvirt
-def test_what_moves_is_said_device_by_device(libvirt: Libvirt, tmp_path: Path) -> None:
+def test_changed_addresses_are_listed_by_device(libvirt: Libvirt, tmp_path: Path) -> None:
     with defaulter(libvirt.domain, "7") as one, defaulter(roomier(libvirt), "8") as other:
         describe_ = diff(tmp_path, vm(RICH), "--server", one, "--against", other, "-o", "json")
         assert describe_.exit_code == 1, describe_.output

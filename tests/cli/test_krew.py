@@ -86,7 +86,7 @@ def test_a_version_that_krew_cannot_compare_is_refused(archives: Path, version: 
         manifest(archives, version, "https://a", "https://a")
 
 
-def test_without_archives_it_says_how_to_make_them(tmp_path: Path) -> None:
+def test_without_archives_the_error_names_make_plugin(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="make plugin"):
         manifest(tmp_path, "v1.2.3", "https://a", "https://a")
 

@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Path:
     return kubeconfig(tmp_path / "home", "dev", dev="team-a", prod=None)
 
 
-def test_the_current_context_says_the_namespace(home: Path) -> None:
+def test_the_current_context_has_the_namespace(home: Path) -> None:
     meant = find_cluster(home, None, None, None)
     assert (meant.namespace, meant.context, meant.scope) == ("team-a", None, "team-a")
 
@@ -51,12 +51,12 @@ def test_no_time_is_for_ever(home: Path) -> None:
     assert find_cluster(home, None, None, None).timeout_seconds == TIMEOUT_SECONDS
 
 
-def test_an_unknown_context_is_told_with_those_that_there_are(home: Path) -> None:
+def test_an_unknown_context_is_an_error_with_the_known_contexts(home: Path) -> None:
     with pytest.raises(Failed, match=r"no context test .* there are dev, prod"):
         find_cluster(home, None, "test", None)
 
 
-def test_where_there_is_none_it_says_what_to_do(tmp_path: Path) -> None:
+def test_a_missing_kubeconfig_is_an_error_with_the_options(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"no kubeconfig .*/none; give --kubeconfig, or --dir"):
         find_cluster(tmp_path / "none", None, None, None)
 
@@ -86,7 +86,7 @@ def test_of_several_files_the_first_holds(tmp_path: Path) -> None:
         pytest.param("contexts: [3, {name: a, context: 4}]", id="contexts are no contexts"),
     ],
 )
-def test_a_file_that_says_nothing_says_nothing(text: str, tmp_path: Path) -> None:
+def test_an_invalid_file_has_no_contexts(text: str, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     assert Kubeconfig((path,)).current is None

@@ -49,7 +49,7 @@ def options(command: click.Command) -> set[str]:
 
 
 @pytest.mark.parametrize("command", ASKING)
-def test_what_asks_a_cluster_has_kubectls_options(command: click.Command) -> None:
+def test_commands_with_a_cluster_have_the_options_of_kubectl(command: click.Command) -> None:
     assert options(command) >= CLUSTER_OPTIONS
     [output] = [each for each in command.params if each.name == "output"]
     assert {"json", "yaml"} <= set(output.type.choices)  # type: ignore[attr-defined]
@@ -64,13 +64,13 @@ def test_every_name_of_something_in_the_cluster_is_completed(command: click.Comm
 
 
 @pytest.mark.parametrize("command", [pytest.param(each, id=name) for name, each in LEAVES])
-def test_every_command_and_option_says_what_it_is_for(command: click.Command) -> None:
+def test_every_command_and_option_has_help(command: click.Command) -> None:
     assert command.help
     silent = [each.opts for each in command.params if isinstance(each, click.Option) and not each.help]
     assert not silent
 
 
-def test_a_command_whose_parts_are_not_installed_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_without_its_packages_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(COMMANDS, "crds", CommandEntry("nowhere.to.be.found:it", ""))
     result = CliRunner().invoke(poolhouse, ["crds"])
     assert (result.exit_code, result.stderr) == (
@@ -87,7 +87,7 @@ def test_a_command_whose_parts_are_not_installed_says_so(monkeypatch: pytest.Mon
         ("cli/main.py", "poolhouse"),
     ],
 )
-def test_usage_says_what_was_typed(program: str, name: str) -> None:
+def test_usage_has_the_name_of_the_program(program: str, name: str) -> None:
     assert program_name(program) == name
 
 
@@ -110,7 +110,7 @@ def test_exit_codes(arguments: list[str], code: int) -> None:
 @pytest.mark.parametrize(
     "format_", [["-o", "json"], ["-ojson"], ["--output=json"], ["-o", "yaml"], ["-oyaml"], ["--output", "yaml"]]
 )
-def test_programs_are_told_of_failures_in_their_format(format_: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_printed_in_the_structured_format(format_: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["why", "x", "--kubeconfig", "/none", *format_])
     out = capsys.readouterr().out
@@ -137,7 +137,7 @@ def away(tmp_path: Path) -> Iterator[Path]:
         yield path
 
 
-def test_a_cluster_that_is_away_is_one_line_with_what_to_do(away: Path) -> None:
+def test_an_unreachable_cluster_is_one_line_with_a_remedy(away: Path) -> None:
     result = CliRunner().invoke(poolhouse, ["why", "x", "--kubeconfig", str(away), "--request-timeout", "60s"])
     assert result.exit_code == 3
     assert result.stderr.count("\n") == 1
@@ -157,7 +157,7 @@ def test_a_cluster_that_is_away_is_one_line_with_what_to_do(away: Path) -> None:
         ),
     ],
 )
-def test_a_refusal_is_a_sentence(away: Path, refused: Exception, said: str) -> None:
+def test_an_api_error_is_one_message(away: Path, refused: Exception, said: str) -> None:
     async def work(api: Api) -> None:
         raise refused
 
@@ -165,7 +165,7 @@ def test_a_refusal_is_a_sentence(away: Path, refused: Exception, said: str) -> N
         Cluster(away, "default").run(work)
 
 
-def test_a_kubeconfig_that_is_none_is_said_without_talk_of_a_cluster(tmp_path: Path) -> None:
+def test_an_empty_kubeconfig_is_reported_as_invalid(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("")
     result = CliRunner().invoke(poolhouse, ["disks", "--kubeconfig", str(path)])
@@ -173,7 +173,7 @@ def test_a_kubeconfig_that_is_none_is_said_without_talk_of_a_cluster(tmp_path: P
     assert f"cannot read the address of the API server from {path}: the file is not a valid kubeconfig" in result.stderr
 
 
-def test_of_an_embedded_stack_that_has_ended_only_that_is_said(away: Path) -> None:
+def test_a_stopped_embedded_stack_is_reported(away: Path) -> None:
     away.with_name("status.json").write_text("{}")
     result = CliRunner().invoke(poolhouse, ["disks", "--dir", str(away.parent)])
     assert result.exit_code == 3
@@ -197,13 +197,13 @@ def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_a_command_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["statsu"])
     assert "No such command 'statsu'. Did you mean 'status'?" in capsys.readouterr().err
 
 
-def test_no_command_at_all_is_a_question_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])
     assert ended.value.code == 2
@@ -211,7 +211,7 @@ def test_no_command_at_all_is_a_question_for_help(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("option", [[], ["--detach"]])
-def test_a_directory_that_can_hold_no_stack_is_named(tmp_path: Path, option: list[str]) -> None:
+def test_an_unusable_directory_of_a_stack_is_named(tmp_path: Path, option: list[str]) -> None:
     (tmp_path / "file").touch()
     said = CliRunner().invoke(
         poolhouse, ["up", "--engine", "simulated", "--dir", str(tmp_path / "file" / "d"), *option]
@@ -220,7 +220,7 @@ def test_a_directory_that_can_hold_no_stack_is_named(tmp_path: Path, option: lis
     assert "cannot hold a stack: Not a directory" in said.output
 
 
-def test_a_server_that_is_no_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_server_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     manifest = Path(__file__).parents[2] / "examples" / "vm.yaml"
     with pytest.raises(SystemExit) as ended:
         main(["default", "-f", str(manifest), "--server", "nonsense"])
@@ -228,7 +228,7 @@ def test_a_server_that_is_no_address_is_named(capsys: pytest.CaptureFixture[str]
     assert "nonsense does not answer: unknown url type" in capsys.readouterr().err
 
 
-def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     with started("crds") as process:
         assert process.stdout is not None
         process.stdout.close()
@@ -236,7 +236,7 @@ def test_a_reader_that_goes_away_is_no_reason_to_complain() -> None:
         assert process.stderr.read() == b""
 
 
-def test_an_interrupt_is_no_reason_to_complain(tmp_path: Path) -> None:
+def test_an_interrupt_prints_no_traceback(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with started("default", "-f", str(pipe)) as process, pipe.open("wb"):  # it reads now

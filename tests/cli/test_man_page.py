@@ -1,4 +1,4 @@
-"""The manual page says what the parser takes, and roff can read it."""
+"""The manual page matches the commands, and roff can read it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_the_objects_of_a_file(source: io.BytesIO, found: list[tuple[Json, str]]
         ),
     ],
 )
-def test_what_cannot_be_read_is_told_with_its_file(source: io.BytesIO, said: str) -> None:
+def test_invalid_manifests_are_reported_with_their_file(source: io.BytesIO, said: str) -> None:
     with pytest.raises(Failed) as refused:
         read_manifests(source)
     assert str(refused.value).startswith(said)
@@ -84,20 +84,18 @@ def test_what_cannot_be_read_is_told_with_its_file(source: io.BytesIO, said: str
         ),
     ],
 )
-def test_of_another_kind_a_line_says_so(source: io.BytesIO, said: str) -> None:
+def test_objects_of_another_kind_are_reported(source: io.BytesIO, said: str) -> None:
     with pytest.raises(Failed) as refused:
         require_kind(read_manifests(source), "kubevirt.io/v1alpha1", "MigrationPolicy")
     assert str(refused.value) == said
 
 
 @pytest.mark.parametrize(("documents", "printed"), [([VM], VM), ([VM, POLICY], as_list([VM, POLICY]))])
-def test_what_is_printed_in_json_is_one_object(
-    documents: list[Json], printed: Json, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_is_one_object(documents: list[Json], printed: Json, capsys: pytest.CaptureFixture[str]) -> None:
     print_manifests("json", documents)
     assert json.loads(capsys.readouterr().out) == printed
 
 
-def test_what_is_printed_in_yaml_is_read_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printed_yaml_can_be_read_again(capsys: pytest.CaptureFixture[str]) -> None:
     print_manifests("yaml", [VM, POLICY])
     assert [each.document for each in read_manifests(file(text=capsys.readouterr().out.encode()))] == [VM, POLICY]

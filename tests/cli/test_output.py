@@ -63,12 +63,12 @@ def test_programs_may_get_more_than_the_rows() -> None:
 
 
 @pytest.mark.parametrize("output", ["text", "wide", "name"])
-def test_no_rows_are_a_sentence_to_a_person(output: str) -> None:
+def test_without_rows_text_formats_print_a_sentence(output: str) -> None:
     done = shown(THINGS, "-o", output, rows=[])
     assert (done.stdout, done.stderr, done.exit_code) == ("", "there is none\n", 0)
 
 
-def test_no_rows_are_no_answer_to_a_program() -> None:
+def test_without_rows_json_is_an_empty_list() -> None:
     assert shown(THINGS, "-o", "json", rows=[]).stdout == "[]\n"
 
 
@@ -79,7 +79,7 @@ def test_no_rows_are_no_answer_to_a_program() -> None:
         pytest.param(Listing(COLUMNS[:2]), "wide", id="nothing more to say"),
     ],
 )
-def test_what_has_no_meaning_is_not_offered(listing: Listing, output: str) -> None:
+def test_formats_without_columns_are_not_offered(listing: Listing, output: str) -> None:
     done = shown(listing, "-o", output)
     assert done.exit_code == 2
     assert f"'{output}' is not one of 'text'" in done.stderr
@@ -89,11 +89,11 @@ RED = Listing((Column("STATE", lambda row: "bad", colour=lambda row: "red"),))
 
 
 @pytest.mark.parametrize(("terminal", "coloured"), [(True, True), (False, False)])
-def test_colours_are_for_terminals(terminal: bool, coloured: bool) -> None:
+def test_only_terminals_get_colours(terminal: bool, coloured: bool) -> None:
     assert ("\x1b[31mbad" in shown(RED, rows=[{}], color=terminal).stdout) is coloured
 
 
-def test_a_column_is_as_wide_as_what_is_in_it() -> None:
+def test_a_column_is_as_wide_as_its_longest_cell() -> None:
     assert [*align_columns([("A", "B"), ("long", "x")])] == ["A      B", "long   x"]
 
 

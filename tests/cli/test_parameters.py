@@ -27,13 +27,13 @@ def test_a_name_is_written_as_kubectl_takes_it(text: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "vm/", "pod/web", "/"])
-def test_what_is_no_name_is_told_the_forms(text: str) -> None:
+def test_an_invalid_name_is_an_error_with_the_forms(text: str) -> None:
     with pytest.raises(click.UsageError, match="is invalid: give NAME, vmi/NAME, vm/NAME"):
         parse_name(text, *KINDS)
 
 
 @pytest.mark.parametrize("kind", [kind.kind for kind in named_kinds()])
-def test_what_is_printed_by_name_is_taken_again(kind: str) -> None:
+def test_printed_names_are_accepted(kind: str) -> None:
     assert parse_name(qualified_name(kind, "a"), kind) == (kind, "a")
 
 

@@ -37,7 +37,7 @@ def test_policies_are_taken_in_the_form_that_is_stored(tmp_path: Path) -> None:
     assert found[0]["spec"]["selectors"]["virtualMachineInstanceSelector"]["matchLabels"] == {"a": "true"}
 
 
-def test_what_is_wrong_with_policies_is_told_with_their_place(tmp_path: Path) -> None:
+def test_problems_of_policies_are_reported_with_their_file(tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text(
         yaml.safe_dump_all([policy("one", {"a": "b"}), policy("two", {"a": "c"}, bandwidthPerMigration="x")])
@@ -63,7 +63,7 @@ def test_a_policy_that_has_no_name_yet_is_sent_back(tmp_path: Path) -> None:
         ("VirtualMachine", {"namespace"}, 'namespaces "shop" not found'),
     ],
 )
-def test_what_is_not_there_is_said_as_kubectl_says_it(kind: str, paths: set[str], said: str) -> None:
+def test_a_missing_object_is_reported_in_the_form_of_kubectl(kind: str, paths: set[str], said: str) -> None:
     assert _not_found(kind, "web", "shop", paths) == said
 
 
@@ -82,7 +82,7 @@ def test_the_answer_in_words() -> None:
     assert "its label is not up to date: it names gpu" in lines[-1]
 
 
-def test_of_a_halted_vm_it_is_said_what_it_would_obey() -> None:
+def test_a_halted_vm_would_use_a_policy() -> None:
     told = explain({"gpu": "nvidia"}, {}, ClusterState((policy("gpu", {"gpu": ""}),), {}, None))
     told |= {"namespace": "shop", "name": "web", "supposed": False, "halted": True, "stamped": None}
     lines = list(_lines(told, others=False))
@@ -93,7 +93,7 @@ def test_of_a_halted_vm_it_is_said_what_it_would_obey() -> None:
 @pytest.mark.parametrize(
     "arguments", [["impact"], ["explain"], ["explain", "pod/x"], ["explain", "x", "--with-label", "y"]]
 )
-def test_wrong_usage_is_told_so(arguments: list[str], tmp_path: Path) -> None:
+def test_invalid_usage_is_an_error(arguments: list[str], tmp_path: Path) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text("{}")
     found = CliRunner().invoke(poolhouse, ["policy", *arguments, "--kubeconfig", str(kubeconfig)])

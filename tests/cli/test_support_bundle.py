@@ -62,7 +62,7 @@ def test_secrets_stay(before: Json, after: Json) -> None:
     assert redacted(before) == after
 
 
-def test_instances_that_no_label_tells_are_told_by_who_made_them() -> None:
+def test_vmis_of_replica_sets_are_found_by_their_controller() -> None:
     def made_by(kind: str, controller: bool = True) -> Json:
         return {"metadata": {"ownerReferences": [{"kind": kind, "controller": controller}]}}
 

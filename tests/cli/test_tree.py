@@ -1,4 +1,4 @@
-"""Trees from documents alone: whose something is, and what is its own."""
+"""Trees of owners and owned objects, built from documents."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def picture(objects: list[Json], kind: str, name: str) -> list[str]:
     return list(align_columns([*draw(found)]))
 
 
-def test_of_a_vm_its_owner_and_its_own() -> None:
+def test_the_tree_of_a_vm_has_its_owner_and_its_objects() -> None:
     assert picture(ALL, "VirtualMachine", "web-1") == [
         "vmpool/web               2 of 2 ready",
         "└── vm/web-1             Running",
@@ -52,7 +52,7 @@ def test_of_a_vm_its_owner_and_its_own() -> None:
     ]
 
 
-def test_of_a_pool_all_its_vms_and_the_disks_that_it_keeps() -> None:
+def test_the_tree_of_a_pool_has_its_vms_and_retained_disks() -> None:
     assert picture(ALL, "VirtualMachinePool", "web") == [
         "vmpool/web               2 of 2 ready",
         "├── vm/web-1             Running",
@@ -72,7 +72,7 @@ def test_an_owner_that_is_gone_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", ["web-9", ""])
-def test_what_is_not_there_has_no_tree(name: str) -> None:
+def test_a_missing_object_has_no_tree(name: str) -> None:
     assert build_tree(ALL, "VirtualMachine", name) is None
 
 

@@ -1,4 +1,4 @@
-"""Which events tell of a VM, and how it is."""
+"""Events that mention a VM, and facts about its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.controllers.pool.builders import halted, snapshot
         pytest.param("VirtualMachineInstanceReplicaSet", "web", "created web-c4h9x", False, id="a set of that name"),
     ],
 )
-def test_an_event_tells_of_a_vm(kind: str, name: str, note: str, speaks: bool) -> None:
+def test_an_event_mentions_a_vm(kind: str, name: str, note: str, speaks: bool) -> None:
     assert mentions({"regarding": {"kind": kind, "name": name}, "note": note}, "web") is speaks
 
 

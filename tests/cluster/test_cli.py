@@ -1,4 +1,4 @@
-"""What the command line shows and completes of a real API server; nothing runs VMs here."""
+"""Output and completion of commands against a real API server, without controllers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def test_a_pool_is_seen_in_its_namespace_and_in_all(control_plane: Any, pl
     assert (await run(control_plane, place, "overview", "--wrong")).exit_code == 0
 
 
-async def test_what_is_wrong_is_told_and_exits_with_1(control_plane: Any, place: Place) -> None:
+async def test_a_degraded_object_makes_overview_exit_with_1(control_plane: Any, place: Place) -> None:
     made = await place.pool(2)
     failing = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}
     failing |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}

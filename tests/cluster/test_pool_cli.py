@@ -1,4 +1,4 @@
-"""The commands for pools against the real API server, beside a controller that is at work."""
+"""The commands for pools against the real API server, with a running controller."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     assert "db-1 can't be in web: its VMs are named web-1, web-2 and so on" in refused.stderr
 
 
-async def test_who_detaches_from_a_paused_pool_is_told_when_the_other_vm_comes(shell: Shell) -> None:
+async def test_detach_from_a_paused_pool_announces_a_late_replacement(shell: Shell) -> None:
     place = shell.place
     await place.pool(1)
     await until(place.names, ["web-1"])
@@ -87,7 +87,7 @@ async def test_who_detaches_from_a_paused_pool_is_told_when_the_other_vm_comes(s
     await until(place.names, ["web-1", "web-2"])
 
 
-async def test_a_plan_says_what_will_be_done_and_does_nothing(shell: Shell) -> None:
+async def test_a_plan_lists_the_actions_and_changes_nothing(shell: Shell) -> None:
     place = shell.place
     answer = await shell.json("plan", "-f", "-", document=manifest(2))
     assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-1"), ("Create", "web-2")]
@@ -101,7 +101,7 @@ async def test_a_plan_says_what_will_be_done_and_does_nothing(shell: Shell) -> N
     assert await place.names() == sorted({"web-1", "web-2"} - {answer["plan"][0]["vm"]}), "as it was foreseen"
 
 
-async def test_a_plan_for_what_would_be_refused_says_every_problem(shell: Shell) -> None:
+async def test_a_plan_of_an_invalid_pool_reports_every_problem(shell: Shell) -> None:
     wrong = manifest(2, maxUnavailable="some", updateStrategy={"unmanaged": {}, "opportunistic": {}})
     result = await shell.run("plan", "-f", "-", document=wrong)
     assert result.exit_code == 1
@@ -138,7 +138,7 @@ async def test_a_pool_is_paused_and_goes_on(shell: Shell) -> None:
     await until(lambda: count(shell.place), 3)
 
 
-async def test_why_tells_the_past_the_present_and_the_future(shell: Shell) -> None:
+async def test_why_explains_the_past_the_present_and_the_next_actions(shell: Shell) -> None:
     place = shell.place
     await place.pool(1)
     await until(place.names, ["web-1"])

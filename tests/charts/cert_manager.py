@@ -1,7 +1,6 @@
-"""What cert-manager does with the objects that our chart gives it, in the least that it takes: a Secret for each
-Certificate, signed by whom its issuer says, and the authority injected into the webhook configurations that ask for it.
+"""A substitute for cert-manager: it signs the chart's Certificates and injects the authority into webhooks.
 
-The fields are read as cert-manager reads them: `dnsNames` become names and never addresses.
+It reads fields as cert-manager does: `dnsNames` must not contain addresses.
 """
 
 from __future__ import annotations
@@ -32,24 +31,22 @@ class CertManager:
         self._authorities: dict[str, KeyPair] = {}
 
     async def issue(self, name: str) -> None:
-        """This Certificate's Secret, anew."""
+        """Creates or renews the Secret of this Certificate."""
         certificate = self._certificates[name]
         spec = certificate["spec"]
-        now, life = datetime.now(UTC), timedelta(hours=int(spec["duration"].removesuffix("h")))
+        now, validity = datetime.now(UTC), timedelta(hours=int(spec["duration"].removesuffix("h")))
         if spec.get("isCA"):
             assert self._issuers[spec["issuerRef"]["name"]] == {"selfSigned": {}}
-            self._authorities[spec["secretName"]] = pair = new_ca(spec["commonName"], now, life)
+            self._authorities[spec["secretName"]] = pair = new_ca(spec["commonName"], now, validity)
             authority = pair
         else:
             authority = self._authorities[self._issuers[spec["issuerRef"]["name"]]["ca"]["secretName"]]
-            assert not any(_address(name) for name in spec["dnsNames"])
+            assert not any(_is_address(name) for name in spec["dnsNames"])
             pair = new_server_certificate(
-                authority, "poolhouse", [*spec["dnsNames"], *spec.get("ipAddresses", ())], now, life
+                authority, "poolhouse", [*spec["dnsNames"], *spec.get("ipAddresses", ())], now, validity
             )
-        await self._write(certificate["metadata"]["namespace"], spec["secretName"], pair, authority)
-
-    async def _write(self, namespace: str, name: str, pair: KeyPair, authority: KeyPair) -> None:
-        await keep(self._api, namespace, name, pair, authority.certificate)
+        namespace = certificate["metadata"]["namespace"]
+        await write_tls_secret(self._api, namespace, spec["secretName"], pair, authority.certificate)
 
     async def inject(self) -> None:
         for configuration in self._configurations:
@@ -65,8 +62,7 @@ class CertManager:
             )
 
 
-async def keep(api: Api, namespace: str, name: str, pair: KeyPair, bundle: bytes) -> None:
-    """A kubernetes.io/tls Secret, made or replaced as a whole."""
+async def write_tls_secret(api: Api, namespace: str, name: str, pair: KeyPair, bundle: bytes) -> None:
     data = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": bundle}
     secret = {
         "apiVersion": "v1",
@@ -81,7 +77,7 @@ async def keep(api: Api, namespace: str, name: str, pair: KeyPair, bundle: bytes
     await api.create(SECRETS, secret)
 
 
-def _address(name: str) -> bool:
+def _is_address(name: str) -> bool:
     with suppress(ValueError):
         return bool(ipaddress.ip_address(name))
     return False

@@ -1,4 +1,4 @@
-"""Where the container of a pod runs: in this work tree, or in an image that `tests.image.clean_root` has built."""
+"""Runs the container of a Pod in an image that `tests.image.clean_root` has built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.image.clean_root import CONFIG, confined, first_process
 Json = dict[str, Any]
 
 CREDENTIALS = "/run/secrets/kubernetes.io/serviceaccount"
-"""where pods find their token; they know it below /var/run, which leads here"""
+"""the directory of the token; /var/run links to /run"""
 
 
 class Process(Protocol):
@@ -33,13 +33,13 @@ class Image:
     environment: Mapping[str, str]
 
     @classmethod
-    def kept(cls, images: Path, name: str) -> Image:
-        """Of REGISTRY/REPOSITORY/NAME:TAG, what was built into the directory NAME of `images`."""
+    def load(cls, images: Path, name: str) -> Image:
+        """The image REGISTRY/REPOSITORY/NAME:TAG is in the directory NAME of `images`."""
         directory = images / name.rpartition("/")[2].partition("@")[0].partition(":")[0]
         return cls(directory / "final", json.loads((directory / CONFIG).read_text())["Env"])
 
     def command(self, pod: Json, volumes: Mapping[str, Path], command: Sequence[str]) -> list[str]:
-        """As whom, and with what root, the pod says."""
+        """Returns the command that runs `command` with the user, the root and the volumes of the Pod."""
         security, (container,) = pod["securityContext"], pod["containers"]
         assert security["runAsNonRoot"]
         assert container["securityContext"]["readOnlyRootFilesystem"]
@@ -51,7 +51,7 @@ class Image:
 
 
 def credentials(directory: Path, kubeconfig: Path, namespace: str, token: str) -> dict[str, str]:
-    """The files that a pod finds, and the variables that tell it where the API server is."""
+    """Writes the files of a ServiceAccount token; returns the variables with the address of the API server."""
     cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
     directory.mkdir(parents=True)
     (directory / "token").write_text(token)
@@ -61,6 +61,6 @@ def credentials(directory: Path, kubeconfig: Path, namespace: str, token: str) -
     return {"KUBERNETES_SERVICE_HOST": str(server.hostname), "KUBERNETES_SERVICE_PORT": str(server.port)}
 
 
-def tell_to_end(process: Process, contained: bool) -> None:
+def terminate(process: Process, contained: bool) -> None:
     with suppress(ProcessLookupError, FileNotFoundError, IndexError):
         os.kill(first_process(process.pid) if contained else process.pid, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Helm, as a person calls it."""
+"""Runs the `helm` command."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ def program() -> str:
 
 
 def template(values: Json | None = None, *options: str) -> list[Json]:
-    """The rendered chart, hooks included."""
+    """Returns the rendered objects, including hooks."""
     done = run("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *options, values=values)
     return [document for document in yaml.load_all(done, yaml.CSafeLoader) if document]
 
 
-class Refused(Exception):
-    """With what Helm said."""
+class HelmError(Exception):
+    """Its text is the error output of Helm."""
 
 
 def run(*arguments: str, values: Json | None = None, kubeconfig: Path | None = None) -> str:
-    """What it printed; raises `Refused`."""
+    """Returns the output, or raises `HelmError`."""
     given = ("--values", "-") if values is not None else ()
     done = subprocess.run(
         [program(), *arguments, *given],
@@ -47,5 +47,5 @@ def run(*arguments: str, values: Json | None = None, kubeconfig: Path | None = N
         timeout=900,
     )
     if done.returncode:
-        raise Refused(done.stderr)
+        raise HelmError(done.stderr)
     return done.stdout

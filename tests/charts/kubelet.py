@@ -1,12 +1,11 @@
-"""A stand-in for kubelets, the network and the controllers of Deployments and Jobs, for one namespace of a real API
-server: what a pod would run, it runs as a local process, with the environment, the probes and the ServiceAccount's
-token that the pod would have, and writes into the objects' status how that went.
+"""A substitute for kubelets, Services, Deployments and Jobs in one namespace of a real API server.
 
-A Service is a port on loopback that leads to its ready pods. `-n poolhouse-system` is not looked at closely: it knows
-what our chart uses, and fails loudly on anything else.
+A container runs as a local process with the environment, the probes and the ServiceAccount token of its Pod. The status
+of Deployments and Jobs shows the result. A Service is a port on loopback that forwards to its ready Pods. Fields that
+the chart does not use are not supported.
 
-With $POOLHOUSE_IMAGES, a directory of images that `tests.image.clean_root` has kept, pods run in those, confined as the
-chart says, and talk to the API server as pods do; nobody then remembers which rights they took.
+With $POOLHOUSE_IMAGES, a directory of images that `tests.image.clean_root` has kept, Pods run confined in these images
+and connect to the API server without the recorder.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ import aiohttp
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, NotFound
 from runtime.resource import Resource
-from tests.charts.container import CREDENTIALS, Image, credentials, tell_to_end
-from tests.charts.recorder import Recorder
+from tests.charts.container import CREDENTIALS, Image, credentials, terminate
+from tests.charts.rbac_recorder import Recorder
 from tests.ports import free_port
 
 Json = dict[str, Any]
@@ -44,10 +43,10 @@ REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 SERVICES = Resource("", "v1", "services", "Service")
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-TURN_SECONDS = 0.2
+PERIOD_SECONDS = 0.2
 ENTRYPOINT = (sys.executable, "-P", "-m", "cli.main")
 ROOT = Path(__file__).resolve().parent.parent.parent
-PASSED_ON = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "TMPDIR")
+INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "TMPDIR")
 
 
 @dataclass(eq=False)
@@ -58,7 +57,7 @@ class Pod:
     process: asyncio.subprocess.Process
     port: int
     ready: bool = False
-    unanswered: int = 0
+    failed_probes: int = 0
     ending: asyncio.Task[None] | None = None
     restarts: int = 0
 
@@ -70,7 +69,7 @@ class Pod:
 
 @dataclass
 class Balancer:
-    """The address of a Service."""
+    """Forwards connections from a port to the ready Pods of a Service."""
 
     port: int
     turn: Iterator[int] = field(default_factory=count)
@@ -90,15 +89,13 @@ class Kubelet:
         self._sets: dict[str, int] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._names = count(1)
-        # Where other users may look: workers of the defaulter are nobody's.
+        # Readable by other users, because the workers of the defaulter run as `nobody`.
         self._disk = Path(tempfile.mkdtemp(prefix="poolhouse-kubelet-"))
         self._disk.chmod(0o711)
         self._failure: BaseException | None = None
 
-    # For tests
-
     def address(self, service: str) -> str:
-        """HOST:PORT of a Service, whether it is there yet or not."""
+        """HOST:PORT of a Service, which need not exist yet."""
         if service not in self._balancers:
             self._balancers[service] = Balancer(free_port())
         return f"127.0.0.1:{self._balancers[service].port}"
@@ -107,7 +104,7 @@ class Kubelet:
         return [pod for pod in self._pods.get(deployment, []) if pod.ending is None]
 
     def ending(self, deployment: str) -> list[Pod]:
-        """Told to end, and still there."""
+        """The terminating Pods."""
         return [pod for pod in self._pods.get(deployment, []) if pod.ending is not None and not pod.ending.done()]
 
     def __enter__(self) -> Kubelet:
@@ -122,8 +119,6 @@ class Kubelet:
         shutil.rmtree(self._disk, ignore_errors=True)
         if self._failure is not None:
             raise self._failure
-
-    # In its thread
 
     def _work(self) -> None:
         try:
@@ -145,8 +140,8 @@ class Kubelet:
                         if name not in listening:
                             listening[name] = await self._listen(balancer)
                     with contextlib.suppress(ApiError):
-                        await self._turn()
-                    await asyncio.sleep(TURN_SECONDS)
+                        await self._sync()
+                    await asyncio.sleep(PERIOD_SECONDS)
             finally:
                 for server in listening.values():
                     server.close()
@@ -158,7 +153,7 @@ class Kubelet:
                     task.cancel()
                 await asyncio.gather(*self._tasks, *self._jobs.values(), return_exceptions=True)
 
-    async def _turn(self) -> None:
+    async def _sync(self) -> None:
         services, _ = await self._api.list(SERVICES, self._namespace)
         there = {each["metadata"]["name"]: each for each in services}
         for name in there:
@@ -174,11 +169,11 @@ class Kubelet:
         jobs, _ = await self._api.list(JOBS, self._namespace)
         for job in jobs:
             uid = job["metadata"]["uid"]
-            if self._unasked(uid) and not job.get("status", {}).get("conditions"):
+            if self._is_pending(uid) and not job.get("status", {}).get("conditions"):
                 self._jobs[uid] = asyncio.create_task(self._job(job))
 
-    def _unasked(self, job: str) -> bool:
-        """Nobody works at it, or the API server was away at the wrong moment. Raises what else a job ended by."""
+    def _is_pending(self, job: str) -> bool:
+        """Whether the Job has not run, or an API error has stopped it. Raises other errors."""
         task = self._jobs.get(job)
         if task is None or not task.done():
             return task is None
@@ -188,10 +183,10 @@ class Kubelet:
         return False
 
     async def _deploy(self, deployment: Json) -> None:
-        """No more than one pod above the number that is wanted, never a ready one less."""
+        """A rolling update with maxSurge 1 and maxUnavailable 0."""
         name, spec = deployment["metadata"]["name"], deployment["spec"]
         template, wanted = json.dumps(spec["template"], sort_keys=True), int(spec["replicas"])
-        await asyncio.gather(*(self._look(pod) for pod in self.pods(name)))
+        await asyncio.gather(*(self._probe(pod) for pod in self.pods(name)))
         alive = self.pods(name)
         new = [pod for pod in alive if pod.template == template]
         old = [pod for pod in alive if pod.template != template]
@@ -206,7 +201,7 @@ class Kubelet:
         await self._report(deployment, new, old)
 
     async def _replica_set(self, deployment: Json, ready: int) -> None:
-        """Whoever waits for a Deployment, Helm for one, looks at the ReplicaSet of its present template."""
+        """Writes the ReplicaSet of the current template. Helm waits for its status."""
         metadata, spec = deployment["metadata"], deployment["spec"]
         template = json.dumps(spec["template"], sort_keys=True)
         stamp = hashlib.sha256(f"{metadata['uid']}{template}".encode()).hexdigest()[:10]
@@ -247,7 +242,7 @@ class Kubelet:
     async def _report(self, deployment: Json, new: list[Pod], old: list[Pod]) -> None:
         now, wanted = _now(), deployment["spec"]["replicas"]
         ready = sum(pod.ready for pod in (*new, *old))
-        available = {"type": "Available", "reason": "StandIn", "status": "True" if ready >= wanted else "False"}
+        available = {"type": "Available", "reason": "Substitute", "status": "True" if ready >= wanted else "False"}
         done = len(new) == wanted and not old and ready >= wanted
         reason = "NewReplicaSetAvailable" if done else "ReplicaSetUpdated"
         progressing = {"type": "Progressing", "status": "True", "reason": reason}
@@ -279,8 +274,6 @@ class Kubelet:
                     subresource="status",
                 )
 
-    # Pods
-
     async def _start(self, template: Json, stamp: str) -> Pod:
         port = free_port()
         process = await self._spawn(template["spec"], port)
@@ -294,10 +287,10 @@ class Kubelet:
         volumes = self._volumes(spec, container, self._disk / name)
         environment = self._environment(container)
         environment["POOLHOUSE_LISTEN"] = f"127.0.0.1:{port}"
-        environment["POOLHOUSE_DIR"] = str(self.logs)  # by which the defaulter's workers know whose they are
+        environment["POOLHOUSE_DIR"] = str(self.logs)  # identifies the workers of this defaulter
         token = await self._token(spec["serviceAccountName"]) if spec["automountServiceAccountToken"] else ""
         if self.images is not None:
-            image = Image.kept(self.images, container["image"])
+            image = Image.load(self.images, container["image"])
             if token:
                 volumes[CREDENTIALS] = self._disk / name / "credentials"
                 environment |= credentials(volumes[CREDENTIALS], self._kubeconfig, self._namespace, token)
@@ -308,9 +301,11 @@ class Kubelet:
         else:
             there = {path: str(directory) for path, directory in volumes.items()}
             environment = {key: there.get(value, value) for key, value in environment.items()}
-            environment |= {key: os.environ[key] for key in PASSED_ON if key in os.environ}
+            environment |= {key: os.environ[key] for key in INHERITED if key in os.environ}
             if token:
-                environment["KUBECONFIG"] = str(await self._recorded(spec["serviceAccountName"], name, token))
+                environment["KUBECONFIG"] = str(
+                    await self._recorder_kubeconfig(spec["serviceAccountName"], name, token)
+                )
             command = [*ENTRYPOINT, *arguments]
         with (self.logs / f"{name}.log").open("ab") as log:
             return await asyncio.create_subprocess_exec(
@@ -318,7 +313,7 @@ class Kubelet:
             )
 
     def _volumes(self, spec: Json, container: Json, disk: Path) -> dict[str, Path]:
-        """A directory for each path of the container."""
+        """Creates a directory for each mount path."""
         found = {}
         for mount in container["volumeMounts"]:
             assert any(v["name"] == mount["name"] and "emptyDir" in v for v in spec["volumes"]), mount
@@ -336,11 +331,11 @@ class Kubelet:
             if source := each.get("valueFrom"):
                 assert source["fieldRef"]["fieldPath"] == "metadata.namespace", source
                 value = self._namespace
-            found[each["name"]] = self._reached(value)
+            found[each["name"]] = self._with_local_address(value)
         return found
 
-    def _reached(self, value: str) -> str:
-        """Names of Services are addresses on loopback here, and only where a URL has them."""
+    def _with_local_address(self, value: str) -> str:
+        """Replaces the name of a Service in a URL by its address on loopback."""
         if "://" not in value:
             return value
         for service in ("webhook", "controllers", "defaulter"):
@@ -351,12 +346,16 @@ class Kubelet:
 
     async def _token(self, account: str) -> str:
         path = f"{ACCOUNTS.path(self._namespace, account)}/token"
-        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-        token: str = (await self._api.request("POST", path, body=asked))["status"]["token"]
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        token: str = (await self._api.request("POST", path, body=request))["status"]["token"]
         return token
 
-    async def _recorded(self, account: str, name: str, token: str) -> Path:
-        """A kubeconfig that leads by the recorder."""
+    async def _recorder_kubeconfig(self, account: str, name: str, token: str) -> Path:
+        """Writes a kubeconfig that uses the recorder as a proxy."""
         server = await self.recorder.server(account)
         config = {
             "apiVersion": "v1",
@@ -370,7 +369,7 @@ class Kubelet:
         file.write_text(json.dumps(config))
         return file
 
-    async def _look(self, pod: Pod) -> None:
+    async def _probe(self, pod: Pod) -> None:
         if pod.process.returncode is not None:
             pod.ready = False
             pod.restarts += 1
@@ -385,26 +384,24 @@ class Kubelet:
                 good = answer.status == 200
         except (aiohttp.ClientError, TimeoutError, OSError, ssl.SSLError):
             good = False
-        pod.unanswered = 0 if good else pod.unanswered + 1
-        pod.ready = good or (pod.ready and pod.unanswered < threshold)
+        pod.failed_probes = 0 if good else pod.failed_probes + 1
+        pod.ready = good or (pod.ready and pod.failed_probes < threshold)
 
     def _end(self, pod: Pod) -> None:
-        """Nobody is sent there any more; what its `preStop` says passes before it is told to end."""
+        """Removes the Pod from its Services, waits for its preStop hook, and stops it."""
         pod.ready = False
-        pod.ending = asyncio.create_task(self._ended(pod))
-        self._keep(pod.ending)
+        pod.ending = asyncio.create_task(self._stop_pod(pod))
+        self._track(pod.ending)
 
-    async def _ended(self, pod: Pod) -> None:
+    async def _stop_pod(self, pod: Pod) -> None:
         await asyncio.sleep(pod.container["lifecycle"]["preStop"]["sleep"]["seconds"])
-        tell_to_end(pod.process, contained=self.images is not None)
+        terminate(pod.process, contained=self.images is not None)
         try:
             async with asyncio.timeout(pod.spec["terminationGracePeriodSeconds"]):
                 await pod.process.wait()
         except TimeoutError:
             pod.process.kill()
             await pod.process.wait()
-
-    # Jobs
 
     async def _job(self, job: Json) -> None:
         spec, metadata, began = job["spec"], job["metadata"], _now()
@@ -416,14 +413,12 @@ class Kubelet:
                     break
         good = process.returncode == 0
         types = ("SuccessCriteriaMet", "Complete") if good else ("FailureTarget", "Failed")
-        condition = {"status": "True", "lastProbeTime": _now(), "lastTransitionTime": _now(), "reason": "StandIn"}
+        condition = {"status": "True", "lastProbeTime": _now(), "lastTransitionTime": _now(), "reason": "Substitute"}
         status: Json = {"startTime": began, "conditions": [{**condition, "type": each} for each in types]}
         status |= {"failed": failed} if failed else {}
         status |= {"succeeded": 1, "completionTime": _now()} if good else {}
         with contextlib.suppress(NotFound):
             await self._api.patch(JOBS, self._namespace, metadata["name"], {"status": status}, subresource="status")
-
-    # The network
 
     async def _listen(self, balancer: Balancer) -> asyncio.Server:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -442,17 +437,17 @@ class Kubelet:
             pod = pods[next(balancer.turn) % len(pods)]
             with contextlib.suppress(OSError):
                 far_reader, far_writer = await asyncio.open_connection("127.0.0.1", pod.port)
-                self._keep(asyncio.create_task(_carry(far_reader, writer)))
-                await _carry(reader, far_writer)
+                self._track(asyncio.create_task(_forward(far_reader, writer)))
+                await _forward(reader, far_writer)
 
         return await asyncio.start_server(accept, "127.0.0.1", balancer.port)
 
-    def _keep(self, task: asyncio.Task[Any]) -> None:
+    def _track(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
 
-async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while raw := await reader.read(65536):
             writer.write(raw)

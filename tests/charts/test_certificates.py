@@ -1,5 +1,6 @@
-"""Certificates that somebody else keeps: cert-manager, or the user. The chart's webhook runs with its own rights on a
-real API server, and not one admission is refused while what it shows is replaced.
+"""Certificates of cert-manager and of the user, on a real API server. The webhook runs with the rights of the chart.
+
+No admission request may fail while the certificate is replaced.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import NotFound
 from service.certificates import new_ca, new_server_certificate
-from tests.charts.asking import Asked, asking
-from tests.charts.cert_manager import CertManager, keep
+from tests.charts.cert_manager import CertManager, write_tls_secret
+from tests.charts.dry_runs import DryRuns, continuous_dry_runs
 from tests.charts.helm import CHART, RELEASE, run
 from tests.charts.kubelet import DEPLOYMENTS, SERVICES, Kubelet
 from tests.cluster.heard import heard
@@ -45,13 +46,13 @@ class Installed:
     kubelet: Kubelet
     documents: list[Json]
 
-    async def shown(self) -> set[str]:
-        """What the pods show."""
+    async def served(self) -> set[str]:
+        """The certificates that the Pods serve."""
         ports = [pod.port for pod in self.kubelet.pods("poolhouse-webhook")]
         return {await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port)) for port in ports}
 
-    async def published(self, bundle: bytes) -> None:
-        """As `helm upgrade` with another caBundle would."""
+    async def publish(self, bundle: bytes) -> None:
+        """Changes caBundle as `helm upgrade` does."""
         for each in configurations(self.documents):
             patch = [
                 {
@@ -72,7 +73,7 @@ def configurations(documents: list[Json]) -> list[Json]:
 
 
 def rendered(namespace: str, url: str, certificates: Json) -> list[Json]:
-    """The webhook's part of the chart, with names of its own where the cluster has one for all."""
+    """Renders the objects of the webhook. Cluster roles get unique names, because tests run side by side."""
     values = {"certificates": certificates, "webhook": {"url": url, "replicas": 1}, "defaulter": {"enabled": False}}
     options = ("--no-hooks", "--api-versions", "cert-manager.io/v1")
     printed = run("template", RELEASE, str(CHART), "--namespace", namespace, *options, values=values)
@@ -91,7 +92,7 @@ def rendered(namespace: str, url: str, certificates: Json) -> list[Json]:
 async def installed(
     control_plane: StackPaths, pods: Path, certificates: Json, prepared: Callable[[Installed], Awaitable[None]]
 ) -> AsyncIterator[Installed]:
-    """`prepared` is what somebody has to have done before admission works."""
+    """Installs the webhook. `prepared` provides the certificates."""
     async with namespace(control_plane.kubeconfig, "chart-certificates") as place:
         with Kubelet(control_plane.kubeconfig, place.namespace, pods) as kubelet:
             url = f"https://{kubelet.address('poolhouse-webhook')}"
@@ -113,7 +114,7 @@ async def installed(
                             )
                 await prepared(found)
                 await heard(place.api)
-                await eventually(Asked(place.api, place.namespace).once)
+                await eventually(DryRuns(place.api, place.namespace).once)
                 yield found
             finally:
                 for each in known:
@@ -122,18 +123,16 @@ async def installed(
                             await place.api.delete(RESOURCES[each["kind"]], None, each["metadata"]["name"])
 
 
-async def turned(found: Installed, before: set[str]) -> None:
-    """Every pod shows another certificate: the Secret is fetched every ten seconds, its files looked at every two."""
+async def certificates_replaced(found: Installed, before: set[str]) -> None:
+    """Waits until every Pod serves another certificate. Pods read the Secret every ten seconds."""
 
     async def another() -> bool:
-        return not before & await found.shown()
+        return not before & await found.served()
 
     await eventually(another)
 
 
-async def test_a_certificate_of_cert_managers_is_renewed_and_nobody_refused(
-    control_plane: StackPaths, tmp_path: Path
-) -> None:
+async def test_renewal_by_cert_manager_fails_no_request(control_plane: StackPaths, tmp_path: Path) -> None:
     async def prepared(found: Installed) -> None:
         manager = managers["it"] = CertManager(found.api, found.documents)
         for name in ("poolhouse-authority", "poolhouse-serving"):
@@ -142,23 +141,23 @@ async def test_a_certificate_of_cert_managers_is_renewed_and_nobody_refused(
 
     managers: dict[str, CertManager] = {}
     async with installed(control_plane, tmp_path, {"mode": "cert-manager"}, prepared) as found:
-        before = await found.shown()
-        async with asking(found.api, found.namespace) as asked:
+        before = await found.served()
+        async with continuous_dry_runs(found.api, found.namespace) as dry_runs:
             await managers["it"].issue("poolhouse-serving")
-            await turned(found, before)
-            await asked.more(20)
-        assert asked.refused == []
+            await certificates_replaced(found, before)
+            await dry_runs.wait_for(20)
+        assert dry_runs.refused == []
 
 
-async def test_a_secret_of_yours_gets_another_authority_and_nobody_is_refused(
+async def test_change_of_authority_in_the_users_secret_fails_no_request(
     control_plane: StackPaths, tmp_path: Path
 ) -> None:
     now = datetime.now(UTC)
     old, new = (new_ca(name, now, DAY) for name in ("old", "new"))
     secret = {"name": "mine", "caBundle": old.certificate.decode()}
 
-    async def kept(found: Installed, authority: Any, bundle: bytes) -> None:
-        await keep(
+    async def write(found: Installed, authority: Any, bundle: bytes) -> None:
+        await write_tls_secret(
             found.api,
             found.namespace,
             "mine",
@@ -170,14 +169,14 @@ async def test_a_secret_of_yours_gets_another_authority_and_nobody_is_refused(
         control_plane,
         tmp_path,
         {"mode": "secret", "secret": secret},
-        lambda found: kept(found, old, old.certificate),
+        lambda found: write(found, old, old.certificate),
     ) as found:
-        before = await found.shown()
+        before = await found.served()
         both = old.certificate + new.certificate
-        async with asking(found.api, found.namespace) as asked:
-            await found.published(both)
-            await kept(found, new, both)
-            await turned(found, before)
-            await found.published(new.certificate)
-            await asked.more(20)
-        assert asked.refused == []
+        async with continuous_dry_runs(found.api, found.namespace) as dry_runs:
+            await found.publish(both)
+            await write(found, new, both)
+            await certificates_replaced(found, before)
+            await found.publish(new.certificate)
+            await dry_runs.wait_for(20)
+        assert dry_runs.refused == []

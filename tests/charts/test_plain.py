@@ -1,4 +1,4 @@
-"""The chart without Helm, and its priority in the API server, on a real one."""
+"""The manifests for clusters without Helm, and the priority level of Poolhouse, on a real API server."""
 
 from __future__ import annotations
 
@@ -45,20 +45,19 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_nothing_of_helm_is_left(plain: Path) -> None:
+def test_manifests_have_no_helm_labels_or_hooks(plain: Path) -> None:
     text = (plain / "install.yaml").read_text()
     assert "helm.sh/" not in text
     documents = [each for each in yaml.safe_load_all(text) if each]
     assert not [each for each in documents if set(HELM_LABELS) & set(each["metadata"].get("labels", {}))]
-    assert [each["kind"] for each in documents].count("Job") == 0, "a hook's work is nobody's here"
+    assert [each["kind"] for each in documents].count("Job") == 0, "hooks do not run without Helm"
     assert documents[0]["kind"] == "Namespace"
     names = {each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"}
     assert "virtualmachinepools.kubevirt.io" in names
-    assert "virtualmachineinstancereplicasets.kubevirt.io" not in names, "that is KubeVirt's own"
+    assert "virtualmachineinstancereplicasets.kubevirt.io" not in names, "KubeVirt installs this CRD"
 
 
-def test_kubectl_applies_it_with_kustomize(plain: Path, control_plane: Any) -> None:
-    """All but what the test's API server has of ours under other owners is taken as it is."""
+def test_kubectl_applies_the_kustomization(plain: Path, control_plane: Any) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     done = subprocess.run(
         ["kubectl", "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-k", str(plain)],
@@ -72,7 +71,7 @@ def test_kubectl_applies_it_with_kustomize(plain: Path, control_plane: Any) -> N
     assert done.stdout.count("serverside-applied") > 25
 
 
-async def test_requests_of_ours_have_a_priority_of_their_own(control_plane: Any) -> None:
+async def test_requests_of_poolhouse_have_their_own_priority_level(control_plane: Any) -> None:
     documents = [
         each
         for each in template({"apiPriorityAndFairness": {"enabled": True}})
@@ -89,9 +88,7 @@ async def test_requests_of_ours_have_a_priority_of_their_own(control_plane: Any)
         try:
             for name in NAMES:
                 await api.patch(ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
-            tokens = {
-                name: await _token(api, name) for name in ("poolhouse-controllers", "poolhouse-webhook", "default")
-            }
+            tokens = {name: await _token(api, name) for name in NAMES}
             pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
             leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
 
@@ -103,7 +100,7 @@ async def test_requests_of_ours_have_a_priority_of_their_own(control_plane: Any)
             await until(lambda: flow("poolhouse-webhook", pools), ours)
             by_lease = uids["FlowSchema/poolhouse-leases"]
             await until(lambda: _first(flow("poolhouse-controllers", leases)), by_lease)
-            assert (await flow("default", pools))[0] not in uids.values(), "others are left where they were"
+            assert (await flow("default", pools))[0] not in uids.values(), "other clients keep their priority level"
         finally:
             for each in documents:
                 await api.delete(resources[each["kind"]], None, each["metadata"]["name"])
@@ -114,13 +111,13 @@ async def _first(flow: Awaitable[Flow]) -> str | None:
 
 
 def classified(kubeconfig: Path, token: str, path: str) -> Flow:
-    """UIDs of the FlowSchema and the level that a request got, whatever the answer."""
+    """Sends a request; returns the UIDs of its FlowSchema and its priority level."""
     cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
     trust = ssl.create_default_context(cafile=cluster["certificate-authority"])
-    asked = urllib.request.Request(f"{cluster['server']}{path}", headers={"Authorization": f"Bearer {token}"})
+    request = urllib.request.Request(f"{cluster['server']}{path}", headers={"Authorization": f"Bearer {token}"})
     try:
-        with urllib.request.urlopen(asked, timeout=60, context=trust) as answer:
-            headers = answer.headers
+        with urllib.request.urlopen(request, timeout=60, context=trust) as response:
+            headers = response.headers
     except urllib.error.HTTPError as error:
         headers = error.headers
     return headers.get("X-Kubernetes-PF-FlowSchema-UID"), headers.get("X-Kubernetes-PF-PriorityLevel-UID")

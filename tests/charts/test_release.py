@@ -1,8 +1,7 @@
-"""The chart on a real API server, from install to uninstall, with VMs running on, by the commands that the
-documentation gives.
+"""The chart on a real API server, from installation to uninstallation, with the commands of the documentation.
 
-Its Deployments and hooks run as processes with the ServiceAccounts' own tokens; KubeVirt is the engine's stand-in. The
-tests are one story and run in order. $POOLHOUSE_EARLIER_CHART is the chart of another release, to be upgraded from.
+Deployments and hooks run as processes with the tokens of their ServiceAccounts. The embedded engine replaces KubeVirt.
+The tests depend on each other and run in order. $POOLHOUSE_EARLIER_CHART is the chart of a release to upgrade from.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound
 from runtime.resource import Resource
 from service.certificates import KeyPair, join_pem
-from tests.charts.asking import EXAMPLE, Asked, asking
+from tests.charts.documentation import Shell, documented_command
+from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import NAMESPACE, template
 from tests.charts.kubelet import DEPLOYMENTS, Kubelet
-from tests.charts.pages import Shell, told
-from tests.charts.recorder import Right
+from tests.charts.rbac_recorder import Right
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, VMS
 from tests.conftest import stack
@@ -47,7 +46,7 @@ WORK = "default"
 SERVED = ("webhook", "controllers", "defaulter")
 PODS = Resource("", "v1", "pods", "Pod")
 POLICIES = Resource("kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 POLICY = {
     "apiVersion": "kubevirt.io/v1alpha1",
     "kind": "MigrationPolicy",
@@ -65,20 +64,19 @@ class Cluster:
     kubelet: Kubelet
     shell: Shell
 
-    async def told(self, page: str, words: str, values: Json | None = None) -> str:
-        """Does what the page says; what was printed."""
-        return await self.done(told(page, words), values)
+    async def run_documented(self, page: str, words: str, values: Json | None = None) -> str:
+        """Runs a command of the documentation; returns its output."""
+        return await self.run(documented_command(page, words), values)
 
-    async def done(self, commands: str, values: Json | None = None) -> str:
+    async def run(self, commands: str, values: Json | None = None) -> str:
         return await asyncio.to_thread(self.shell, commands, json.dumps(values or self.values()))
 
     def values(self, **more: Any) -> Json:
-        """What this cluster needs: its API server reaches no Service, its KubeVirt has another name, and two busy cores
-        may take long to answer."""
-        patient: Json = {"timeoutSeconds": 30}
+        """Values for a slow cluster whose API server cannot reach Services, and whose engine replaces KubeVirt."""
+        timeout: Json = {"timeoutSeconds": 30}
         url = f"https://{self.kubelet.address('poolhouse-webhook')}"
         return {
-            "webhook": {"url": url, "kinds": dict(patient), "defaulting": dict(patient)},
+            "webhook": {"url": url, "kinds": dict(timeout), "defaulting": dict(timeout)},
             "guard": {"writers": [rbac.service_account_user("engine"), admission_policy.KUBEVIRT_ACCOUNT]},
             "defaulter": {"workers": 1},
             "identitySeed": "test",
@@ -88,32 +86,32 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One that knows KubeVirt and nothing of ours."""
+    """A cluster with the engine, but without the objects of Poolhouse."""
     paths = StackPaths(tmp_path_factory.mktemp("chart"))
     without = (option for name in ("webhook", "defaulter", "controllers") for option in ("--without", name))
     with stack(paths, "--engine", "simulated", *without):
-        asyncio.run(_bare(paths.kubeconfig))
+        asyncio.run(_remove_poolhouse(paths.kubeconfig))
         with Kubelet(paths.kubeconfig, NAMESPACE, tmp_path_factory.mktemp("pods")) as kubelet:
             yield Cluster(paths.kubeconfig, kubelet, Shell(paths.kubeconfig, tmp_path_factory.mktemp("shell")))
 
 
-async def _bare(kubeconfig: Path) -> None:
-    """Takes away what the stack has installed of ours; the engine keeps its rights."""
-    ours = [
+async def _remove_poolhouse(kubeconfig: Path) -> None:
+    """Deletes the objects that the stack has installed, except those of the engine."""
+    installed = [
         *crds(),
         *rbac.manifests(["webhook", "controllers"]),
         *rbac.user_roles(),
         *admission_policy.policies(()),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        for document in ours:
+        for document in installed:
             metadata = document["metadata"]
             await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
         for document in crds():
-            await until(lambda name=document["metadata"]["name"]: _there(api, "CustomResourceDefinition", name), False)
+            await until(lambda name=document["metadata"]["name"]: _exists(api, "CustomResourceDefinition", name), False)
 
 
-async def _there(api: Api, kind: str, name: str) -> bool:
+async def _exists(api: Api, kind: str, name: str) -> bool:
     try:
         await api.get(RESOURCES[kind], None, name)
     except NotFound:
@@ -141,32 +139,34 @@ def vm(name: str) -> Json:
 
 
 async def running(api: Api) -> dict[str, str]:
-    """The UIDs of instances that run, by name."""
-    items, _ = await api.list(INSTANCES, WORK)
+    """The UIDs of running VMIs by name."""
+    items, _ = await api.list(VMIS, WORK)
     return {e["metadata"]["name"]: e["metadata"]["uid"] for e in items if e.get("status", {}).get("phase") == "Running"}
 
 
-async def test_install_leaves_the_vm_that_is_there_untouched(cluster: Cluster, api: Api) -> None:
+async def test_install_does_not_change_existing_vms(cluster: Cluster, api: Api) -> None:
     await api.create(VMS, vm("before"))
     await until(lambda: _names(api), {"before"})
     spec = (await api.get(VMS, WORK, "before"))["spec"]
-    # The namespace is there already: the stand-in for KubeVirt lives in it.
-    install = told("install.md", "helm install poolhouse charts").replace("kubectl create namespace", "kubectl get ns")
+    # The namespace exists already, because it contains objects of the engine.
+    install = documented_command("install.md", "helm install poolhouse charts").replace(
+        "kubectl create namespace", "kubectl get ns"
+    )
     install = install.replace("charts/poolhouse", os.environ.get("POOLHOUSE_EARLIER_CHART", "charts/poolhouse"))
-    assert "Installed kinds:" in await cluster.done(install)
+    assert "Installed kinds:" in await cluster.run(install)
     assert (await api.get(VMS, WORK, "before"))["spec"] == spec
     for deployment in SERVED:
         assert len(cluster.kubelet.pods(f"poolhouse-{deployment}")) == 2
 
 
-async def test_what_the_page_lists_is_there(cluster: Cluster) -> None:
-    printed = await cluster.told("install.md", "kubectl get deployments")
+async def test_documented_checks_pass(cluster: Cluster) -> None:
+    printed = await cluster.run_documented("install.md", "kubectl get deployments")
     for word in ("poolhouse-webhook", "poolhouse-defaulter", "virtualmachinepools.kubevirt.io", "Phase:", "Succeeded"):
         assert word in printed
 
 
-async def test_pods_are_let_in_where_only_restricted_ones_are(cluster: Cluster, api: Api) -> None:
-    """By the API server's own judge of pods; the page has labelled the namespace."""
+async def test_pods_comply_with_the_enforced_restricted_standard(cluster: Cluster, api: Api) -> None:
+    """The documented commands have labelled the namespace, so that the API server enforces the standard."""
     deployments, _ = await api.list(DEPLOYMENTS, NAMESPACE)
     for deployment in deployments:
         template = deployment["spec"]["template"]
@@ -181,19 +181,19 @@ async def _names(api: Api) -> set[str]:
     return set(await running(api))
 
 
-async def test_a_vm_is_defaulted_a_pool_scaled_a_policy_stamped(cluster: Cluster, api: Api) -> None:
+async def test_defaulting_pools_and_policies_work(cluster: Cluster, api: Api) -> None:
     made = await api.create(VMS, vm("after"))
-    assert made["spec"]["template"]["spec"]["domain"]["machine"]["type"], "its hardware is decided"
+    assert made["spec"]["template"]["spec"]["domain"]["machine"]["type"], "the defaulter sets the hardware"
     await api.create(POLICIES, POLICY)
     await api.create(POOLS, {**yaml.safe_load(EXAMPLE.read_text()), "metadata": {"name": "web", "namespace": WORK}})
     await until(lambda: _count(api, "web-"), 3)
     await api.patch(POOLS, WORK, "web", {"spec": {"replicas": 2}}, subresource="scale")
     await until(lambda: _count(api, "web-"), 2)
-    await until(lambda: _stamped(api, "slow"), True)
+    await until(lambda: _has_policy(api, "slow"), True)
 
 
-async def _stamped(api: Api, policy: str) -> bool:
-    items, _ = await api.list(INSTANCES, WORK)
+async def _has_policy(api: Api, policy: str) -> bool:
+    items, _ = await api.list(VMIS, WORK)
     return all(each["metadata"]["labels"].get("poolhouse.dev/migration-policy") == policy for each in items)
 
 
@@ -201,46 +201,46 @@ async def _count(api: Api, prefix: str) -> int:
     return sum(name.startswith(prefix) for name in await running(api))
 
 
-SPARE: dict[str, str] = {
-    " */finalizers update": "asked for where OwnerReferencesPermissionEnforcement is on, which ours is not",
-    "events.k8s.io events patch": "something that happens again and again",
+UNUSED_RIGHTS: dict[str, str] = {
+    " */finalizers update": "needed with the admission plugin OwnerReferencesPermissionEnforcement",
+    "events.k8s.io events patch": "repeated events",
     "kubevirt.io virtualmachineinstancereplicasets* *": "replica sets",
     "kubevirt.io virtualmachineinstances create|update|delete": "replica sets, restarts",
     "kubevirt.io virtualmachineinstances get": "healing",
-    " namespaces get": "VMs that are made while the webhook is away",
-    "kubevirt.io virtualmachines get|update": "hardware that is decided later, a template that has changed",
+    " namespaces get": "VMs that are created while the webhook is down",
+    "kubevirt.io virtualmachines get|update": "defaulting after creation, changed templates",
     "poolhouse.dev * *": "warm pools",
-    "subresources.kubevirt.io * update": "warm pools, and updates that restart",
-    "apps controllerrevisions get|delete": "revisions that nobody needs any more",
-    "migrations.kubevirt.io migrationpolicies get|update|delete": "a policy that changes, or goes",
-    "kubevirt.io migrationpolicies get": "a policy that changes",
-    "kubevirt.io virtualmachinepools get": "a pool whose status met a conflict",
+    "subresources.kubevirt.io * update": "warm pools, updates that restart VMs",
+    "apps controllerrevisions get|delete": "revisions that are no longer used",
+    "migrations.kubevirt.io migrationpolicies get|update|delete": "changed and deleted policies",
+    "kubevirt.io migrationpolicies get": "changed policies",
+    "kubevirt.io virtualmachinepools get": "conflicts of status updates",
     "cdi.kubevirt.io datavolumes *": "disks",
     " persistentvolumeclaims *": "disks",
 }
-"""Rights that this story has no use for, and what would; other tests run it with the same roles. Anything else that is
-granted and was not used is a right too many."""
+"""Rights that these tests do not use, and the features that need them. Other tests use these features with the same
+roles. Every other right that is granted and not used is superfluous."""
 
 
-def test_no_right_is_granted_that_nobody_needs(cluster: Cluster) -> None:
+def test_roles_grant_no_superfluous_right(cluster: Cluster) -> None:
     if cluster.kubelet.images is not None:
-        pytest.skip("pods that run in images talk to the API server themselves")
+        pytest.skip("Pods that run in images connect to the API server without the recorder")
     documents = template(cluster.values())
     for service in ("webhook", "controllers"):
         name = f"poolhouse-{service}"
         seen = cluster.kubelet.recorder.seen[name]
-        # A pod may start before the API server has heard of its role.
+        # A Pod may start before the API server has read its role.
         refused = {each.right for each in seen if each.status == 403} - {e.right for e in seen if e.status != 403}
         assert refused == set()
-        spare = sorted(_granted(documents, name) - {each.right for each in seen})
-        assert [each for each in spare if not _excused(each)] == []
+        unused = sorted(_granted(documents, name) - {each.right for each in seen})
+        assert [each for each in unused if not _is_expected_unused(each)] == []
 
 
-def _excused(right: Right) -> bool:
+def _is_expected_unused(right: Right) -> bool:
     def fits(pattern: str, text: str) -> bool:
         return any(fnmatch(text, each) for each in pattern.split("|"))
 
-    for row in SPARE:
+    for row in UNUSED_RIGHTS:
         group, resource, verbs = row.split(" ")
         if fits(resource, right.resource) and fits(verbs, right.verb) and (group == right.group or "/" in resource):
             return True
@@ -259,32 +259,34 @@ def _granted(documents: list[Json], name: str) -> set[Right]:
     }
 
 
-async def test_an_upgrade_refuses_nobody_and_moves_no_vm(cluster: Cluster, api: Api) -> None:
+async def test_upgrade_fails_no_request_and_moves_no_vm(cluster: Cluster, api: Api) -> None:
     before, webhooks_before = await running(api), set(cluster.kubelet.pods("poolhouse-webhook"))
-    changed = cluster.values(exemptNamespaces=["left-alone"])
+    changed = cluster.values(exemptNamespaces=["exempt"])
     changed["webhook"] |= {"replicas": 3, "podLabels": {"tier": "new"}}
     changed["webhook"]["defaulting"] |= {"failurePolicy": "Fail"}
-    async with asking(api, WORK) as asked:
-        await cluster.told("upgrade.md", "helm upgrade", changed)
+    async with continuous_dry_runs(api, WORK) as dry_runs:
+        await cluster.run_documented("upgrade.md", "helm upgrade", changed)
         await until(lambda: len(cluster.kubelet.pods("poolhouse-webhook")), 3)
-    assert asked.refused == []
-    assert asked.answered > 20
-    assert not webhooks_before & set(cluster.kubelet.pods("poolhouse-webhook")), "each was replaced"
+    assert dry_runs.refused == []
+    assert dry_runs.accepted > 20
+    assert not webhooks_before & set(cluster.kubelet.pods("poolhouse-webhook")), "every Pod is replaced"
     assert await running(api) == before
     configuration = await api.get(RESOURCES["MutatingWebhookConfiguration"], None, webhooks.DEFAULTING_CONFIGURATION)
     (webhook,) = configuration["webhooks"]
     assert webhook["failurePolicy"] == "Fail"
-    assert webhook["clientConfig"]["caBundle"], "Helm leaves what we have published"
-    assert "left-alone" in json.dumps(webhook["namespaceSelector"])
+    assert webhook["clientConfig"]["caBundle"], "Helm keeps the published authority"
+    assert "exempt" in json.dumps(webhook["namespaceSelector"])
 
 
-async def test_one_command_switches_admission_off_and_nothing_brings_it_back(cluster: Cluster, api: Api) -> None:
-    await cluster.told("emergency.md", "kubectl delete mutating")
+async def test_documented_command_disables_admission_permanently(cluster: Cluster, api: Api) -> None:
+    await cluster.run_documented("emergency.md", "kubectl delete mutating")
     await heard(api)
     made = await api.create(VMS, vm("in-emergency"))
     assert "machine" not in made["spec"]["template"]["spec"]["domain"]
     await api.delete(VMS, WORK, "in-emergency")
-    await api.delete(RESOURCES["CustomResourceDefinition"], None, "migrationpolicies.kubevirt.io")  # as by mistake
+    await api.delete(
+        RESOURCES["CustomResourceDefinition"], None, "migrationpolicies.kubevirt.io"
+    )  # simulates a mistake
     await asyncio.sleep(PERIOD_SECONDS + 1)
     assert await _registered(api) == []
 
@@ -295,14 +297,14 @@ async def _registered(api: Api) -> list[str]:
     return [each["metadata"]["name"] for each in found if each["metadata"]["name"].startswith("zz-poolhouse")]
 
 
-async def test_a_rollback_brings_the_earlier_values_back(cluster: Cluster, api: Api) -> None:
+async def test_rollback_restores_the_earlier_values(cluster: Cluster, api: Api) -> None:
     await until(lambda: _gone(api, "in-emergency"), True)
     before = await running(api)
-    await cluster.told("upgrade.md", "helm rollback")
+    await cluster.run_documented("upgrade.md", "helm rollback")
     configuration = await api.get(RESOURCES["MutatingWebhookConfiguration"], None, webhooks.DEFAULTING_CONFIGURATION)
     assert configuration["webhooks"][0]["failurePolicy"] == "Ignore"
     await api.create(POLICIES, {**POLICY, "metadata": {"name": "back"}})
-    await until(lambda: _stamped(api, "back"), True)
+    await until(lambda: _has_policy(api, "back"), True)
     assert await running(api) == before
     assert len(cluster.kubelet.pods("poolhouse-webhook")) == 2
 
@@ -311,23 +313,27 @@ async def _gone(api: Api, name: str) -> bool:
     return name not in await running(api)
 
 
-async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) -> None:
+async def test_distrusting_an_authority(cluster: Cluster, api: Api) -> None:
     before, gone = await running(api), {each.pair.certificate for each in (await observe(api, NAMESPACE)).cas}
     webhooks_before = set(cluster.kubelet.pods("poolhouse-webhook"))
-    first, delete, then = told("security.md", "kubectl scale deployment").partition("kubectl delete secret")
-    await cluster.done(first)
-    # No Pod is an object here: what `kubectl wait` waits for elsewhere is waited for in its place.
+    first, delete, rest = documented_command("security.md", "kubectl scale deployment").partition(
+        "kubectl delete secret"
+    )
+    await cluster.run(first)
+    # This cluster has no Pod objects, so `kubectl wait` returns at once. The test waits for the processes instead.
     await until(lambda: _processes(cluster, "controllers"), 0)
-    await cluster.done(delete + then)
+    await cluster.run(delete + rest)
 
-    async def another() -> bool:
+    async def new_authority_published() -> bool:
         state = await observe(api, NAMESPACE)
         bundles = [join_pem(state.bundle), *(bundle for where in state.configurations for bundle in where.bundles)]
-        assert not any(certificate in bundle for certificate in gone for bundle in bundles), "it comes back"
+        assert not any(certificate in bundle for certificate in gone for bundle in bundles), (
+            "the old authority is published again"
+        )
         return state.certificate is not None and all(state.certificate.is_trusted_by(bundle) for bundle in bundles)
 
-    async def shown() -> bool:
-        """Each process of ours is one that never trusted it, and shows what another one has signed."""
+    async def new_certificates_served() -> bool:
+        """Whether all processes are new and serve certificates of the new authority."""
         pods = [pod for name in ("webhook", "controllers") for pod in cluster.kubelet.pods(f"poolhouse-{name}")]
         if len(pods) < 4 or not all(pod.ready for pod in pods) or webhooks_before & set(pods):
             return False
@@ -340,24 +346,24 @@ async def test_an_authority_is_distrusted_at_once(cluster: Cluster, api: Api) ->
         return all(KeyPair(leaf.encode(), b"").is_trusted_by(trusted) for leaf in leaves)
 
     assert gone
-    await until(another, True)
-    await until(shown, True)
-    await until(Asked(api, WORK).once, True)
+    await until(new_authority_published, True)
+    await until(new_certificates_served, True)
+    await until(DryRuns(api, WORK).once, True)
     assert await running(api) == before
 
 
 def _processes(cluster: Cluster, *deployments: str) -> int:
-    """How many there are, those that were told to end included."""
+    """The number of processes, including terminating ones."""
     names = [f"poolhouse-{each}" for each in deployments]
     return sum(len(cluster.kubelet.pods(name)) + len(cluster.kubelet.ending(name)) for name in names)
 
 
-async def test_with_every_pod_of_ours_away_what_must_go_on_does(cluster: Cluster, api: Api) -> None:
+async def test_cluster_works_while_poolhouse_is_down(cluster: Cluster, api: Api) -> None:
     before = await running(api)
-    await cluster.told("emergency.md", "kubectl scale deployment -n poolhouse-system --replicas 0")
+    await cluster.run_documented("emergency.md", "kubectl scale deployment -n poolhouse-system --replicas 0")
     await until(lambda: _processes(cluster, *SERVED), 0)
-    made = await api.create(VMS, vm("while-away"))
-    assert "machine" not in made["spec"]["template"]["spec"]["domain"], "stored as it comes"
+    made = await api.create(VMS, vm("while-down"))
+    assert "machine" not in made["spec"]["template"]["spec"]["domain"], "stored without defaulting"
     with pytest.raises(ApiError, match="failed calling webhook"):
         await api.patch(POOLS, WORK, "web", {"spec": {"template": {"spec": {"runStrategy": "Halted"}}}})
     with pytest.raises(ApiError, match="failed calling webhook"):
@@ -366,16 +372,16 @@ async def test_with_every_pod_of_ours_away_what_must_go_on_does(cluster: Cluster
     await api.patch(POOLS, WORK, "web", {"status": {"replicas": 2}}, subresource="status")
     await _evict_a_pod(api)
     await api.delete(POLICIES, None, "back")
-    await api.delete(VMS, WORK, "while-away")
-    await until(lambda: _gone(api, "while-away"), True)
-    assert await running(api) == before, "nobody acts on what was asked"
-    await cluster.told("emergency.md", "kubectl scale deployment -n poolhouse-system --replicas 2")
+    await api.delete(VMS, WORK, "while-down")
+    await until(lambda: _gone(api, "while-down"), True)
+    assert await running(api) == before, "no controller acts on the changes"
+    await cluster.run_documented("emergency.md", "kubectl scale deployment -n poolhouse-system --replicas 2")
     await until(lambda: _count(api, "web-"), 3)
     assert before.items() <= (await running(api)).items()
 
 
 async def _evict_a_pod(api: Api) -> None:
-    """As a drain does, with a pod like ours."""
+    """Evicts a Pod of Poolhouse as a drain does."""
     named = {"name": "drained", "namespace": NAMESPACE}
     deployments, _ = await api.list(DEPLOYMENTS, NAMESPACE)
     await api.create(
@@ -386,10 +392,10 @@ async def _evict_a_pod(api: Api) -> None:
     await api.request("POST", f"{PODS.path(NAMESPACE, 'drained')}/eviction", body=eviction)
 
 
-async def test_an_uninstall_leaves_vms_pools_and_nothing_of_ours(cluster: Cluster, api: Api) -> None:
+async def test_uninstall_keeps_vms_and_pools_and_deletes_the_rest(cluster: Cluster, api: Api) -> None:
     before = await running(api)
-    await cluster.told("install.md", "helm uninstall")
-    await cluster.told("install.md", "kubectl delete secret")
+    await cluster.run_documented("install.md", "helm uninstall")
+    await cluster.run_documented("install.md", "kubectl delete secret")
     assert await running(api) == before
     assert (await api.get(POOLS, WORK, "web"))["spec"]["replicas"] == 3
     left = []
@@ -401,14 +407,14 @@ async def test_an_uninstall_leaves_vms_pools_and_nothing_of_ours(cluster: Cluste
     assert {(kind, name) for kind, name in left if kind not in known and "engine" not in name} == stacks
     secrets, _ = await api.list(SECRETS, NAMESPACE)
     assert not {each["metadata"]["name"] for each in secrets} & {meta.CA_SECRET, meta.SERVING_SECRET}
-    # What a hook that could not run has left is taken away by its labels.
+    # The documented command also deletes what a failed hook has left.
     labels = {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "hook"}
     for kind, where in (("ServiceAccount", {"namespace": NAMESPACE}), ("ClusterRole", {})):
         await api.create(RESOURCES[kind], {"metadata": {"name": "poolhouse-retire", "labels": labels, **where}})
-    await cluster.done(told("emergency.md", "--no-hooks").partition("--wait\n")[2])
+    await cluster.run(documented_command("emergency.md", "--no-hooks").partition("--wait\n")[2])
     for kind in ("ServiceAccount", "ClusterRole"):
         items, _ = await api.list(RESOURCES[kind], label_selector=f"{meta.COMPONENT}=hook")
         assert items == []
-    # VMs are stored as they come again, and the pools' kinds are held by their schemas.
+    # Admission no longer changes VMs.
     await api.create(VMS, vm("later"))
     await until(lambda: _names(api), {*before, "later"})

@@ -1,8 +1,6 @@
-"""What the chart renders, held against the schemas of three Kubernetes minors, strictly:
-no unknown field, no wrong type.
+"""Checks the rendered objects against the OpenAPI schemas of three Kubernetes minors, without unknown fields.
 
-The schemas are those that Kubernetes publishes with its Go module; a minor that cannot be had is skipped, which the
-report of a run says.
+The schemas come from the Go module k8s.io/kubernetes. Without the module of a minor, its test is skipped.
 """
 
 from __future__ import annotations
@@ -23,13 +21,13 @@ from tests.charts.helm import template
 Json = dict[str, Any]
 
 MINORS = ("v1.33.5", kubernetes_version(), "v1.35.0")
-OF_OTHERS = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
+EXTERNAL = ("monitoring.coreos.com/v1", "cert-manager.io/v1")
 
 
 @functools.cache
 def module(version: str) -> Path:
     if shutil.which("go") is None:
-        pytest.skip("there is no Go to fetch the schemas with")
+        pytest.skip("Go is not installed: it downloads the schemas")
     with tempfile.TemporaryDirectory() as outside:
         fetched = subprocess.run(
             ["go", "mod", "download", "-json", f"k8s.io/kubernetes@{version}"],
@@ -53,12 +51,12 @@ def schemas(version: str, api_version: str) -> Json:
     return found
 
 
-def wrong(value: Any, schema: Json, known: Json, path: str = "") -> list[str]:
-    """What does not fit, each with its path."""
+def problems(value: Any, schema: Json, known: Json, path: str = "") -> list[str]:
+    """The differences from the schema, with their paths."""
     if "allOf" in schema:
-        return [each for part in schema["allOf"] for each in wrong(value, part, known, path)]
+        return [each for part in schema["allOf"] for each in problems(value, part, known, path)]
     if reference := schema.get("$ref"):
-        return wrong(value, known[reference.rpartition("/")[2]], known, path)
+        return problems(value, known[reference.rpartition("/")[2]], known, path)
     if "oneOf" in schema or "anyOf" in schema or not schema.get("type") or value is None:
         return []
     types: dict[str, tuple[type, ...]] = {
@@ -71,42 +69,42 @@ def wrong(value: Any, schema: Json, known: Json, path: str = "") -> list[str]:
     }
     kind = schema["type"]
     if not isinstance(value, types[kind]) or (isinstance(value, bool) and kind != "boolean"):
-        return [f"{path}: {kind} is wanted, not {value!r}"]
+        return [f"{path}: must be {kind}, not {value!r}"]
     if kind == "array":
-        return [e for i, item in enumerate(value) for e in wrong(item, schema["items"], known, f"{path}[{i}]")]
+        return [e for i, item in enumerate(value) for e in problems(item, schema["items"], known, f"{path}[{i}]")]
     if kind != "object":
         return []
     found = [f"{path}.{name} is missing" for name in schema.get("required", ()) if name not in value]
     for name, item in value.items():
         within = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
         if within is None and "properties" in schema:
-            found.append(f"{path}.{name} is no field")
+            found.append(f"{path}.{name} is not a field")
         elif isinstance(within, dict):
-            found += wrong(item, within, known, f"{path}.{name}")
+            found += problems(item, within, known, f"{path}.{name}")
     return found
 
 
 @pytest.mark.parametrize("version", MINORS)
-def test_every_object_is_what_kubernetes_knows(version: str) -> None:
+def test_objects_match_the_schemas(version: str) -> None:
     minor = version.removeprefix("v")
     held = 0
     for document in template({"global": {"priorityClassName": "system-cluster-critical"}}, "--kube-version", minor):
-        if document["apiVersion"] in OF_OTHERS:
+        if document["apiVersion"] in EXTERNAL:
             continue
         known = schemas(version, document["apiVersion"])
         group, _, number = document["apiVersion"].rpartition("/")
         wanted = {"group": group, "version": number, "kind": document["kind"]}
         (schema,) = (each for each in known.values() if wanted in each.get("x-kubernetes-group-version-kind", ()))
-        assert wrong(document, schema, known) == [], document["metadata"]["name"]
+        assert problems(document, schema, known) == [], document["metadata"]["name"]
         held += 1
     assert held > 30
 
 
-def test_a_wrong_object_is_told() -> None:
+def test_invalid_object_is_reported() -> None:
     known = schemas(kubernetes_version(), "v1")
     (schema,) = (each for name, each in known.items() if name.endswith(".core.v1.Service"))
     service = {"spec": {"ports": [{"port": "80"}], "selektor": {}}}
-    assert wrong(service, schema, known) == [
-        ".spec.ports[0].port: integer is wanted, not '80'",
-        ".spec.selektor is no field",
+    assert problems(service, schema, known) == [
+        ".spec.ports[0].port: must be integer, not '80'",
+        ".spec.selektor is not a field",
     ]

@@ -15,7 +15,7 @@ import yaml
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from kinds import KINDS
 from manifests import webhooks
-from tests.charts.helm import CHART, NAMESPACE, RELEASE, Refused, run, template
+from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, run, template
 
 Json = dict[str, Any]
 
@@ -334,7 +334,7 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
     ],
 )
 def test_invalid_values_are_rejected(values: Json, sentence: str) -> None:
-    with pytest.raises(Refused, match=re.escape(sentence)):
+    with pytest.raises(HelmError, match=re.escape(sentence)):
         template(values)
 
 
@@ -456,7 +456,7 @@ def test_defaults_of_an_earlier_chart_are_rejected(tmp_path: Path) -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     del values["controllers"]["ec2"], values["apiPriorityAndFairness"]
     (earlier / "values.yaml").write_text(yaml.safe_dump(values))
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HelmError) as refused:
         run("template", RELEASE, str(earlier))
     assert "missing property 'apiPriorityAndFairness'" in str(refused.value)
     assert "'/controllers': missing property 'ec2'" in str(refused.value)

@@ -1,4 +1,4 @@
-"""Manifests in documentation and examples are ones that admission takes."""
+"""Manifests in the documentation and in examples/ are valid."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def manifests() -> Iterator[Any]:
         for number, match in enumerate(BLOCK.finditer(path.read_text())):
             for document in yaml.safe_load_all(match[1]):
                 if isinstance(document, dict) and "spec" not in document:
-                    continue  # a fragment, to be added to something
+                    continue  # a fragment of a manifest
                 yield pytest.param(document, id=f"{path.relative_to(ROOT)}-{number}")
     for path in sorted((ROOT / "examples").glob("*.yaml")):
         for number, document in enumerate(yaml.safe_load_all(path.read_text())):
@@ -29,11 +29,11 @@ def manifests() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("document", list(manifests()))
-def test_a_manifest_is_taken(document: Any) -> None:
-    assert isinstance(document, dict), "an empty document"
+def test_manifest_is_valid(document: Any) -> None:
+    assert isinstance(document, dict), "the document is empty"
     kind = by_gvk(str(document.get("apiVersion")), str(document.get("kind")))
     if kind is None:
         named = {each.kind for each in KINDS if str(document.get("apiVersion")).startswith(f"{each.group}/")}
-        assert document.get("kind") not in named, "a kind of ours in a version that is not"
+        assert document.get("kind") not in named, "this version of the kind does not exist"
         return
     assert kind.problems(kind.normalize(document)) == []

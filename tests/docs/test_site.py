@@ -1,4 +1,4 @@
-"""The documentation builds: no page that nobody can find, no link that leads nowhere."""
+"""The documentation builds without a broken link and without a page that the navigation lacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_site_builds_without_warnings(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""What the pages of tasks show is what happens: every command of theirs is run, side by side in one simulated stack."""
+"""Runs every command of the task pages in a simulated stack and compares the output with the page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import yaml
 
 from local.paths import StackPaths
 from tests.conftest import stack
-from tests.docs.consoles import ROOT, agree, follow, said, sessions
+from tests.docs.console_blocks import ROOT, follow, matches, output, sessions
 
 PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sessions(page.read_text())]
 
@@ -23,8 +23,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
         yield paths
 
 
-def home(page: Path, cluster: StackPaths, directory: Path) -> Path:
-    """A kubeconfig whose namespace is the page's own."""
+def kubeconfig_of(page: Path, cluster: StackPaths, directory: Path) -> Path:
+    """Writes a kubeconfig with a namespace for this page."""
     document = yaml.safe_load(cluster.kubeconfig.read_text())
     for each in document["contexts"]:
         each["context"]["namespace"] = page.stem
@@ -33,22 +33,22 @@ def home(page: Path, cluster: StackPaths, directory: Path) -> Path:
     return found
 
 
-def untruths(page: Path, kubeconfig: Path) -> list[str]:
-    """The first of them; what follows it has no ground."""
+def differences(page: Path, kubeconfig: Path) -> list[str]:
+    """Returns the first difference. Later commands depend on it, so they do not run."""
     environment = {"KUBECONFIG": str(kubeconfig)}
-    made = said(f"kubectl create namespace {page.stem}", environment)
-    assert made == [f"namespace/{page.stem} created"], made
+    created = output(f"kubectl create namespace {page.stem}", environment)
+    assert created == [f"namespace/{page.stem} created"], created
     steps = [step for session in sessions(page.read_text()) for step in session]
     return next(([found] for step in steps if (found := follow(step, environment))), [])
 
 
-def test_every_command_does_what_its_page_shows(cluster: StackPaths, tmp_path: Path) -> None:
-    homes = {page: home(page, cluster, tmp_path) for page in PAGES}
+def test_commands_print_what_the_pages_show(cluster: StackPaths, tmp_path: Path) -> None:
+    kubeconfigs = {page: kubeconfig_of(page, cluster, tmp_path) for page in PAGES}
     with ThreadPoolExecutor(len(PAGES)) as threads:
-        found = dict(zip(PAGES, threads.map(lambda page: untruths(page, homes[page]), PAGES), strict=True))
+        found = dict(zip(PAGES, threads.map(lambda page: differences(page, kubeconfigs[page]), PAGES), strict=True))
     assert PAGES
-    wrong = [f"{page.name}:\n{each}" for page, said in found.items() for each in said]
-    assert not wrong, "\n\n".join(wrong)
+    different = [f"{page.name}:\n{each}" for page, shown in found.items() for each in shown]
+    assert not different, "\n\n".join(different)
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,5 @@ def test_every_command_does_what_its_page_shows(cluster: StackPaths, tmp_path: P
         ((), ["anything"], False),
     ],
 )
-def test_what_differs_from_run_to_run_is_compared_by_its_kind(
-    shown: tuple[str, ...], printed: list[str], same: bool
-) -> None:
-    assert agree(shown, printed) is same
+def test_variable_output_is_compared_by_its_kind(shown: tuple[str, ...], printed: list[str], same: bool) -> None:
+    assert matches(shown, printed) is same

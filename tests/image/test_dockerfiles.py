@@ -66,7 +66,7 @@ def test_bases_can_be_pinned_and_packages_are(name: str) -> None:
     for step, rest in STEPS[name]:
         if step == "RUN":
             installed = [each.split("&&")[0] for each in rest.split("pip install")[1:]]
-            # What builds is installed first, by its hash, and nothing that builds is fetched by pip itself.
+            # Build tools are installed first and by hash, so that pip does not download others.
             assert all("--require-hashes" in each or "--no-deps ." in each for each in installed)
             assert all("--no-build-isolation" in each or "-r build.lock" in each for each in installed)
 

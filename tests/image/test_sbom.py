@@ -1,4 +1,4 @@
-"""The program that lists the contents of an image, run on this machine."""
+"""Runs the program that lists the contents of an image on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROGRAM = Path(__file__).resolve().parent.parent.parent / "requirements" / "sbom
 Json = dict[str, Any]
 
 
-def told(path: str = os.environ["PATH"]) -> Json:
+def sbom(path: str = os.environ["PATH"]) -> Json:
     done = subprocess.run(
         [sys.executable, str(PROGRAM)], env={"PATH": path}, capture_output=True, text=True, timeout=180, check=True
     )
@@ -26,8 +26,8 @@ def told(path: str = os.environ["PATH"]) -> Json:
     return found
 
 
-def fake(directory: Path, name: str, lines: list[str]) -> str:
-    """A package manager with these packages."""
+def fake_path(directory: Path, name: str, lines: list[str]) -> str:
+    """Writes a fake_path package manager with these packages; returns its PATH."""
     (directory / "lines").write_text("".join(f"{line}\n" for line in lines))
     (directory / name).write_text(f'#!/bin/sh\nwhile read -r line; do echo "$line"; done <{directory}/lines\n')
     (directory / name).chmod(0o755)
@@ -39,7 +39,7 @@ def purls(document: Json, kind: str) -> list[str]:
 
 
 def test_packages_of_python_in_cyclonedx() -> None:
-    document = told()
+    document = sbom()
     assert (document["bomFormat"], document["specVersion"], document["version"]) == ("CycloneDX", "1.5", 1)
     assert f"pkg:pypi/click@{version('click')}" in purls(document, "pypi")
     assert document["metadata"]["component"] == {
@@ -55,12 +55,12 @@ def test_packages_of_python_in_cyclonedx() -> None:
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no Debian")
 def test_packages_of_debian() -> None:
-    assert [each for each in purls(told(), "deb") if "/libc6@" in each and "?arch=" in each]
+    assert [each for each in purls(sbom(), "deb") if "/libc6@" in each and "?arch=" in each]
 
 
 def test_removed_packages_of_debian_are_not_listed(tmp_path: Path) -> None:
     lines = ["installed\tlibc6\t1:2.36-9+deb12u1\tamd64", "config-files\tgone\t1\tamd64"]
-    (found,) = purls(told(fake(tmp_path, "dpkg-query", lines)), "deb")
+    (found,) = purls(sbom(fake_path(tmp_path, "dpkg-query", lines)), "deb")
     assert "/libc6@1%3A2.36-9%2Bdeb12u1?arch=amd64&distro=" in found
 
 
@@ -70,7 +70,7 @@ def test_packages_of_centos(tmp_path: Path) -> None:
         "libvirt-libs\t0\t11.9.0-1.el9\tx86_64",
         "gpg-pubkey\t0\t8483c65d-5ccc5b19\t(none)",
     ]
-    document = told(fake(tmp_path, "rpm", lines))
+    document = sbom(fake_path(tmp_path, "rpm", lines))
     found = purls(document, "rpm")
     assert ["epoch=17" in each for each in found] == [False, True]
     assert found[1].partition("?")[0].endswith("/qemu-kvm-core@10.1.0-3.el9")
@@ -78,4 +78,4 @@ def test_packages_of_centos(tmp_path: Path) -> None:
 
 
 def test_the_output_is_reproducible() -> None:
-    assert told() == told()
+    assert sbom() == sbom()

@@ -1,4 +1,4 @@
-"""Debian's own prometheus and promtool, where `make test` has put them or the machine has them."""
+"""Finds prometheus and promtool: those of the machine, or those that `make test` has downloaded."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from local.binaries import cache_dir
 
-PLACE = cache_dir().parent / "prometheus"
+DIRECTORY = cache_dir().parent / "prometheus"
 
 
 def program(name: str) -> str:
-    """Its path; the test is skipped where there is none."""
-    found = shutil.which(name) or shutil.which(name, path=str(PLACE))
+    """Returns the path of the program, or skips the test."""
+    found = shutil.which(name) or shutil.which(name, path=str(DIRECTORY))
     if found is None:
-        pytest.skip(f"no {name} on this machine: sh requirements/prometheus.sh {PLACE}")
+        pytest.skip(f"{name} is not installed; run: sh requirements/prometheus.sh {DIRECTORY}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""Every alert fires when it should, keeps quiet when it should not, and has a page that says what to do."""
+"""Tests of alerts: when they fire, when they do not, and that each has a runbook."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ P = "kubevirt_poolhouse_"
 
 
 @dataclass(frozen=True)
-class Story:
-    """Series, a value a minute in promtool's words, a minute at which the alert is quiet and one at which it fires."""
+class Scenario:
+    """Series in the notation of promtool, and the minutes at which the alert is inactive and fires."""
 
     series: dict[str, str]
-    quiet: int
+    inactive: int
     fires: int
 
 
@@ -40,125 +40,131 @@ def _certificate(instance: str, life: int, left: int) -> dict[str, str]:
     }
 
 
-STORIES = {
-    "PoolhouseNoLeader": Story({f'{P}leader{{lease="poolhouse-controllers"}}': "1x20 0x20"}, quiet=20, fires=30),
-    "PoolhouseTwoLeaders": Story(
+SCENARIOS = {
+    "PoolhouseNoLeader": Scenario({f'{P}leader{{lease="poolhouse-controllers"}}': "1x20 0x20"}, inactive=20, fires=30),
+    "PoolhouseTwoLeaders": Scenario(
         {
             f'{P}leader{{lease="poolhouse-controllers", instance="a"}}': "1x40",
             f'{P}leader{{lease="poolhouse-controllers", instance="b"}}': "0x20 1x20",
         },
-        quiet=20,
+        inactive=20,
         fires=25,
     ),
-    "PoolhouseWebhookDown": Story({f"{P}admission_defaulter_breaker_state": "0x20 _x40"}, quiet=20, fires=45),
-    "PoolhouseAdmissionSlow": Story(
+    "PoolhouseWebhookDown": Scenario({f"{P}admission_defaulter_breaker_state": "0x20 _x40"}, inactive=20, fires=45),
+    "PoolhouseAdmissionSlow": Scenario(
         {
             f'{P}admission_duration_seconds_bucket{{entry="mutate", le="0.5"}}': "0+100x60",
             f'{P}admission_duration_seconds_bucket{{entry="mutate", le="2"}}': "0+100x30 3100+150x30",
             f'{P}admission_duration_seconds_bucket{{entry="mutate", le="+Inf"}}': "0+100x30 3100+150x30",
         },
-        quiet=29,
+        inactive=29,
         fires=58,
     ),
-    "PoolhouseWebhookErrors": Story(
+    "PoolhouseWebhookErrors": Scenario(
         {
             f'{P}admission_unreadable_requests_total{{path="/mutate", code="400"}}': "0x30 0+6x30",
             f'{P}admission_unreadable_requests_total{{path="/elsewhere", code="404"}}': "0+6x60",
             f'{P}admission_question_duration_seconds_count{{entry="dryrun", code="400"}}': "0+6x60",
         },
-        quiet=30,
+        inactive=30,
         fires=45,
     ),
-    "PoolhouseDefaulterFallback": Story(
-        {f'{P}admission_fail_open_total{{reason="DefaulterTimeout"}}': "0x30 0+1x30"}, quiet=32, fires=50
+    "PoolhouseDefaulterFallback": Scenario(
+        {f'{P}admission_fail_open_total{{reason="DefaulterTimeout"}}': "0x30 0+1x30"}, inactive=32, fires=50
     ),
-    "PoolhouseHardwareDrift": Story(
-        {f'{P}admission_hardware_changed_later_total{{reason="HardwareChanged"}}': "0x30 1x60"}, quiet=30, fires=40
+    "PoolhouseHardwareDrift": Scenario(
+        {f'{P}admission_hardware_changed_later_total{{reason="HardwareChanged"}}': "0x30 1x60"}, inactive=30, fires=40
     ),
-    "PoolhouseCertificateExpires": Story(
-        # Both last a day: what is left of the one comes under a quarter, the other is about to be renewed.
+    "PoolhouseCertificateExpires": Scenario(
+        # Both are valid for a day. Less than a quarter of that is left for `a`; `b` is renewed in time.
         {**_certificate("a", 24 * HOUR, left=6 * HOUR + 1800), **_certificate("b", 24 * HOUR, left=10 * HOUR)},
-        quiet=30,
+        inactive=30,
         fires=55,
     ),
-    "PoolhouseClocksDiffer": Story(
-        {f'{P}api_clock_offset_seconds{{job="c", instance="a"}}': "0.4x30 -3600x30"}, quiet=30, fires=45
+    "PoolhouseClocksDiffer": Scenario(
+        {f'{P}api_clock_offset_seconds{{job="c", instance="a"}}': "0.4x30 -3600x30"}, inactive=30, fires=45
     ),
-    "PoolhouseOrphanedDisks": Story(
+    "PoolhouseOrphanedDisks": Scenario(
         {
             f'{P}orphaned_disks{{namespace="n", instance="a"}}': "0x30 3x400",
             f'{P}orphaned_disks{{namespace="n", instance="b"}}': "0x30 3x400",
         },
-        quiet=380,
+        inactive=380,
         fires=400,
     ),
-    "PoolhouseDefaulterAway": Story(
+    "PoolhouseDefaulterAway": Scenario(
         {
             f'{P}admission_defaulter_breaker_state{{instance="a"}}': "2x60",
             f'{P}admission_defaulter_breaker_state{{instance="b"}}': "0x30 2x30",
         },
-        quiet=30,
+        inactive=30,
         fires=45,
     ),
-    "PoolhouseDefaulterReplacesWorkers": Story(
+    "PoolhouseDefaulterReplacesWorkers": Scenario(
         {
             f'{P}defaulter_worker_replacements_total{{reason="old"}}': "0+10x60",
             f'{P}defaulter_worker_replacements_total{{reason="crashed"}}': "0x30 0+1x30",
         },
-        quiet=30,
+        inactive=30,
         fires=55,
     ),
-    "PoolhouseReconcileErrors": Story(
-        {f'{P}reconcile_errors_total{{name="pool", error="Conflict"}}': "0+2x30 60+60x60"}, quiet=29, fires=60
+    "PoolhouseReconcileErrors": Scenario(
+        {f'{P}reconcile_errors_total{{name="pool", error="Conflict"}}': "0+2x30 60+60x60"}, inactive=29, fires=60
     ),
-    "PoolhouseStale": Story(
+    "PoolhouseStale": Scenario(
         {
-            # Read by the leader alone: first by one replica, then by the other, which loses sight of it.
+            # Only the leader reads KubeVirt resources: first `a`, then `b`, which loses contact.
             f'{P}informer_last_contact_timestamp_seconds{{resource="kubevirts", pod="a"}}': "0+60x20 _x60",
             f'{P}informer_last_contact_timestamp_seconds{{resource="kubevirts", pod="b"}}': "_x20 1260+60x30 3060x40",
             f'{P}informer_last_contact_timestamp_seconds{{resource="nodes", instance="a"}}': "0+60x90",
             f'{P}informer_last_contact_timestamp_seconds{{resource="nodes", instance="b"}}': "0+60x90",
         },
-        quiet=50,
+        inactive=50,
         fires=75,
     ),
-    "PoolhousePoolDegraded": Story(
+    "PoolhousePoolDegraded": Scenario(
         {
             f'{P}vmpool_desired_replicas{{namespace="n", vmpool="p"}}': "10x120",
             f'{P}vmpool_unavailable_replicas{{namespace="n", vmpool="p"}}': "2x40 3x80",
         },
-        quiet=40,
+        inactive=40,
         fires=80,
     ),
-    "PoolhouseRolloutStalled": Story({f'{P}vmpool_rollout_stalled{{vmpool="p"}}': "0x30 1x30"}, quiet=30, fires=40),
-    "PoolhouseHealingStopped": Story({f'{P}vmpool_healing_stopped{{vmpool="p"}}': "0x30 1x30"}, quiet=35, fires=50),
-    "PoolhouseReplicaSetFailing": Story({f'{P}vmirs_failing{{vmirs="s"}}': "0x30 1x30"}, quiet=40, fires=55),
-    "PoolhouseWarmPoolEmpty": Story(
+    "PoolhouseRolloutStalled": Scenario(
+        {f'{P}vmpool_rollout_stalled{{vmpool="p"}}': "0x30 1x30"}, inactive=30, fires=40
+    ),
+    "PoolhouseHealingStopped": Scenario(
+        {f'{P}vmpool_healing_stopped{{vmpool="p"}}': "0x30 1x30"}, inactive=35, fires=50
+    ),
+    "PoolhouseReplicaSetFailing": Scenario({f'{P}vmirs_failing{{vmirs="s"}}': "0x30 1x30"}, inactive=40, fires=55),
+    "PoolhouseWarmPoolEmpty": Scenario(
         {f'{P}warmpool_desired{{warmpool="w"}}': "5x60", f'{P}warmpool_available{{warmpool="w"}}': "1x30 0x30"},
-        quiet=39,
+        inactive=39,
         fires=50,
     ),
-    "PoolhouseClaimsWait": Story({f'{P}warmpool_queued_claims{{warmpool="w"}}': "0x30 7x30"}, quiet=40, fires=55),
-    "PoolhouseWarmPoolFailing": Story({f'{P}warmpool_breaker_open{{warmpool="w"}}': "0x30 1x30"}, quiet=35, fires=50),
-    "PoolhouseWarmRolloutStalled": Story(
-        {f'{P}warmpool_rollout_stalled{{warmpool="w"}}': "0x30 1x30"}, quiet=30, fires=40
+    "PoolhouseClaimsWait": Scenario({f'{P}warmpool_queued_claims{{warmpool="w"}}': "0x30 7x30"}, inactive=40, fires=55),
+    "PoolhouseWarmPoolFailing": Scenario(
+        {f'{P}warmpool_breaker_open{{warmpool="w"}}': "0x30 1x30"}, inactive=35, fires=50
     ),
-    "PoolhouseInvariantViolated": Story(
-        {f'{P}warmpool_invariant_violations_total{{warmpool="w", invariant="I1"}}': "0x30 1x30"}, quiet=30, fires=32
+    "PoolhouseWarmRolloutStalled": Scenario(
+        {f'{P}warmpool_rollout_stalled{{warmpool="w"}}': "0x30 1x30"}, inactive=30, fires=40
     ),
-    "PoolhousePolicyNotEnforced": Story(
-        {f'{P}migration_policy_enforced{{policy="fast"}}': "1x30 0x30"}, quiet=30, fires=55
+    "PoolhouseInvariantViolated": Scenario(
+        {f'{P}warmpool_invariant_violations_total{{warmpool="w", invariant="I1"}}': "0x30 1x30"}, inactive=30, fires=32
+    ),
+    "PoolhousePolicyNotEnforced": Scenario(
+        {f'{P}migration_policy_enforced{{policy="fast"}}': "1x30 0x30"}, inactive=30, fires=55
     ),
 }
 
-MORE = [
-    # One of a year.
+MORE_SCENARIOS = [
+    # A certificate that is valid for a year.
     (
         "PoolhouseCertificateExpires",
-        Story(_certificate("a", 8760 * HOUR, left=48 * HOUR + 1800), quiet=30, fires=55),
+        Scenario(_certificate("a", 8760 * HOUR, left=48 * HOUR + 1800), inactive=30, fires=55),
     )
 ]
-"""of alerts that one story does not show"""
+"""further scenarios of an alert"""
 
 
 def rules(file: str) -> list[dict[str, Any]]:
@@ -170,12 +176,12 @@ def rules(file: str) -> list[dict[str, Any]]:
 ALERTS = {rule["alert"]: rule for rule in rules("alerts.yaml")}
 
 
-def test_every_alert_has_a_story() -> None:
-    assert set(STORIES) == set(ALERTS)
+def test_every_alert_has_a_scenario() -> None:
+    assert set(SCENARIOS) == set(ALERTS)
 
 
 @pytest.mark.parametrize("alert", ALERTS)
-def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
+def test_alert_has_severity_and_runbook(alert: str) -> None:
     rule = ALERTS[alert]
     assert rule["labels"]["severity"] in SEVERITIES
     assert rule["labels"]["operator_health_impact"] in {"critical", "warning", "none"}
@@ -186,46 +192,46 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(alert: str) -> None:
     assert [line for line in page.splitlines() if line.startswith("## ")] == list(HEADINGS)
 
 
-def test_the_list_of_alerts_says_what_their_pages_say() -> None:
+def test_list_of_alerts_matches_the_runbooks() -> None:
     pages = {alert: (RUNBOOKS / f"{alert}.md").read_text().split("## Meaning\n\n")[1] for alert in ALERTS}
     rows = [f"| [{alert}]({alert}.md) | {page.splitlines()[0]} |" for alert, page in pages.items()]
     assert set(rows) <= set((RUNBOOKS / "README.md").read_text().splitlines())
 
 
-def test_no_runbook_asks_one_of_two_pods() -> None:
-    """`kubectl logs deploy/NAME` shows one of them, perhaps the standby; by a label it shows the last ten lines."""
+def test_runbooks_read_logs_of_all_pods() -> None:
+    """`kubectl logs deploy/NAME` shows one Pod, perhaps the standby. With `-l`, it needs `--tail`."""
     lines = [line for page in RUNBOOKS.glob("*.md") for line in page.read_text().splitlines()]
-    asked = [line for line in lines if line.startswith("kubectl ") and " logs " in line]
-    assert asked
-    assert all(re.search(r" logs -l app.kubernetes.io/component=\w+ --prefix --tail ", line) for line in asked)
+    commands = [line for line in lines if line.startswith("kubectl ") and " logs " in line]
+    assert commands
+    assert all(re.search(r" logs -l app.kubernetes.io/component=\w+ --prefix --tail ", line) for line in commands)
 
 
 @pytest.mark.parametrize(
     "rule", [*rules("alerts.yaml"), *rules("recording.yaml")], ids=lambda r: r.get("alert", "rule")
 )
-def test_a_rule_speaks_of_metrics_that_exist(rule: dict[str, Any]) -> None:
+def test_rule_uses_existing_metrics(rule: dict[str, Any]) -> None:
     known = {each.name for service in MAKERS for each in measures(service)}
     recorded = {each["record"] for each in rules("recording.yaml")}
     words = {word for word in _names(rule["expr"]) if P in word}
     assert words
     for word in words:
         base = next((word.removesuffix(end) for end in ("_bucket", "_count", "_sum") if word.endswith(end)), word)
-        assert base in known or word in recorded, f"{word} is no metric of ours"
+        assert base in known or word in recorded, f"{word} is not a metric of Poolhouse"
 
 
 def _names(expression: str) -> set[str]:
     return set("".join(c if c.isalnum() or c in "_:" else " " for c in expression).split())
 
 
-def test_alerts_fire_when_they_should_and_no_sooner(tmp_path: Path) -> None:
+def test_alerts_fire_only_in_their_scenarios(tmp_path: Path) -> None:
     tests = [
         {
             "name": alert,
             "interval": "1m",
-            "input_series": [{"series": name, "values": values} for name, values in story.series.items()],
-            "promql_expr_test": [_firing(alert, story.quiet, 0), _firing(alert, story.fires, 1)],
+            "input_series": [{"series": name, "values": values} for name, values in scenario.series.items()],
+            "promql_expr_test": [_firing(alert, scenario.inactive, 0), _firing(alert, scenario.fires, 1)],
         }
-        for alert, story in (*STORIES.items(), *MORE)
+        for alert, scenario in (*SCENARIOS.items(), *MORE_SCENARIOS)
     ]
     files = [str(rules_directory() / name) for name in ("alerts.yaml", "recording.yaml")]
     file = tmp_path / "tests.yaml"

@@ -41,7 +41,7 @@ def test_panels_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_every_reason_has_a_sentence_and_no_two_meanings() -> None:
+def test_every_reason_is_documented_once() -> None:
     for module in reasons.MODULES.values():
         found = reasons.declared(module)
         assert all(each.doc.endswith(".") for each in found)

@@ -1,4 +1,4 @@
-"""What the documentation tells an administrator to type, typed."""
+"""Runs commands of the documentation."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 INLINE = re.compile(r"`([^`\n]+)`")
 
 
-def told(page: str, words: str) -> str:
-    """The one block of commands on that page, or the one command within a line, that has these words."""
+def documented_command(page: str, words: str) -> str:
+    """The only block of the page that contains the words, or the only inline command that begins with them."""
     text = (ROOT / "docs" / page).read_text()
     found = [each for each in BLOCK.findall(text) if words in each]
     found = found or [each for each in INLINE.findall(BLOCK.sub("", text)) if each.startswith(words)]
@@ -25,21 +25,21 @@ def told(page: str, words: str) -> str:
 
 
 class Shell:
-    """One in the repository's directory, with `kubectl` and with a `helm` that is given values besides."""
+    """Runs commands in the repository, with `kubectl` and with a `helm` to which it adds values and a timeout."""
 
     def __init__(self, kubeconfig: Path, directory: Path) -> None:
         self._values = directory / "values.json"
         helm = directory / "helm"
-        more = f"--timeout 10m --values {self._values}"
+        options = f"--timeout 10m --values {self._values}"
         helm.write_text(
-            f'#!/bin/sh\ncase "$1" in install|upgrade) exec {program()} "$@" {more};; *) exec {program()} "$@";; esac\n'
+            f'#!/bin/sh\ncase "$1" in install|upgrade) set -- "$@" {options};; esac\nexec {program()} "$@"\n'
         )
         helm.chmod(0o755)
         path = f"{directory}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
 
     def __call__(self, commands: str, values: str = "{}") -> str:
-        """What they printed; each has to succeed."""
+        """Returns the output. Every command must succeed."""
         self._values.write_text(values)
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", commands],
@@ -51,5 +51,5 @@ class Shell:
             timeout=900,
             check=False,
         )
-        assert done.returncode == 0, f"{commands}\n--- it printed\n{done.stdout}"
+        assert done.returncode == 0, f"{commands}\n--- output\n{done.stdout}"
         return done.stdout

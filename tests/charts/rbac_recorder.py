@@ -1,4 +1,4 @@
-"""Between a service and the API server: carries every request on, and remembers which right it took."""
+"""A proxy of the API server that records which RBAC right each request of a ServiceAccount needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import aiohttp
 import yaml
 from aiohttp import web
 
-NOT_CARRIED = {"host", "transfer-encoding", "content-length", "connection", "content-encoding", "date", "server"}
+HOP_HEADERS = {"host", "transfer-encoding", "content-length", "connection", "content-encoding", "date", "server"}
 
 
 class Right(NamedTuple):
@@ -23,13 +23,13 @@ class Right(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answered:
+class RecordedRequest:
     right: Right
     status: int
 
 
 def right_of(method: str, path: str, query: str) -> Right | None:
-    """What RBAC is asked for such a request; None where it is about no resource."""
+    """The right that a request needs, or None if it is not about a resource."""
     parts = path.strip("/").split("/")
     if parts[:1] == ["api"] and len(parts) > 2:
         group, rest = "", parts[2:]
@@ -50,13 +50,13 @@ def right_of(method: str, path: str, query: str) -> Right | None:
 
 
 class Recorder:
-    """Each account has a port of its own, by which it is known."""
+    """A separate port for each ServiceAccount identifies its requests."""
 
     def __init__(self, kubeconfig: Path) -> None:
         cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
         self._target, self._ca = cluster["server"], cluster["certificate-authority"]
         self._servers: dict[str, str] = {}
-        self.seen: dict[str, set[Answered]] = {}
+        self.seen: dict[str, set[RecordedRequest]] = {}
 
     async def __aenter__(self) -> Recorder:
         connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=self._ca), limit=0)
@@ -72,15 +72,15 @@ class Recorder:
         await self._session.close()
 
     async def server(self, account: str) -> str:
-        """The API server's address for this account."""
+        """Returns the address of the proxy for this account."""
         if account not in self._servers:
             seen = self.seen.setdefault(account, set())
 
-            async def carry(request: web.Request) -> web.StreamResponse:
-                return await self._carry(request, seen)
+            async def forward(request: web.Request) -> web.StreamResponse:
+                return await self._forward(request, seen)
 
             app = web.Application(client_max_size=16 * 1024 * 1024)
-            app.router.add_route("*", "/{path:.*}", carry)
+            app.router.add_route("*", "/{path:.*}", forward)
             runner = web.AppRunner(app, shutdown_timeout=0.1)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -89,20 +89,20 @@ class Recorder:
             self._servers[account] = f"http://127.0.0.1:{runner.addresses[0][1]}"
         return self._servers[account]
 
-    async def _carry(self, request: web.Request, seen: set[Answered]) -> web.StreamResponse:
-        headers = {name: value for name, value in request.headers.items() if name.lower() not in NOT_CARRIED}
+    async def _forward(self, request: web.Request, seen: set[RecordedRequest]) -> web.StreamResponse:
+        headers = {name: value for name, value in request.headers.items() if name.lower() not in HOP_HEADERS}
         timeout = aiohttp.ClientTimeout(total=None)
         url = self._target + str(request.rel_url)
         async with self._session.request(
             request.method, url, headers=headers, data=await request.read(), timeout=timeout, allow_redirects=False
         ) as answer:
             if right := right_of(request.method, request.path, request.query_string):
-                seen.add(Answered(right, answer.status))
-            back = {name: value for name, value in answer.headers.items() if name.lower() not in NOT_CARRIED}
+                seen.add(RecordedRequest(right, answer.status))
+            back = {name: value for name, value in answer.headers.items() if name.lower() not in HOP_HEADERS}
             if "Content-Encoding" in answer.headers:
                 back["Content-Encoding"] = answer.headers["Content-Encoding"]
             response = web.StreamResponse(status=answer.status, headers=back)
-            with suppress(ConnectionError, aiohttp.ClientError):  # who asked may end before the answer does
+            with suppress(ConnectionError, aiohttp.ClientError):  # the client may disconnect first
                 await response.prepare(request)
                 async for chunk in answer.content.iter_any():
                     await response.write(chunk)

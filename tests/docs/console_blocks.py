@@ -1,9 +1,9 @@
-"""Commands in documentation, run and held against the output that is printed below them.
+"""Runs the commands of `console` blocks and compares their output with the block.
 
-    python -m tests.docs.consoles docs/tasks/*.md      # with KUBECONFIG of a stack: writes the output anew
+    KUBECONFIG=... python -m tests.docs.console_blocks docs/tasks/*.md      # updates the output in the pages
 
-A block of language `console` is a session: lines after `$ ` are commands, the others are what they print. What differs
-from one run to the next is compared by its kind: ages, times, revisions. `...` stands for any number of lines.
+In a block, lines that begin with `$ ` are commands, and other lines are their output. Values that differ between runs
+(ages, times, revisions) are compared by their kind. `...` stands for any number of lines.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ VARIABLE = (
     (re.compile(r"\b(\d+d)?(\d+h)?(\d+m)?\d+(\.\d+)?(s|m|h)\b"), "AGE"),
     (re.compile(r"\b[0-9a-f]{10}\b"), "REVISION"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UID"),
-    (re.compile(r'" deleted from \S+ namespace'), '" deleted'),  # as later releases of kubectl say it
+    (re.compile(r'" deleted from \S+ namespace'), '" deleted'),  # newer releases of kubectl print the namespace
     (re.compile(r"\s+"), " "),
 )
-LOOKING = ("kubectl get ", "kubectl diff ", "kubectl poolhouse ")
-"""commands that may be asked again until the cluster has come to where the page is"""
-DOING = ("detach", "attach", "undo", "pause", "resume")
+READ_COMMANDS = ("kubectl get ", "kubectl diff ", "kubectl poolhouse ")
+"""commands that are repeated until their output matches"""
+WRITE_COMMANDS = ("detach", "attach", "undo", "pause", "resume")
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def _steps(lines: list[str]) -> Iterator[Step]:
         yield Step(command, tuple(printed))
 
 
-def said(command: str, environment: Mapping[str, str]) -> list[str]:
-    """What it prints, whatever its exit code: pages show refusals too."""
+def output(command: str, environment: Mapping[str, str]) -> list[str]:
+    """Returns the output of a command. Its exit code does not matter, because pages show errors too."""
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
@@ -78,39 +78,39 @@ def plain(line: str) -> str:
     return line.strip()
 
 
-def agree(shown: tuple[str, ...], printed: list[str]) -> bool:
+def matches(shown: tuple[str, ...], printed: list[str]) -> bool:
     wanted = [".*" if line.strip() == "..." else re.escape(plain(line) + "\n") for line in shown]
     return re.fullmatch("".join(wanted), "".join(plain(line) + "\n" for line in printed), re.DOTALL) is not None
 
 
-def asks(command: str) -> bool:
-    return command.startswith(LOOKING) and not any(word in command.split() for word in DOING)
+def is_repeatable(command: str) -> bool:
+    return command.startswith(READ_COMMANDS) and not any(word in command.split() for word in WRITE_COMMANDS)
 
 
 def follow(step: Step, environment: Mapping[str, str]) -> str:
-    """What a page says that isn't so, or nothing."""
-    deadline = time.monotonic() + (PATIENCE_SECONDS if asks(step.command) else 0)
-    while not agree(step.printed, printed := said(step.command, environment)):
+    """Returns the difference between the page and the output, or nothing."""
+    deadline = time.monotonic() + (PATIENCE_SECONDS if is_repeatable(step.command) else 0)
+    while not matches(step.printed, printed := output(step.command, environment)):
         if time.monotonic() >= deadline:
-            return "\n".join([f"$ {step.command}", "--- the page", *step.printed, "--- it printed", *printed])
-        time.sleep(1)  # all pages ask at once, each time by a new process
+            return "\n".join([f"$ {step.command}", "--- page", *step.printed, "--- output", *printed])
+        time.sleep(1)  # all pages run at once, and each attempt is a new process
     return ""
 
 
 def rewritten(page: str, environment: Mapping[str, str]) -> str:
-    """The page with what its commands print now, where that differs."""
+    """Returns the page with the current output of its commands."""
 
     def session(match: re.Match[str]) -> str:
         lines = []
         for step in _steps(match[1].splitlines()):
-            printed = said(step.command, environment)
+            printed = output(step.command, environment)
             deadline = time.monotonic() + 20
-            while step.printed and asks(step.command) and not agree(step.printed, printed):
+            while step.printed and is_repeatable(step.command) and not matches(step.printed, printed):
                 if time.monotonic() > deadline:
                     break
                 time.sleep(0.3)
-                printed = said(step.command, environment)
-            kept = step.printed if agree(step.printed, printed) and step.printed else tuple(printed)
+                printed = output(step.command, environment)
+            kept = step.printed if matches(step.printed, printed) and step.printed else tuple(printed)
             lines += [f"$ {step.command}", *kept]
         return "```console\n" + "".join(f"{line}\n" for line in lines) + "```"
 

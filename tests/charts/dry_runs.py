@@ -1,4 +1,4 @@
-"""Somebody who asks all the time, to see whether anybody is ever refused."""
+"""Sends dry runs of pools to a cluster without a pause, to detect every admission request that fails."""
 
 from __future__ import annotations
 
@@ -19,29 +19,27 @@ EXAMPLE = CHART.parent.parent / "examples" / "pool.yaml"
 
 
 @dataclass
-class Asked:
-    """Pools that the webhook must find good, asked about one after the other."""
-
+class DryRuns:
     api: Api
     namespace: str
-    answered: int = 0
+    accepted: int = 0
     refused: list[str] = field(default_factory=list)
 
     async def once(self) -> bool:
         pool = yaml.safe_load(EXAMPLE.read_text())
-        metadata = {"name": f"asked-{self.answered}", "namespace": self.namespace}
+        metadata = {"name": f"dry-run-{self.accepted}", "namespace": self.namespace}
         try:
             await self.api.create(POOLS, {**pool, "metadata": metadata}, dry_run=True)
         except ApiError as error:
             self.refused.append(str(error))
             return False
-        self.answered += 1
+        self.accepted += 1
         return True
 
-    async def more(self, count: int) -> None:
-        """Returns when so many more have been answered, or when one was refused."""
-        wanted = self.answered + count
-        await eventually(lambda: self.refused or self.answered >= wanted)
+    async def wait_for(self, count: int) -> None:
+        """Returns after `count` more accepted dry runs, or after a refused one."""
+        wanted = self.accepted + count
+        await eventually(lambda: self.refused or self.accepted >= wanted)
 
     async def run(self) -> None:
         while True:
@@ -50,11 +48,10 @@ class Asked:
 
 
 @asynccontextmanager
-async def asking(api: Api, namespace: str) -> AsyncIterator[Asked]:
-    """While the block lasts."""
-    asked = Asked(api, namespace)
-    task = asyncio.create_task(asked.run())
+async def continuous_dry_runs(api: Api, namespace: str) -> AsyncIterator[DryRuns]:
+    dry_runs = DryRuns(api, namespace)
+    task = asyncio.create_task(dry_runs.run())
     try:
-        yield asked
+        yield dry_runs
     finally:
         task.cancel()

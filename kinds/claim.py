@@ -84,7 +84,7 @@ class ClaimSpec(Model):
     """What happens when no VM is ready: a VM is created (ColdStart), the claim waits for the next (Queue), or it fails
     at once (Fail). Defaults to the pool's `onEmpty`."""
     bind_timeout_seconds: Seconds | None = None
-    """Seconds after which a claim without a VM fails. A VM that is ready may still be given 30 seconds later. Defaults
+    """Seconds after which a claim without a VM fails. For 30 more seconds it can still get a VM that is ready. Defaults
     to the pool's `bindTimeoutSeconds`."""
     ttl_seconds: Seconds | None = None
     """Seconds after `boundAt` at which the VM is deleted and the claim expires. Can be extended up to the pool's
@@ -92,7 +92,7 @@ class ClaimSpec(Model):
     personalization: Personalization | None = None
     """Changes to the VM for its user."""
     release: bool = False
-    """Set to true to give the VM back. The VM is deleted, the claim stays as a record. Cannot be undone."""
+    """Set to true to release the VM. The VM is deleted, and the claim stays as a record. Cannot be undone."""
 
 
 class VMRef(Model):
@@ -115,15 +115,15 @@ class Timings(Model):
     """Duration of each step in milliseconds."""
 
     queued_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until a VM was available."""
+    """Milliseconds until a VM was available."""
     bind_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the VM was bound. For a VM that waited paused or stopped, until the claim recorded it too."""
+    """Milliseconds until the VM was bound. For a paused or stopped VM, includes the update of the claim's status."""
     activate_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the VM was told to resume or start."""
+    """Milliseconds until the request to resume or start the VM."""
     check_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Until the VM passed its check and was handed over."""
+    """Milliseconds until the VM was healthy and was handed over."""
     total_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """From the creation of the claim to the handover."""
+    """Milliseconds from the creation of the claim to the handover."""
 
 
 class ClaimStatus(Model):
@@ -133,7 +133,7 @@ class ClaimStatus(Model):
     """Generation of the spec that this status describes."""
     phase: Phase = "Pending"
     """Pending: not processed yet, or waiting for a pool. Queued: waiting for a VM. Allocating, Bound: has a VM that is
-    not handed over yet. Ready: handed over. Releasing, Released, Expired, Failed: has no VM any more."""
+    not handed over yet. Ready: handed over. Releasing, Released, Expired, Failed: no longer has a VM."""
     pool_name: str = ""
     """Name of the pool that serves the claim."""
     vm_ref: VMRef | None = None

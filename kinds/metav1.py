@@ -20,7 +20,7 @@ class Condition(Model):
     reason: Annotated[str, Field(max_length=1024)] = ""
     """Reason of the last transition, in CamelCase."""
     message: Annotated[str, Field(max_length=32768)] = ""
-    """Explanation for people."""
+    """Message for users."""
     last_transition_time: Time | None = None
     """Time at which `status` last changed."""
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None

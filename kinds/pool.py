@@ -33,7 +33,7 @@ class NameGeneration(Model):
 
 
 class Autohealing(Model):
-    """When a failing VM is replaced. The VM and its disks are deleted and created again."""
+    """Replaces a VM that fails to start: the VM and its disks are deleted and created again."""
 
     hints: ClassVar[Mapping[str, str]] = {
         "startUpFailureThreshold": "startupFailureThreshold",
@@ -77,7 +77,7 @@ class PoolSpec(Model):
     replicas: Count
     """Desired number of VMs."""
     max_unavailable: IntOrPercent = "25%"
-    """Maximum number of VMs that can be not ready while the pool updates, heals or scales in: a number, or a percentage
+    """Maximum number of unavailable VMs while the pool updates, heals or scales in: a number, or a percentage
     of `replicas`, rounded down but at least 1."""
     name_generation: NameGeneration = NameGeneration()
     """How the names in the template are changed for each VM."""
@@ -86,7 +86,7 @@ class PoolSpec(Model):
     scale_in_strategy: ScaleInStrategy = ScaleInStrategy()
     """How VMs leave the pool. Defaults to proactive, in Random order, without preserving state."""
     autohealing: Autohealing | None = None
-    """When a failing VM and its disks are replaced. Defaults to never. `{}`: after 3 consecutive failed starts."""
+    """Replaces VMs that fail to start, and their disks. Defaults to never. `{}`: after 3 consecutive failed starts."""
     paused: bool = False
     """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
@@ -123,7 +123,7 @@ class Breaker(Model):
     reason: str = ""
     """Reason, in CamelCase."""
     message: str = ""
-    """Explanation for people."""
+    """Message for users."""
 
 
 MAX_HEALED_VMS = 1000
@@ -195,7 +195,7 @@ POOL = Kind(
     plural="virtualmachinepools",
     short_names=("vmpool", "vmpools"),
     categories=("poolhouse", "all"),
-    doc="A pool of similar VMs, each with its own state. The controller keeps their number and their template.",
+    doc="A pool of similar VMs, each with its own state. The controller creates, updates and deletes VMs.",
     notes="KubeVirt has a kind of the same name in group `pool.kubevirt.io`, with the same short name. Where both are"
     " installed, name this one `virtualmachinepools.kubevirt.io` in kubectl commands.",
     spec=PoolSpec,

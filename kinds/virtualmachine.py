@@ -115,7 +115,7 @@ class Domain(OpenModel):
     devices: Devices
     """Disks, interfaces and other devices."""
     machine: Machine | None = None
-    """The board."""
+    """Machine type of the guest."""
     firmware: Firmware | None = None
     """Firmware of the guest."""
     cpu: Cpu | None = None

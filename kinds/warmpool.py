@@ -50,7 +50,7 @@ class WarmVMSpec(VMSpec):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.running) && !has(self.runStrategy)",
-            message="leave running and runStrategy out: the pool decides whether a VM runs, see spec.standby",
+            message="must not have running or runStrategy, because spec.standby determines whether a VM runs",
             holds=lambda value: not has(value, "running") and not has(value, "runStrategy"),
         ),
     )
@@ -153,7 +153,7 @@ class Refill(Model):
     rate_per_second: Annotated[Count, Field(ge=1)] = 50
     """Maximum number of VMs created per second."""
     backoff_seconds: Seconds = 10
-    """Seconds to wait after the first failure. Each further consecutive failure doubles them."""
+    """Seconds to wait after the first failure. Each further consecutive failure doubles the wait."""
     max_backoff_seconds: Seconds = 300
     """Maximum seconds to wait after failures."""
     breaker_threshold: Count = 5
@@ -228,12 +228,12 @@ class WarmPoolSpec(Model):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="has(self.template) != has(self.ec2)",
-            message="give exactly one of template, for VMs, and ec2, for EC2 instances",
+            message="give exactly one of template (for VMs) and ec2 (for EC2 instances)",
             holds=lambda value: has(value, "template") != has(value, "ec2"),
         ),
         Rule(
             cel="!has(self.ec2) || !has(self.placements) || size(self.placements) == 0",
-            message="are for VMs; for EC2 instances give spec.ec2.subnets",
+            message="must be empty for EC2 instances; list spec.ec2.subnets instead",
             holds=lambda value: not has(value, "ec2") or not value.get("placements"),
             field=".placements",
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any
 
 from apimachinery.unstructured import Json
@@ -66,8 +67,9 @@ def _objects(schema: Json, path: str) -> Iterator[str]:
             yield from (_prose(schema["description"]), "")
         if schema.get("x-kubernetes-preserve-unknown-fields"):
             yield from ("Fields that are not in this table are kept as they are.", "")
-        for rule in schema.get("x-rules", ()):
-            yield from (f"Rule: {_prose(rule.message)}.", "")
+        for message, rules in groupby(schema.get("x-rules", ()), key=lambda rule: rule.message):
+            names = ", ".join(f"`{rule.field[1:]}`" for rule in rules if rule.field)
+            yield from (f"Rule for {names}: {_prose(message)}." if names else f"Rule: {_prose(message)}.", "")
         required = schema.get("required", ())
         rows = [
             (f"`{name}`" + (" *" if name in required else ""), _type(field), _default(field), _told(field))

@@ -48,12 +48,12 @@ WRONG = [
     pytest.param(warm_pool(ec2={"imageID": "ami-1"}), {"spec": "exactly one of"}, id="VMs and instances"),
     pytest.param(
         warm_pool(template={"spec": {**warm_machine(), "running": True}}),
-        {"spec.template.spec": "the pool decides whether a VM runs"},
+        {"spec.template.spec": "spec.standby determines whether a VM runs"},
         id="running",
     ),
     pytest.param(
         warm_pool(template={"spec": {**warm_machine(), "runStrategy": "Manual"}}),
-        {"spec.template.spec": "leave running and runStrategy out"},
+        {"spec.template.spec": "must not have running or runStrategy"},
         id="a run strategy",
     ),
     pytest.param(warm_pool("a.b"), {"metadata.name": "no dots"}, id="a name with a dot"),
@@ -94,7 +94,11 @@ WRONG = [
         ec2_pool(
             spec={"standby": {"mode": "Paused"}, "readiness": {"guestAgent": True}, "placements": [{"name": "a"}]}
         ),
-        {"spec.standby.mode": "Running only", "spec.readiness.guestAgent": "is for VMs", "spec.placements": "for VMs"},
+        {
+            "spec.standby.mode": "Running only",
+            "spec.readiness.guestAgent": "is for VMs",
+            "spec.placements": "for EC2 instances",
+        },
         id="what only VMs can be",
     ),
     pytest.param(

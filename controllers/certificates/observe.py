@@ -21,7 +21,6 @@ from service.certificates import KeyPair, PublishedCA, split_pem
 @dataclass(frozen=True)
 class CertificatePolicy:
     hosts: tuple[str, ...]
-    """DNS names of the servers."""
     certificate_life: timedelta = timedelta(days=7)
     ca_life: timedelta = timedelta(days=365)
     propagation: timedelta = timedelta(seconds=30)
@@ -49,7 +48,6 @@ class WebhookConfiguration:
     name: str
     version: str
     bundles: tuple[bytes, ...]
-    """The CA bundle of each webhook."""
 
 
 log = logging.getLogger(__name__)

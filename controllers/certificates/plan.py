@@ -35,8 +35,6 @@ class AddCA:
 
 @dataclass(frozen=True)
 class PublishBundle:
-    """Write the CA bundle of a webhook configuration."""
-
     configuration: WebhookConfiguration
     bundle: bytes
 

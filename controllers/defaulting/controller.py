@@ -8,10 +8,9 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 from apimachinery.unstructured import Json
-from controllers.defaulting.apply import DefaultingWriter
 from controllers.defaulting.observe import (
     CONFIGURATIONS,
     VM,
@@ -33,19 +32,89 @@ from controllers.defaulting.plan import (
     parse_scope,
     plan,
 )
+from controllers.defaulting.reasons import VMEvent
 from controllers.shared.component import Component
 from controllers.shared.sources import NAMESPACES
-from defaulter.contract import Defaulter, DefaulterUnavailable, MACPolicy
+from defaulter.contract import (
+    Defaulter,
+    DefaulterUnavailable,
+    DefaultingResponse,
+    ForbiddenChange,
+    InvalidDocument,
+    MACPolicy,
+    undefaulted_fields,
+)
+from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import may_have_run, with_firmware_uuid
 from manifests.webhooks import DEFAULTING_CONFIGURATION
 from runtime.api import Api
 from runtime.backoff import hash_fraction
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.controller import Controller
-from runtime.errors import NotFound
-from runtime.events import EventRecorder
+from runtime.errors import Invalid, NotFound
+from runtime.events import EventRecorder, EventType, object_reference
 from runtime.informer import Informer
 from runtime.resource import VMS, Key
+
+
+class DefaulterClient(Protocol):
+    """The part of `defaulter.contract.Defaulter` that this package uses."""
+
+    async def complete(
+        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+    ) -> DefaultingResponse: ...
+
+
+class DefaultingWriter:
+    def __init__(self, api: Api, defaulter: DefaulterClient, events: EventRecorder, *, seed: str) -> None:
+        self._api = api
+        self._defaulter = defaulter
+        self._events = events
+        self._seed = seed or None
+
+    async def fill(self, document: Json, request: Json) -> Json | None:
+        """The VM with all hardware fields; None, with an event, if the defaulter cannot fill them.
+
+        `request` is the document that is sent, with known facts about the guest. Raises DefaulterUnavailable."""
+        try:
+            answer = await self._defaulter.complete(request, seed=self._seed)
+        except (InvalidDocument, ForbiddenChange) as error:
+            self._undecided(document, str(error))
+            return None
+        if answer.object == document:
+            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted_fields(document)[:3])} empty")
+            return None
+        return without_annotation(answer.object)
+
+    async def write(self, document: Json, filled: Json, reason: str) -> None:
+        """Raises Conflict if the VM has changed since it was read."""
+        try:
+            # The document carries the resourceVersion that was read, so no other write is lost.
+            await self._api.replace(VMS, filled)
+        except Invalid as error:
+            self._undecided(document, f"the API server refuses the filled VM: {error.message}")
+            return
+        count = len(undefaulted_fields(document)) - len(undefaulted_fields(filled))
+        self._emit(document, "Normal", VMEvent.HARDWARE_DECIDED, f"filled {count} hardware fields: {reason}")
+
+    async def remove_annotation(self, document: Json) -> None:
+        await self._api.replace(VMS, without_annotation(document))
+
+    async def report_duplicate(self, key: Key, message: str) -> None:
+        self._emit(await self._api.get(VMS, *key), "Warning", VMEvent.DUPLICATE_MAC, message)
+
+    def _undecided(self, document: Json, note: str) -> None:
+        self._emit(document, "Warning", VMEvent.HARDWARE_UNDECIDED, note)
+
+    def _emit(self, document: Json, type: EventType, reason: VMEvent, note: str) -> None:
+        self._events.emit(object_reference(document), type, reason, note, action="CompleteHardware")
+
+
+def without_annotation(document: Json) -> Json:
+    metadata = document["metadata"]
+    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != UNDEFAULTED}
+    return {**document, "metadata": {**metadata, "annotations": kept}}
+
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +213,6 @@ class DefaultingController:
         return DefaultingSnapshot(vm, vmi, ineligible_reason(vm, namespace.labels, scope))
 
     async def _report_mac_conflicts(self, vm: VM) -> None:
-        """Reports each conflict once."""
         found, reported = mac_conflicts(self.vms.store, vm), self._reported.pop(vm.key, ())
         for message in found:
             if message not in reported:

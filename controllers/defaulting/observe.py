@@ -38,9 +38,7 @@ class VM:
     generation: int
     """A new generation is a reason to retry after a refusal."""
     undefaulted: bool
-    """Hardware fields are empty."""
     annotated: bool
-    """The VM has the annotation poolhouse.dev/undefaulted."""
     deleting: bool
     created: bool
     """status.created: a VMI exists. Its change is a reason to look at the VM again."""
@@ -48,7 +46,6 @@ class VM:
     created_at: str = ""
     labels: tuple[tuple[str, str], ...] = ()
     macs: tuple[str, ...] = ()
-    """MAC addresses of the interfaces in the spec."""
 
     @property
     def key(self) -> Key:

@@ -182,7 +182,6 @@ class PolicyController:
         self._unlabelled = UnlabelledVMIs()
 
     async def work(self) -> None:
-        """Runs until it is cancelled."""
         self.start()
         try:
             async with asyncio.TaskGroup() as group:

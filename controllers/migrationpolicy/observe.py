@@ -9,32 +9,25 @@ from apimachinery.unstructured import Json, at
 from controllers.migrationpolicy.winners import Winners
 from controllers.shared.crd_presence import OptionalInformer
 from controllers.shared.invalid_spec import parse_status
+from controllers.shared.vmi import ObjectView
 from kinds import meta
 from kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
 from migrationpolicies.effective_settings import cluster_settings
 from migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
 from migrationpolicies.upstream import UpstreamPolicy
-from runtime.resource import Key, Resource
+from runtime.resource import Resource
 from runtime.store import Store
 
 
 @dataclass(frozen=True)
-class VMILabels:
+class VMILabels(ObjectView):
     """The facts about a VMI that decide which policy it uses. Far smaller than the shared view: there are thousands."""
 
-    namespace: str
-    name: str
-    uid: str
     labels: Labels
-    """Without the label of the winner."""
     winner: str | None
     """The label of the winner, as it is stored."""
     active: bool
     """The VMI is neither deleted nor finished, so it can be migrated."""
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
 
 
 @dataclass(frozen=True)
@@ -91,11 +84,9 @@ class PolicySnapshot:
     served: bool = True
     """The cluster serves KubeVirt's policies."""
     enforcing: EnforcingPolicy | None = None
-    """KubeVirt's policy of the same name."""
     overriding: tuple[str, ...] = ()
     """Names of other policies that KubeVirt could prefer."""
     configuration: Json = field(default_factory=dict)
-    """`spec.configuration.migrations` of the KubeVirt object."""
     repair_postponed: bool = False
     """A repair is needed but waits, because another client undid the last repairs."""
     refusal: str = ""
@@ -156,8 +147,6 @@ KUBEVIRTS = Resource("kubevirt.io", "v1", "kubevirts", "KubeVirt")
 
 @dataclass(frozen=True)
 class KubeVirt:
-    """A KubeVirt object: its key, and its configuration of migrations."""
-
     namespace: str
     name: str
     migrations: Json

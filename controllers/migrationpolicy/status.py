@@ -136,6 +136,5 @@ def status(snapshot: PolicySnapshot, now: datetime) -> MigrationPolicyStatus:
 
 
 def changed(before: MigrationPolicyStatus, after: MigrationPolicyStatus) -> tuple[Condition, ...]:
-    """Conditions whose status or reason differs."""
     known = {each.type: (each.status, each.reason) for each in before.conditions}
     return tuple(each for each in after.conditions if known.get(each.type) != (each.status, each.reason))

@@ -12,8 +12,6 @@ from runtime.resource import Key
 
 @dataclass
 class Changes:
-    """The effects of one change."""
-
     vmis: set[Key] = field(default_factory=set)
     """New VMIs, and VMIs with another winner than before."""
     policies: set[str] = field(default_factory=set)
@@ -36,7 +34,6 @@ class Winners:
         self._policies: dict[str, RankedPolicy] = {}
         self._namespaces: dict[str, Labels] = {}
         self._vmis: dict[str, dict[str, Labels]] = {}
-        """by namespace and name"""
         self._index = WinnerIndex(())
         self._active: dict[str, RankedPolicy] = {}
         self._winners: dict[Key, RankedPolicy | None] = {}
@@ -46,7 +43,6 @@ class Winners:
     def load(
         self, policies: Iterable[RankedPolicy], namespaces: Mapping[str, Labels], vmis: Iterable[tuple[Key, Labels]]
     ) -> Changes:
-        """Loads everything at once and decides each VMI once."""
         self._namespaces.update(namespaces)
         changes = self._set_policies({policy.name: policy for policy in policies})
         for key, labels in vmis:
@@ -106,7 +102,6 @@ class Winners:
         return _name(self._winners.get(key))
 
     def older_duplicate(self, name: str) -> str | None:
-        """Name of an older policy with the same selectors."""
         return self._index.superseded.get(name)
 
     def wins(self, name: str) -> int:

@@ -1,4 +1,15 @@
-"""Writes what a pool's plan decided, and reports it as events."""
+"""Writes what a pool's plan decided, and reports it as events.
+
+Some writes let disks outlive their VM. A crash between any two steps is safe, because each step can be repeated:
+
+1. Our finalizer goes on the VM, as a part of our own deletion only.
+2. The VM is deleted, and waits for the finalizer.
+3. The disks lose their owner reference to the VM.
+4. The finalizer is removed, and the VM goes.
+
+A DataVolume belongs to its VM, and a PersistentVolumeClaim to the DataVolume or to the VM. A disk of the same name that
+does not belong to the VM is not touched.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +19,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
+from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from controllers.pool import disk_writes, revisions, template
+from controllers.pool import revisions, template
 from controllers.pool.actions import (
     Action,
     Create,
@@ -66,8 +78,8 @@ class PoolWriter:
         blocked: list[str] = []
         outcomes = [
             await self.release_disks(namespace, planned(ReleaseDisks), pool),
-            await send(pool, planned(ReturnDisk), partial(disk_writes.return_disk, api, namespace)),
-            await send(pool, planned(RemoveFinalizer), partial(disk_writes.remove_finalizer, api, namespace)),
+            await send(pool, planned(ReturnDisk), partial(return_disk, api, namespace)),
+            await send(pool, planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
             await send(pool, planned(SaveRevision), partial(self._save, snapshot), quiet=True),
             await self._create(snapshot, planned(Create), blocked),
             await send(pool, planned(Delete), partial(self._delete, pool), max_in_flight=burst),
@@ -80,8 +92,7 @@ class PoolWriter:
         return PoolOutcome(found.failure, found.retry, found.done, found.not_done, tuple(blocked))
 
     async def release_disks(self, namespace: str, actions: Sequence[ReleaseDisks], pool: Pool | None = None) -> Outcome:
-        """The pool is None where it is gone."""
-        call = partial(disk_writes.release_disks, self.api, namespace)
+        call = partial(release_disks, self.api, namespace)
         return await self.batches.send(pool, actions, call, quiet=True)
 
     async def _save(self, snapshot: PoolSnapshot, action: SaveRevision) -> None:
@@ -122,7 +133,7 @@ class PoolWriter:
 
     async def _delete(self, pool: Pool, a: Delete) -> None:
         if a.retain_disks:
-            await disk_writes.delete_retaining_disks(self.api, pool.namespace, pool.uid, a)
+            await delete_retaining_disks(self.api, pool.namespace, pool.uid, a)
         else:
             await self._delete_vm(pool, a.name, a.uid, a.resource_version, "Background")
 
@@ -219,3 +230,88 @@ class PoolEvents:
 
     def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
+
+
+async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
+    """Raises Conflict if the VM has changed since the plan."""
+    document = await api.get(VMS, namespace, a.name)
+    finalizers = document["metadata"].get("finalizers") or []
+    change: Json = {
+        "uid": a.uid,
+        "resourceVersion": a.resource_version,
+        "finalizers": [*(each for each in finalizers if each != meta.KEEP_DISKS), meta.KEEP_DISKS],
+        # The disks can be released even if the pool or the owner reference is gone by then.
+        "annotations": {meta.KEPT_BY: pool_uid},
+    }
+    marked = await api.patch(VMS, namespace, a.name, {"metadata": change})
+    version = marked["metadata"]["resourceVersion"]
+    await api.delete(VMS, namespace, a.name, uid=a.uid, resource_version=version, propagation="Background")
+
+
+async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
+    labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
+    for disk in a.disks:
+        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
+        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+    await _remove_finalizer(api, namespace, a.name, a.uid, None)
+
+
+async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None:
+    await _remove_finalizer(api, namespace, a.name, a.uid, a.resource_version)
+
+
+async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
+    owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
+    # The claim comes last: the pool finds the disk by the claim's label, and so repeats all of this until it is done.
+    for resource in (DATA_VOLUMES, PVCS):
+        try:
+            metadata = (await api.get(resource, namespace, a.disk))["metadata"]
+        except NotFound:
+            continue
+        change: Json = {
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "labels": {meta.KEPT_BY: None, meta.KEPT_FOR: None},
+        }
+        if not metadata.get("ownerReferences"):
+            change["ownerReferences"] = [owner]
+        await api.patch(resource, namespace, a.disk, {"metadata": change})
+
+
+async def _retain(
+    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
+) -> str:
+    """Removes the VM from the disk's owners. A DataVolume goes on owning its claim, and is retained as well.
+
+    Returns the disk's UID if it is retained."""
+    try:
+        metadata = (await api.get(resource, namespace, name))["metadata"]
+    except NotFound:
+        return ""
+    has = metadata.get("labels") or {}
+    if {**has, **labels} == has:
+        return str(metadata["uid"])
+    references = metadata.get("ownerReferences") or []
+    if not owners & {each.get("uid") for each in references}:
+        return ""
+    left = [each for each in references if each.get("kind") != VMS.kind or each.get("uid") not in owners]
+    change: Json = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": left, "labels": labels}
+    await api.patch(resource, namespace, name, {"metadata": change})
+    return str(metadata["uid"])
+
+
+async def _remove_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:
+    try:
+        metadata = (await api.get(VMS, namespace, name))["metadata"]
+    except NotFound:
+        return
+    finalizers = metadata.get("finalizers") or []
+    if metadata["uid"] != uid or meta.KEEP_DISKS not in finalizers:
+        return
+    change: Json = {
+        "uid": uid,
+        "resourceVersion": version or metadata["resourceVersion"],
+        "finalizers": [each for each in finalizers if each != meta.KEEP_DISKS],
+        "annotations": {meta.KEPT_BY: None},
+    }
+    await api.patch(VMS, namespace, name, {"metadata": change})

@@ -133,7 +133,6 @@ class PoolController:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     _memories: dict[str, PoolMemory] = field(default_factory=dict)
-    """by UID of the pool"""
 
     async def reconcile(self, key: Key) -> float | None:
         snapshot = self._observe(key)
@@ -228,14 +227,12 @@ class PoolController:
         self.metrics.scaled(pool.key, created=created, deleted=deleted)
 
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:
-        """Returns how long to wait if the last write was a moment ago."""
         update = await self.statuses.update(pool, fresh, self._memory(pool.uid).last_status_write)
         if update.written and isinstance(pool, InvalidSpec):
             self.events.invalid_spec(pool)
         return update.wait_seconds
 
     def _report_scale_in(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
-        """One event for each VM and invalid value."""
         found = {(vm.uid, vm.scale_in): vm for vm in with_invalid_scale_in(snapshot)}
         for each in found.keys() - memory.reported_scale_in:
             self.events.invalid_scale_in(snapshot.pool, found[each])

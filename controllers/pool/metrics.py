@@ -107,7 +107,6 @@ class PoolMetrics:
             self._stops.labels(*labels).inc()
 
     def vmi(self, key: Key, old: VMI | None, new: VMI | None) -> None:
-        """`key` is the pool's."""
         measured = self._known.get(key)
         if measured is None or old is None or new is None or old.uid != new.uid or old.phase == new.phase:
             return
@@ -185,6 +184,5 @@ class OrphanedDisks:
 
 
 def count_orphans(pools: Iterable[Pool | InvalidPool], disks: Iterable[RetainedDisk]) -> Counts[str]:
-    """The number by namespace."""
     known = {pool.uid for pool in pools}
     return Counts(disk.namespace for disk in disks if disk.retained_by not in known)

@@ -17,7 +17,7 @@ from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import PVCS, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
-from controllers.shared.vmi import VMI, parse_vmi
+from controllers.shared.vmi import VMI, ObjectView, parse_vmi
 from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import POOL, PoolSpec, PoolStatus
@@ -30,22 +30,13 @@ NO_REVISION = Revision("", "", 0, "")
 
 
 @dataclass(frozen=True)
-class Pool:
-    namespace: str
-    name: str
-    uid: str
+class Pool(ObjectView):
     generation: int
     spec: PoolSpec
     status: PoolStatus
     max_unavailable: int = 1
-    """spec.maxUnavailable as a number of VMs"""
     deleting: bool = False
     created_at: str = ""
-    """creationTimestamp, which sorts as text"""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
 
 @dataclass(frozen=True)
@@ -61,10 +52,8 @@ class PoolSnapshot:
     """VMs with the pool's names that are being deleted and wait until their disks are released, whoever owns them."""
     retained_disks: tuple[RetainedDisk, ...] = ()
     revision: Revision = NO_REVISION
-    """The revision of the pool's present template."""
     revision_saved: bool = True
     revisions: tuple[Revision, ...] = ()
-    """All saved revisions of the pool."""
     recently_deleted: frozenset[str] = frozenset()
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
     disk_conflict: Failure | None = None
@@ -90,7 +79,6 @@ class PoolSnapshot:
 
     @cached_property
     def revisions_by_label(self) -> Mapping[str, Revision]:
-        """Revisions by the labels that VMs carry."""
         return {each.label: each for each in (*self.revisions, self.revision)}
 
     def outdated(self, vm: VM) -> bool:
@@ -153,7 +141,6 @@ def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
 
 
 def by_owner(vm: VM) -> Iterator[Hashable]:
-    """Finds the VMs of a pool."""
     if vm.pool_name:
         yield vm.owner_uid
 
@@ -197,7 +184,6 @@ class Stores:
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
 
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
-        """A pool's VMs, each with its present VMI."""
         for vm in self.vms.by("owner", pool_uid):
             yield self._with_vmi(vm)
 
@@ -214,7 +200,6 @@ class Stores:
         return joined
 
     def forget(self, key: Key) -> None:
-        """The VM is gone."""
         self._joined.pop(key, None)
 
     def sharing_disks(self, pool: Pool) -> Iterator[tuple[str, Pool]]:

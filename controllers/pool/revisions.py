@@ -67,7 +67,6 @@ def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterab
 
 
 def read(document: Json) -> dict[str, Any]:
-    """The fields of a pool's spec that the ControllerRevision has saved."""
     content = document.get("data") or {}
     return {
         "template": content.get("template") or {},

@@ -132,7 +132,6 @@ updates are not refused either."""
 
 
 def count_outdated(snapshot: PoolSnapshot) -> int:
-    """VMs that the pool has yet to update or restart."""
     if not _updates_proactively(snapshot):
         return 0
     return sum(snapshot.outdated(vm) or snapshot.needs_restart(vm) for vm in snapshot.active)

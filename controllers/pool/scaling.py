@@ -122,7 +122,6 @@ def blocked_reason(snapshot: PoolSnapshot) -> str:
 
 
 def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
-    """VMs whose poolhouse.dev/scale-in has an invalid value."""
     return [vm for vm in snapshot.active if vm.scale_in not in (*UNPROTECTED, "Protect")]
 
 

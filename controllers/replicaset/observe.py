@@ -14,7 +14,7 @@ from apimachinery.unstructured import Json
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import base_name, truncated
 from controllers.shared.sources import Source
-from controllers.shared.vmi import VMI, group_kind, parse_vmi
+from controllers.shared.vmi import VMI, ObjectView, group_kind, parse_vmi
 from controllers.shared.write_batches import Failure
 from kinds.checks import replicaset
 from kinds.replicaset import REPLICA_SET, ReplicaSetSpec, ReplicaSetStatus
@@ -26,19 +26,12 @@ InvalidReplicaSet = InvalidSpec[ReplicaSetStatus]
 
 
 @dataclass(frozen=True)
-class ReplicaSet:
-    namespace: str
-    name: str
-    uid: str
+class ReplicaSet(ObjectView):
     generation: int
     spec: ReplicaSetSpec
     selector: Json
     status: ReplicaSetStatus
     deleting: bool = False
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
     @property
     def base_name(self) -> str:
@@ -55,9 +48,7 @@ class ReplicaSet:
 class ReplicaSetSnapshot:
     replica_set: ReplicaSet
     owned: tuple[VMI, ...] = ()
-    """All VMIs that the set controls."""
     orphans: tuple[VMI, ...] = ()
-    """VMIs without a controller that the selector matches."""
     taken_names: frozenset[str] = frozenset()
     """Names that the set could give and that a VMI has."""
     synced: bool = True

@@ -205,7 +205,6 @@ def next_attempt(vmi: VMI) -> int:
 
 
 def back_off(vmi: VMI, now: datetime) -> BackOff | None:
-    """None once the replacement is due."""
     ended = vmi.ended_at or vmi.created_at
     if vmi.attempt == 0 or not ended_early(vmi) or not ended:
         return None

@@ -11,18 +11,16 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json
+from controllers.shared.vmi import ObjectView
 from kinds.model import Model
 
 S = TypeVar("S", bound=Model)
 
 
 @dataclass(frozen=True)
-class InvalidSpec(Generic[S]):
+class InvalidSpec(ObjectView, Generic[S]):
     """The view of an object with an invalid spec."""
 
-    namespace: str
-    name: str
-    uid: str
     generation: int
     status: S
     problem: str
@@ -31,10 +29,6 @@ class InvalidSpec(Generic[S]):
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
     resource_version: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
 
 def describe(error: ValidationError) -> str:

@@ -61,7 +61,6 @@ def simulate(
 
 
 Answer = tuple[int, Json]
-"""status and body"""
 
 
 @dataclass

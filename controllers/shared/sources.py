@@ -29,7 +29,6 @@ class Source(Generic[V]):
     label_selector: str | None = None
 
     def store(self) -> Store[V]:
-        """An empty store."""
         return Store(self.indexes)
 
     def informer(self, api: Api) -> Informer[V]:

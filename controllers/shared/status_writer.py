@@ -59,7 +59,6 @@ class StatusWriter(Generic[S]):
         return StatusUpdate(written=True)
 
     async def write(self, view: View[S], fresh: S, last: LastWrite) -> None:
-        """Writes at once."""
         with suppress(NotFound):  # the object has been deleted since
             await self.api.patch(
                 self.resource, view.namespace, view.name, status_patch(fresh, view.uid), subresource="status"

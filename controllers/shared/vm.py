@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from apimachinery.unstructured import Json, at, typed
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vmi import VMI, object_facts, text
+from controllers.shared.vmi import VMI, ObjectView, object_facts, text
 from kinds import meta
 from kinds.vm_documents import run_strategy
 
@@ -60,10 +60,7 @@ POOL = "VirtualMachinePool.kubevirt.io"
 
 
 @dataclass(frozen=True, slots=True)
-class VM:
-    namespace: str
-    name: str
-    uid: str
+class VM(ObjectView):
     base_name: str = ""
     """`web` of `web-3`, whoever owns the VM"""
     ordinal: int | None = None
@@ -80,7 +77,6 @@ class VM:
     """deletionTimestamp; empty while the VM is not being deleted"""
     labels: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
-    """label poolhouse.dev/revision"""
     retains_disks: bool = False
     """the VM has our finalizer: its disks are to be retained"""
     retained_by: str = ""
@@ -98,13 +94,8 @@ class VM:
     ready: bool = False
     printable_status: str = ""
     start_failures: int = 0
-    """consecutive failed starts"""
     vmi: VMI | None = None
     """the VM's present VMI, joined from the store of VMIs"""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
     @property
     def pool_name(self) -> str:

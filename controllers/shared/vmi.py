@@ -16,6 +16,19 @@ MAX_DIGITS = 9
 """Longer numbers in annotations count as 0: no controller of ours writes them."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectView:
+    """The part that views of all objects have in common."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+
 def object_facts(document: Json) -> dict[str, Any]:
     """The metadata as keyword arguments of a view. Fields that the document lacks are empty."""
     metadata, owner = document["metadata"], controller_of(document) or {}
@@ -60,10 +73,7 @@ FINAL_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
-class VMI:
-    namespace: str
-    name: str
-    uid: str
+class VMI(ObjectView):
     resource_version: str = field(default="", compare=False)
     """Left out of comparisons, so that a heartbeat alone is not a change."""
     owner_uid: str = ""
@@ -79,7 +89,6 @@ class VMI:
     phase_times: tuple[tuple[str, str], ...] = ()
     """Phases that the VMI has reached, with their times."""
     reason: str = ""
-    """status.reason"""
     conditions: frozenset[str] = frozenset()
     """Types of the conditions that are True."""
     ready: bool = False
@@ -89,7 +98,6 @@ class VMI:
     start_failure: str = ""
     """Reason why the VMI cannot start: Unschedulable, ErrImagePull, ..."""
     message: str = ""
-    """Message to `start_failure`."""
     node: str = ""
     addresses: tuple[str, ...] = ()
     migrating: bool = False
@@ -97,10 +105,6 @@ class VMI:
     """Time at which the VMI reached its final phase."""
     attempt: int = 0
     """Annotation poolhouse.dev/attempt: predecessors in a row that ended early."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
     @property
     def deleting(self) -> bool:
@@ -129,7 +133,6 @@ class VMI:
 
     @property
     def revision(self) -> str:
-        """Label of the template revision that the VMI was started from."""
         return self.labels.get(meta.REVISION, "")
 
     @property

@@ -33,8 +33,6 @@ O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
 
 @dataclass(frozen=True)
 class Failure:
-    """A write that the API server refused."""
-
     reason: str
     message: str
 
@@ -46,14 +44,11 @@ class Outcome:
     retry: bool = False
     """Some writes were not done, for whatever reason."""
     done: tuple[Any, ...] = ()
-    """Actions that were done."""
     not_done: tuple[Any, ...] = ()
     """Actions that were certainly not done. An action without an answer is in neither list."""
 
 
 class Reporter(Protocol[O_contra]):
-    """Reports writes, as events."""
-
     def succeeded(self, owner: O_contra, action: Any) -> None: ...
 
     def failed(self, owner: O_contra, action: Any, error: Exception) -> Failure: ...
@@ -63,7 +58,6 @@ class Reporter(Protocol[O_contra]):
 class WriteBatches(Generic[O]):
     reporter: Reporter[O]
     expectations: Expectations[str]
-    """By UID of the owner."""
     clock: Callable[[], float]
     expected_events: Callable[[Any], ExpectedEvents]
     """What the stores will show once an action is done."""
@@ -114,13 +108,11 @@ class WriteBatches(Generic[O]):
         return {uid for uid in uids if any(self.expectations.open(uid))}
 
     def forget(self, uid: str) -> None:
-        """The owner is gone."""
         self.expectations.forget(uid)
         self._writes.forget(uid)
 
 
 def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
-    """One outcome of several batches, with the first failure."""
     found = list(outcomes)
     return Outcome(
         next((each.failure for each in found if each.failure), None),

@@ -28,8 +28,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from apimachinery.unstructured import at
-from controllers.defaulting.apply import DefaultingWriter
-from controllers.defaulting.controller import DefaultingController
+from controllers.defaulting.controller import DefaultingController, DefaultingWriter
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds.meta import DEFAULTING, UNDEFAULTED
 from manifests import webhooks

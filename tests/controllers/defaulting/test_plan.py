@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.defaulting.apply import without_annotation
+from controllers.defaulting.controller import without_annotation
 from controllers.defaulting.observe import VM, DefaultingSnapshot, VMIState, parse_vm
 from controllers.defaulting.plan import (
     RUNNING_SECONDS,

@@ -116,7 +116,7 @@ def test_conditions(observed: PoolSnapshot, kind: str, expected: tuple[str, str]
 
 def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolStatus:
     now = NOW + timedelta(seconds=seconds)
-    given = observed.pool.__class__(**{**vars(observed.pool), "status": before})
+    given = replace(observed.pool, status=before)
     later = PoolSnapshot(
         **{**{k: v for k, v in vars(observed).items() if k in PoolSnapshot.__dataclass_fields__}, "pool": given}
     )

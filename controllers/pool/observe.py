@@ -62,7 +62,7 @@ class PoolSnapshot:
     """The stores show all previous writes."""
     failure: Failure | None = None
     refused: frozenset[str] = frozenset()
-    """Names and UIDs of VMs, and `has_revision` of updates, that the API server refused the last time."""
+    """What the API server refused at the last attempt: names and UIDs of VMs, and updates by their `has_revision`."""
     burst: int = 250
 
     @cached_property
@@ -212,8 +212,8 @@ class Stores:
     def awaiting_release(self, key: Key) -> tuple[VM, ...]:
         """VMs with names of this pool that are being deleted and wait for their disks.
 
-        They are found by name and not by owner. The pool may be gone, or the VM detached, and without a release the VM
-        would stay forever."""
+        The index finds them by name and not by owner, because the pool may be gone or the VM detached. Without a
+        release such a VM would stay forever."""
         return tuple(vm for vm in self.vms.by("base_name", key) if vm.retains_disks and vm.deleting)
 
 

@@ -40,7 +40,7 @@ class Plan:
     waits: tuple[Waiting, ...] = ()
     """VMs that need an action, and why the action must wait"""
     again_seconds: float | None = None
-    """when time alone changes the plan"""
+    """Seconds after which the plan can change without a change of any object. None if it cannot."""
 
 
 def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:

@@ -82,14 +82,14 @@ class Plan:
     actions: tuple[Action, ...] = ()
     """in the order in which they are to be done"""
     waits: tuple[BackOff, ...] = ()
-    """ended VMIs that are not replaced yet"""
+    """back-offs of VMIs that have ended and are replaced later"""
     again_seconds: float | None = None
-    """when time alone changes the plan"""
+    """Seconds until the first back-off ends. None without a back-off."""
 
 
 def plan(snapshot: ReplicaSetSnapshot, now: datetime) -> Plan:
-    """A set that is being deleted, or whose stores do not show its previous writes, does nothing. A paused set settles
-    membership only."""
+    """Without actions for a set that is being deleted, or whose previous writes the stores do not show yet. For a
+    paused set, only adopts and releases VMIs."""
     if snapshot.replica_set.deleting or not snapshot.synced:
         return Plan()
     membership = (*release(snapshot), *adopt(snapshot))

@@ -11,7 +11,7 @@ from kinds import meta
 from kinds.checks import claim
 from kinds.ec2 import PlacementName
 from kinds.kind import AGE, Column, Kind, Phases
-from kinds.metav1 import Conditions
+from kinds.metav1 import Conditions, StatusModel
 from kinds.model import Count, Int64, Model, Rule, Time, Tuple, expected
 from kinds.warmpool import OnEmpty, Seconds
 
@@ -126,11 +126,9 @@ class Timings(Model):
     """Milliseconds from the creation of the claim to the handover."""
 
 
-class ClaimStatus(Model):
+class ClaimStatus(StatusModel):
     """Observed state of the claim."""
 
-    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """Generation of the spec that this status describes."""
     phase: Phase = "Pending"
     """Pending: not processed yet, or waiting for a pool. Queued: waiting for a VM. Allocating, Bound: has a VM that is
     not handed over yet. Ready: handed over. Releasing, Released, Expired, Failed: no longer has a VM."""

@@ -42,6 +42,13 @@ def with_transition_times(
         yield c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
+class StatusModel(Model):
+    """The status of a kind."""
+
+    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
+    """Generation of the spec that this status describes."""
+
+
 Conditions = Annotated[Tuple[Condition], Field(json_schema_extra=list_map("type"))]
 
 

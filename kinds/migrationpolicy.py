@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from apimachinery.quantity import DECIMAL
 from kinds.checks import migrationpolicy
 from kinds.kind import AGE, Column, Kind
-from kinds.metav1 import Conditions
+from kinds.metav1 import Conditions, StatusModel
 from kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
 from kinds.validation import quoted
 
@@ -88,11 +88,9 @@ class MigrationPolicySpec(Model):
     """VirtualMachineInstances that the policy applies to. Defaults to none."""
 
 
-class MigrationPolicyStatus(Model):
+class MigrationPolicyStatus(StatusModel):
     """Observed state of the policy."""
 
-    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """Generation of the spec that this status describes."""
     wins: Count = 0
     """VirtualMachineInstances that this policy applies to."""
     losses: Count = 0

@@ -10,8 +10,8 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.checks import pool
 from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
-from kinds.metav1 import Conditions
-from kinds.model import Count, Int64, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
+from kinds.metav1 import Conditions, StatusModel
+from kinds.model import Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
 from kinds.virtualmachine import VMSpec, VMTemplate
 
@@ -151,11 +151,9 @@ class RetainedDiskStatus(Model):
     """Name of the VM that gets the disk back."""
 
 
-class PoolStatus(Model):
+class PoolStatus(StatusModel):
     """Observed state of the pool."""
 
-    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """Generation of the spec that this status describes."""
     replicas: Count = 0
     """VMs of the pool, without those that are being deleted."""
     ready_replicas: Count = 0

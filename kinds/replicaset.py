@@ -9,8 +9,8 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.checks import replicaset
 from kinds.kind import AGE, VMIS, Column, Kind, Scale, Template
-from kinds.metav1 import Conditions, LabelSelector
-from kinds.model import Count, Int64, Model, SchemaOf, expected
+from kinds.metav1 import Conditions, LabelSelector, StatusModel
+from kinds.model import Count, Model, SchemaOf, expected
 from kinds.virtualmachine import VMITemplate
 
 
@@ -32,11 +32,9 @@ class ReplicaSetSpec(Model):
     """Template of the VirtualMachineInstances."""
 
 
-class ReplicaSetStatus(Model):
+class ReplicaSetStatus(StatusModel):
     """Observed state of the replica set."""
 
-    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """Generation of the spec that this status describes."""
     replicas: Count = 0
     """VirtualMachineInstances that have not ended and are not being deleted."""
     ready_replicas: Count = 0

@@ -11,21 +11,8 @@ from apimachinery.unstructured import Json
 from kinds.checks import warmpool
 from kinds.ec2 import EC2, EC2_INSTANCES, PlacementName, Port
 from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
-from kinds.metav1 import Conditions
-from kinds.model import (
-    ATOMIC_LIST,
-    Count,
-    Int64,
-    IntOrString,
-    Model,
-    Rule,
-    SchemaOf,
-    Time,
-    Tuple,
-    expected,
-    has,
-    list_map,
-)
+from kinds.metav1 import Conditions, StatusModel
+from kinds.model import ATOMIC_LIST, Count, IntOrString, Model, Rule, SchemaOf, Time, Tuple, expected, has, list_map
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
 Standby = Literal["Running", "Paused", "Stopped"]
@@ -304,11 +291,9 @@ class PoolFailures(Model):
     """Time of the next attempt."""
 
 
-class WarmPoolStatus(Model):
+class WarmPoolStatus(StatusModel):
     """Observed state of the pool."""
 
-    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """Generation of the spec that this status describes."""
     available_replicas: Count = 0
     """VMs that can be claimed now."""
     ready_replicas: Count = 0

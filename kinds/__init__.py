@@ -7,8 +7,6 @@ express. `meta` has labels and annotations, `kubevirt` the kinds of KubeVirt tha
 To add a kind, write its module and add it to `KINDS`; then add its controller package to `controllers/main.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from kinds.claim import CLAIM

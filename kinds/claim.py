@@ -1,7 +1,5 @@
 """VirtualMachineClaim: takes one VM from a warm pool, for as long as the claim exists."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """The part of a warm pool that describes EC2 instances."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

@@ -1,7 +1,5 @@
 """`Kind`: the declaration of a kind, which all other rooms read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

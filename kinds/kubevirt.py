@@ -4,8 +4,6 @@ Names, columns and subresources are KubeVirt's: the VirtualMachineInstance has n
 are ours: enough for `kubectl explain` and for the denial of a wrong type, open for all other fields.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 Poolhouse's are under `poolhouse.dev/`. A few of KubeVirt's that several rooms read are here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Types of Kubernetes' `meta/v1` that several kinds share: Condition and LabelSelector."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 from typing import Annotated, Literal
 

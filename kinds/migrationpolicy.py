@@ -1,7 +1,5 @@
 """MigrationPolicy: settings of live migrations of the VMIs that it selects."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 

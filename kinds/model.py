@@ -4,8 +4,6 @@ A field's docstring is its description in the CRD. Its bounds and default are th
 several fields: in CEL for the API server, and in Python for the webhook, which reports every problem at once.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

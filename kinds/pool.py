@@ -1,7 +1,5 @@
 """VirtualMachinePool: a number of similar VMs, each with its own state, kept up to date with a template."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
 

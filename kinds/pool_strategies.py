@@ -1,7 +1,5 @@
 """Update strategies and scale-in strategies of a pool: which VMs are updated or deleted, and in what order."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

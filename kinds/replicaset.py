@@ -1,7 +1,5 @@
 """VirtualMachineInstanceReplicaSet: a number of similar VMIs without their own state."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

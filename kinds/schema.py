@@ -5,8 +5,6 @@ unknown field may stand for), `x-expected` (a right value, in words) and `x-mode
 dict).
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

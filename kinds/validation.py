@@ -4,8 +4,6 @@ Pydantic decides types, bounds and unknown fields. Two constraints are checked b
 reported beside other errors of the same object: CEL rules, and the keys of lists that are maps.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches

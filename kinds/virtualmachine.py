@@ -4,8 +4,6 @@ Types and names are KubeVirt's. Every object keeps undeclared fields, so a spec 
 The models serve only schemas and validation: templates stay dicts, because controllers copy them into VMs.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field

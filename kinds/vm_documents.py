@@ -4,8 +4,6 @@ KubeVirt derives the firmware UUID of a VM without one from its name, the same a
 it, so a VM that has started must keep it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from uuid import UUID, uuid5

@@ -4,8 +4,6 @@ The state is a label of the VM, or a tag of the EC2 instance. It is the only rec
 from it. Every write of the state is checked with `may_follow`.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

@@ -1,7 +1,5 @@
 """VirtualMachineWarmPool: VMs that are started and checked before a claim asks for one."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 

@@ -9,8 +9,6 @@
 Each source ends as a directory that holds the programs by name.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import os

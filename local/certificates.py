@@ -5,8 +5,6 @@ clients read it once when they start. The webhook CAs are renewed with the certi
 the API server, which accepts a new CA bundle at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """What the supervisor runs: components (processes), setup steps between them, and readiness probes."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """The components of the Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager."""
 
-from __future__ import annotations
-
 from local.binaries import Programs
 from local.components import Component, HttpProbe, SocketProbe
 from local.paths import StackPaths

@@ -4,8 +4,6 @@ Tokens must exist before the API server runs, and must not expire while a stack 
 of its ServiceAccount, and therefore the same rights as on a cluster.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import secrets

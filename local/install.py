@@ -3,8 +3,6 @@
 Server-side apply with one field manager removes the fields of an earlier version and keeps those of other managers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import contextlib

@@ -1,7 +1,5 @@
 """The lock that allows one supervisor for each DIR. The kernel releases it when the holder ends, however it ends."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import time

@@ -4,8 +4,6 @@ All state is under DIR, with two exceptions that DIR records: unix sockets, whos
 the unprivileged workers of a stack that root started must reach, if DIR is below a home that they may not enter.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import stat

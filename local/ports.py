@@ -1,7 +1,5 @@
 """The ports of the stack, which stay the same from one `up` to the next while they are free."""
 
-from __future__ import annotations
-
 import json
 import socket
 import zlib

@@ -1,7 +1,5 @@
 """Checks what a machine needs to run a stack; each error says what to install."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

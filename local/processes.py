@@ -4,8 +4,6 @@ Another process may get the PID of one that has ended. Every signal therefore go
 is not reaped yet.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

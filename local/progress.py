@@ -1,7 +1,5 @@
 """`up --apply`: creates the objects of manifests and shows the progress of their VMs. Also lists pools for `status`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """The components of Poolhouse: each service, started as in its container, and the engine."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import sys

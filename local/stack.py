@@ -1,7 +1,5 @@
 """Runs `poolhouse up`: puts the stack together, supervises it, and stops it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -5,8 +5,6 @@ that grows while it dies soon after each start. A component that never was ready
 waits for it. Cancelling `run` stops the stack. A cancelled task does not stop its own process, so that the order holds.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import time

@@ -5,8 +5,6 @@ could take over another user's VM or escape a policy. The API server enforces th
 webhook is unavailable too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from apimachinery.unstructured import Json

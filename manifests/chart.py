@@ -3,8 +3,6 @@
 The chart's templates select and complete them by its values. No template names a kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

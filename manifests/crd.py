@@ -1,7 +1,5 @@
 """Makes the CustomResourceDefinition of a kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from apimachinery.unstructured import Json

@@ -4,8 +4,6 @@ There are no wildcards. Access to Secrets is limited to two of Poolhouse's own b
 all Secrets can take over the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reference pages of the kinds, generated from the schemas of their CRDs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any

@@ -1,7 +1,5 @@
 """`python -m manifests.refresh` writes the files of the repository that are generated from the kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -12,8 +12,6 @@ names of the configurations begin with `zz-` because the API server calls webhoo
 and others that assign MAC addresses come first.
 """
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Conflicts of a MigrationPolicy with other policies: equal selectors, and overlaps that only the tie-break decides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

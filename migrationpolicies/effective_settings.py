@@ -1,7 +1,5 @@
 """The migration settings of a VMI and their source: its policy, KubeVirt's configuration, or KubeVirt's defaults."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Builds access reviews of authorization.k8s.io: may a user do this?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 from runtime.resource import Resource

@@ -1,7 +1,5 @@
 """Pauses between attempts."""
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Writes many objects for one owner: in batches that grow, with expectations, and with refused objects last."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

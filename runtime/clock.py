@@ -8,8 +8,6 @@ last answers decides. Small differences do not count, because a clock that moves
 slightly off.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping

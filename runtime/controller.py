@@ -1,7 +1,5 @@
 """Runs workers that reconcile one key at a time, like controller-runtime's `Controller`."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -13,8 +13,6 @@ ApiError
 └── Unreachable    no answer, or an incomplete one; a write MAY HAVE BEEN DONE
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

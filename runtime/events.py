@@ -4,8 +4,6 @@
 `EventCorrelator` turns repetitions into one Event with a count, as client-go's does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import OrderedDict

@@ -15,8 +15,6 @@ The cost: an event that never comes (an object created and deleted between two l
 After the timeout, names that depend on the ordinal and deletes with a UID make repeated writes fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -3,8 +3,6 @@
 An informer has a reflector of its own; `shared_reflectors` lets the informers of one resource share one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping

@@ -9,8 +9,6 @@ A process that is suspended (SIGSTOP, a suspended laptop) does not notice that i
 therefore needs a precondition: a resourceVersion or a UID.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -4,8 +4,6 @@ Receiving and parsing an object takes most of the time, so it happens once for a
 event, the next full list repairs this. If it sends an event late, the resourceVersion shows that the event is old.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

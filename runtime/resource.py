@@ -1,7 +1,5 @@
 """Identifies resources of the Kubernetes API and their URL paths."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Protocol, Self
 from urllib.parse import quote

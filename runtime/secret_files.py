@@ -4,8 +4,6 @@ A kubelet does the same for a mounted Secret, but needs up to two minutes after 
 Secret exists waits even longer. This copy takes seconds, and needs only the right to `get` the one Secret.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

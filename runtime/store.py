@@ -1,7 +1,5 @@
 """The views that an informer keeps, with indexes, like client-go's `Indexer`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
 from typing import Generic, TypeVar
 

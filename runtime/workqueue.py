@@ -1,7 +1,5 @@
 """The queue of keys to reconcile, like client-go's rate limiting work queue."""
 
-from __future__ import annotations
-
 import asyncio
 import heapq
 import itertools

@@ -1,7 +1,5 @@
 """Renders an OpenAPI document as one HTML page that loads nothing else, for clusters without internet access."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any

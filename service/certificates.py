@@ -4,8 +4,6 @@ Every certificate must have its CA in the bundle of every client. So a new CA is
 When every client has it, it signs certificates. The old CA stays in the bundle until it expires.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """TLS files that change while the process runs: the serving certificate, and the CA bundle that clients trust."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

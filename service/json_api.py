@@ -1,7 +1,5 @@
 """Serves POST endpoints that take and return a JSON object. The token that a caller sends authorizes the request."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any

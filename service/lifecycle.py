@@ -1,7 +1,5 @@
 """Runs a service until it fails or gets a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

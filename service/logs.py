@@ -1,7 +1,5 @@
 """Formats log records as one line each, for people (text) or machines (json)."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

@@ -9,8 +9,6 @@ A body counts against `held_bytes` until the block ends. A parsed document takes
 and a thousand callers may each send the largest body that is allowed.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

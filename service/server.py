@@ -1,7 +1,5 @@
 """An HTTP server on uvicorn with renewed certificates, deadlines for clients, and a stop that drops no request."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -16,8 +16,6 @@ A service declares its own settings beside those that every service has:
 An empty variable counts as absent. `reference(Settings)` describes the settings for docs/reference/settings.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -5,8 +5,6 @@ document that admission has checked, so a document with any of them is refused. 
 so a caller may recurse into the result.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ Poolhouse's own kinds are checked before the API server validates their schema. 
 problem, wrong types included.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol

@@ -1,7 +1,5 @@
 """What an error of the API server says about the document that it refused."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

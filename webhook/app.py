@@ -5,8 +5,6 @@ second (`python -m bench.admission`, `typed` beside `echo`). The other routes ha
 OpenAPI document at `/openapi.json` and `/docs`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

@@ -4,8 +4,6 @@ Each check lists the other objects at the API server. Two objects that are creat
 other; the controllers then report the conflict in the status of the younger one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Iterator
 

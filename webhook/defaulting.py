@@ -5,8 +5,6 @@ An unavailable defaulter does not stop a VM from being created. The VM is admitt
 does deny the VM, because libvirt would refuse the same spec later on the node.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Problems that the webhook finds itself come first, all at once. Then the API ser
 token, and so with every webhook, quota and policy that the caller's own request would meet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -6,8 +6,6 @@ exists.
 `poolhouse policy explain` uses this module without the webhook.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

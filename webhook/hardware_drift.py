@@ -5,8 +5,6 @@ or is reinvoked, can still add a disk without an address or change an address. S
 controller defaults what is missing before the next start, and values that are set are kept.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any

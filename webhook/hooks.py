@@ -4,8 +4,6 @@
 `retire` deletes the webhook configurations before an uninstall, so that no request fails for want of a webhook.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Starts the webhook with settings from the environment."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Metrics of admission."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram

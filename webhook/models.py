@@ -1,7 +1,5 @@
 """Requests and responses of the endpoints for people and programs, as the OpenAPI document describes them."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field

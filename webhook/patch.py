@@ -5,8 +5,6 @@ first tests the element's name, or the whole element if it has none. It also tes
 If a test fails, the whole patch fails, instead of giving one disk the address of another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

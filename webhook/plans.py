@@ -4,8 +4,6 @@ The question carries the caller's token, because a plan is shown to callers that
 TLS or stays on this machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Limits how often a caller may send requests, with a token bucket for each caller."""
 
-from __future__ import annotations
-
 
 class RateLimiter:
     """Each caller may send `burst` requests at once and `per_second` on average."""

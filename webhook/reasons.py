@@ -1,7 +1,5 @@
 """Reasons that admission gives: in the annotation `poolhouse.dev/undefaulted` and in labels of metrics."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

@@ -3,8 +3,6 @@
 Only this module knows that a changed object travels as a JSON patch in base64, and a denial as a Status with causes.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterable

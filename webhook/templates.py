@@ -4,8 +4,6 @@ The user must be allowed to create these VMs, because a pool would otherwise be 
 of one VM reports its problems at their paths in the template, before the controller fails to create it many times.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 from typing import Any

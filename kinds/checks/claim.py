@@ -1,7 +1,5 @@
 """Checks of a VirtualMachineClaim that its schema cannot express, and of its updates."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from apimachinery.problem import Problem

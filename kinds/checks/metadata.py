@@ -1,7 +1,5 @@
 """Checks of names, labels, annotations and label selectors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of a MigrationPolicy that its schema cannot express."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

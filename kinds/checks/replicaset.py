@@ -1,7 +1,5 @@
 """Checks of a VirtualMachineInstanceReplicaSet that its schema cannot express."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from apimachinery.label_selectors import matches

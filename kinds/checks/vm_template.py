@@ -1,7 +1,5 @@
 """Checks of templates from which many VMs are created: dangling references, duplicate names, shared identities."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of a VirtualMachineWarmPool that its schema cannot express: names, and fields that contradict each other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from apimachinery.problem import Problem

@@ -3,8 +3,6 @@
 Random choices are functions of the VM's name and the seed. The same names and seed give the same faults in each run.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What the controllers ask of a hypervisor: the state of a VMI's domain, and operations on it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime

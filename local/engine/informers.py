@@ -1,7 +1,5 @@
 """One informer for each kind that the engine watches, and the fault injection that the objects ask for."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 

@@ -1,7 +1,5 @@
 """The engine's process: settings, wiring and tasks."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Small frozen views of the objects that the engine watches, and the functions that read them from documents."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Reasons of the events that the engine emits. Reasons of conditions are KubeVirt's and CDI's own."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

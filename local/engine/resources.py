@@ -1,7 +1,5 @@
 """API resources of the engine, the names that it writes into objects, and its documents and conditions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any

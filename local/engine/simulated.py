@@ -3,8 +3,6 @@
 The state of a domain is a function of the VMI and the time. A restarted engine therefore finds every VMI as it was.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Callable

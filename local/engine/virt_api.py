@@ -3,8 +3,6 @@
 The API server authorizes each caller before it forwards a request. The app only checks that the API server called it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any

@@ -3,8 +3,6 @@
 It is the machine's own, the cached one, a release from the internet, or a build of the Go module in this directory.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import platform

@@ -1,7 +1,5 @@
 """`make setup` runs `python -m local.helm`, so that no test waits for the program."""
 
-from __future__ import annotations
-
 import sys
 
 from local.components import StackError

@@ -4,8 +4,6 @@ Helm's hooks and labels are removed, because no Helm manages the result. The man
 so they leave out the CRD of the kind that KubeVirt has itself.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reconciles DataVolumes and PVCs: observes them, asks `phases` for a plan, and applies it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -3,8 +3,6 @@
 An image whose server does not answer is replaced with the built-in Linux. An error answer is an error, as in CDI.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Decides the phase of a DataVolume and the next actions, from its PVC and the progress of its import."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal

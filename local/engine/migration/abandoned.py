@@ -1,7 +1,5 @@
 """Ends the migrationState of VMIs whose migration was deleted before its end could be written."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 

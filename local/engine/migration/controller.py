@@ -1,7 +1,5 @@
 """Reconciles migrations: observes them, asks `plan` for an action, and lets the hypervisor migrate VMIs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """Evacuates draining nodes: creates a migration for each VMI, and deletes it when the node is no longer drained."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

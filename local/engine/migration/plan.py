@@ -3,8 +3,6 @@
 KubeVirt's migration controller and evacuation controller are the model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta

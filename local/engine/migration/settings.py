@@ -1,7 +1,5 @@
 """The effective migration settings of a VMI: the matching upstream policy over KubeVirt's configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

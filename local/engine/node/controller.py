@@ -1,7 +1,5 @@
 """Registers the nodes and keeps their readiness, as the kubelet and KubeVirt's node labeller do."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

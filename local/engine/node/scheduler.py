@@ -1,7 +1,5 @@
 """Schedules VMIs to nodes by memory, and accounts for memory that scheduled VMIs and migrations will take."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """Finds out whether KVM and post-copy migration work on this machine, by trying each with QEMU itself."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -4,8 +4,6 @@ Each connection lists all domains every few seconds and after each libvirt event
 changed. Calls run in threads and have deadlines, so that a daemon that hangs affects its node and not the engine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -1,7 +1,5 @@
 """The libvirt domain XML of a VMI. Hardware that the spec names is passed on unchanged."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The calls block; `connections` runs them in threads. Operations on a domain are idempotent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import threading
 from collections.abc import Callable

@@ -5,8 +5,6 @@ and MAC addresses. Then it counts seconds, so that a test sees whether a live mi
 memory without end, which makes a live migration hard.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import stat

@@ -3,8 +3,6 @@
 The packages are unpacked and not installed.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The hypervisor of `--engine qemu`: QEMU under one libvirt daemon per node."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable, Mapping

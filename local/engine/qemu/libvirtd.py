@@ -1,7 +1,5 @@
 """The process of each node: a libvirt daemon in session mode that an unprivileged user runs."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import uuid

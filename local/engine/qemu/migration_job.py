@@ -1,7 +1,5 @@
 """Waits for a live migration: switches it to post-copy or aborts it at its timeout, and aborts it when cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from typing import Protocol

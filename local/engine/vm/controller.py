@@ -1,7 +1,5 @@
 """Reconciles VMs: observes a VM, its VMI and its DataVolumes, asks `plan` for actions, and applies them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 

@@ -1,7 +1,5 @@
 """Decides what to do about a VM, from its VMI and its DataVolumes. virt-controller's VM controller is the model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The status of a VM, as KubeVirt's virt-controller writes it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Decides what the subresource requests of VMs and VMIs (start, stop, restart, ...) write. The rules are KubeVirt's."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json

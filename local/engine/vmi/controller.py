@@ -1,7 +1,5 @@
 """Reconciles VMIs: observes a VMI and its domain, asks `phases` for a plan, and applies it."""
 
-from __future__ import annotations
-
 import logging
 
 from apimachinery.unstructured import Json

@@ -3,8 +3,6 @@
 Phases, conditions and their reasons are those of KubeVirt's virt-controller and virt-handler.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 

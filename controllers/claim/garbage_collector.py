@@ -1,7 +1,7 @@
 """Deletes VMs whose claim is gone.
 
-Kubernetes' garbage collector deletes them too. But a VM that a user has had must not depend on that, nor on an owner
-reference that a user can remove.
+Kubernetes' garbage collector deletes them too, but only by an owner reference, which a user can remove. A VM that was
+handed to a user must be deleted in any case.
 """
 
 from __future__ import annotations

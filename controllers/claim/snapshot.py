@@ -32,7 +32,8 @@ NO_OVERRIDES = Overrides()
 BIND_SECONDS = 300.0
 """default for claims without a pool"""
 NO_POOL_SECONDS = 10.0
-"""A claim may be applied a moment before its pool. After so long it fails, unless it sets `bindTimeoutSeconds`."""
+"""A user may apply a claim a moment before its pool. If the pool does not exist after this time, the claim fails. The
+claim's `bindTimeoutSeconds` overrides this time."""
 
 
 @dataclass(frozen=True)

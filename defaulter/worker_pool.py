@@ -252,7 +252,7 @@ class WorkerPool:
         return None
 
     def _retry(self, request: QueuedRequest) -> None:
-        """Gives a request to another worker, once: the worker that died may not have begun with it."""
+        """Gives a request to another worker, but only once. The worker that ended may not have started it."""
         if request.response.done():
             return
         if request.retried:

@@ -56,7 +56,8 @@ class Delays:
     defaults_seconds: float = 30.0
     """how long a new VM waits until the defaulter has decided its hardware"""
     settle_seconds: float = 0.0
-    """A VMI's status omits states that last no longer. A simulated cluster would write them for thousands at once."""
+    """States of a VMI that last at most this time are not written into its status. A simulated cluster would otherwise
+    write them for thousands of VMIs at once."""
     vm_settle_seconds: float = 0.0
     """the same for the status of a VM, which follows that of its VMI"""
 
@@ -79,7 +80,7 @@ def plan_vm(
     if vm.deleted is not None:
         actions = _delete(vm, vmi)
     elif VM_FINALIZER not in vm.finalizers:
-        # The finalizer comes first. Without it the VM could vanish before its VMI is shut down.
+        # Without the finalizer, the API server could delete the VM before its VMI is shut down.
         actions = (AddFinalizer(),)
     elif missing := [name for name in vm.data_volume_templates if name not in data_volumes]:
         actions = tuple(CreateDataVolume(name) for name in missing)

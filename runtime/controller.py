@@ -20,7 +20,7 @@ SERVER_RETRY_SECONDS = 15.0
 
 
 class RetryWithBackoff(Exception):
-    """Part of the work is left. A condition or an event tells the user why."""
+    """A reconcile raises this if it could not finish its work. A condition or an event tells the user why."""
 
 
 class Controller(Generic[K]):

@@ -72,7 +72,7 @@ class DeadlineProtocol(HttpToolsProtocol):
     def _set_deadline(self, seconds: float | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        # To close the transport would wait for a client that does not read either.
+        # `abort` and not `close`, because `close` waits until the client has read the response.
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
 

@@ -8,7 +8,7 @@ class RateLimiter:
         self._per_second = per_second
         self._burst = float(burst)
         self._remembered = remembered
-        # Tokens and the time of their count. The callers with the oldest requests come first.
+        # By caller: the tokens left, and when they were counted. Callers with the oldest requests come first.
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, caller: str, now: float) -> float:

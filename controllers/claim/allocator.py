@@ -51,10 +51,8 @@ def select_pool(claim: Claim, pools: Collection[WarmPool | InvalidWarmPool]) -> 
         return Failure(ClaimReason.NO_DEFAULT_POOL, f"the claim names no pool, and {problem}")
     found = next((pool for pool in pools if pool.name == name), None)
     if found is None:
-        message = (
-            f"there is no warm pool {name} in namespace {namespace}, which has: {names}; a pool serves claims of its"
-        )
-        return Failure(ClaimReason.POOL_NOT_FOUND, f"{message} own namespace only")
+        message = f"there is no warm pool {name} in namespace {namespace}, which has: {names}"
+        return Failure(ClaimReason.POOL_NOT_FOUND, f"{message}; a pool serves claims of its own namespace only")
     if isinstance(found, InvalidWarmPool):
         return Failure(ClaimReason.POOL_INVALID, f"warm pool {name} is not valid: {found.problem}")
     if found.deleting:

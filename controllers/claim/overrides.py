@@ -66,10 +66,8 @@ def apply_overrides(template: Json, overrides: Overrides) -> Json:
         fields = {"instanceType": overrides.instancetype, "imageID": overrides.image}
         return changed | {key: value for key, value in fields.items() if value}
     if overrides.instancetype:
-        changed["spec"]["instancetype"] = {
-            **(changed["spec"].get("instancetype") or {}),
-            "name": overrides.instancetype,
-        }
+        own = changed["spec"].get("instancetype") or {}
+        changed["spec"]["instancetype"] = {**own, "name": overrides.instancetype}
         # KubeVirt refuses a VM with an instancetype and sizes of its own.
         domain = at(changed, "spec", "template", "spec", "domain") or {}
         for field in ("cpu", "memory", "resources"):

@@ -104,11 +104,8 @@ def personalized_condition(wish: Personalization | None, failures: Collection[Fa
         return []
     if not failures:
         late = "; a guest that had booted has its keys within two minutes" if wish.ssh_public_key_secret else ""
-        return [
-            condition(
-                "Personalized", True, ClaimReason.PERSONALIZED, f"everything that spec.personalization asks for{late}"
-            )
-        ]
+        message = f"everything that spec.personalization asks for{late}"
+        return [condition("Personalized", True, ClaimReason.PERSONALIZED, message)]
     return [condition("Personalized", False, next(iter(failures)).reason, "; ".join(each.message for each in failures))]
 
 

@@ -38,8 +38,6 @@ claim's `bindTimeoutSeconds` overrides this time."""
 
 @dataclass(frozen=True)
 class Claim:
-    """A view of a VirtualMachineClaim."""
-
     namespace: str
     name: str
     uid: str
@@ -128,7 +126,6 @@ class Timeline:
     bound: datetime | None = None
     """the second compare-and-swap succeeded, where more steps followed"""
     activated: datetime | None = None
-    """the VM was told to resume or start"""
     position_written: datetime | None = None
 
 
@@ -136,7 +133,6 @@ class Timeline:
 class ClaimSnapshot:
     claim: Claim
     pool: WarmPool | None = None
-    """the pool that serves the claim"""
     no_pool: Failure | None = None
     """why no pool serves it"""
     vms: tuple[WarmVM, ...] = ()
@@ -150,7 +146,6 @@ class ClaimSnapshot:
     queue_length: int = 0
     over_quota: Failure | None = None
     pool_full: bool = False
-    """the pool has as many VMs as its maxTotal allows"""
     health: Health | None = None
     """of the claim's VM, found by the step before"""
     failure: Failure | None = None
@@ -158,7 +153,6 @@ class ClaimSnapshot:
     not_personalized: tuple[Failure, ...] | None = None
     """what personalization failed to give; None where this process has not tried it"""
     deletion: Failure | None = None
-    """why this process deleted the claim's VM"""
     timeline: Timeline = Timeline()
 
     @property
@@ -238,13 +232,9 @@ class ClaimRecord:
 
     def latest(self, cached: Claim) -> Claim:
         """The claim after our last write, until the store shows that or a later version."""
-        written = self.claim
-        if (
-            written is not None
-            and written.uid == cached.uid
-            and is_older(cached.resource_version, written.resource_version)
-        ):
-            return written
+        same = self.claim is not None and self.claim.uid == cached.uid
+        if self.claim is not None and same and is_older(cached.resource_version, self.claim.resource_version):
+            return self.claim
         self.claim = None
         return cached
 

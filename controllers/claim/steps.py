@@ -12,8 +12,6 @@ from kinds.claim import ClaimStatus
 
 @dataclass(frozen=True)
 class ClaimEvent:
-    """A Kubernetes Event about the claim."""
-
     reason: str
     message: str
     type: Literal["Normal", "Warning"] = "Normal"

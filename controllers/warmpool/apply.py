@@ -213,10 +213,10 @@ class WarmPoolWriter:
         results = await self._batches.make(pool.uid, "Create", actions, one)
         created, refused = 0, None
         for action, error in results:
+            about = {"pool": pool.name, "vm": action.name}
             if error is None:
                 created += 1
                 message = f"created {action.name}: {action.reason}"
-                about = {"pool": pool.name, "vm": action.name}
                 log_event(log, "MachineCreating", message, about=about, placement=action.placement)
                 self.emit(pool, "Normal", Reason.SUCCESSFUL_CREATE, message, "Fill")
             elif isinstance(error, PASSING):
@@ -224,7 +224,6 @@ class WarmPoolWriter:
             elif refused is None:
                 refused = create_failure(error)
                 message = f"creating {action.name}: {refused.message}"
-                about = {"pool": pool.name, "vm": action.name}
                 log_event(log, "Failure", message, about=about, level=logging.ERROR, reason=refused.reason)
                 self.emit(pool, "Warning", refused.reason, message, "Fill")
         errors = [error for _, error in results]
@@ -297,9 +296,8 @@ def create_failure(error: Exception) -> Failure:
     # The API server reports a quota that is used up as Forbidden.
     if isinstance(error, Forbidden) and "quota" in message:
         return Failure(str(Reason.INSUFFICIENT_CAPACITY), message)
-    return Failure(
-        str(Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE), message
-    )
+    reason = Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE
+    return Failure(str(reason), message)
 
 
 def _first_server_error(results: Iterable[object]) -> Exception | None:

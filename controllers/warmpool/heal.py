@@ -63,10 +63,8 @@ def delete_unhealthy(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Acti
             yield CountFailedCheck(m, m.check_failures + 1, health.in_standby.message)
     if not mass_failure(snapshot) and not snapshot.pool.spec.paused:
         for m in failed_for_long(snapshot):
-            why = (
-                f"{threshold} more checks failed since the VM is unhealthy: {snapshot.health_of(m).in_standby.message}"
-            )
-            yield DeleteVM(m, "Unhealthy", why)
+            message = snapshot.health_of(m).in_standby.message
+            yield DeleteVM(m, "Unhealthy", f"{threshold} more checks failed since the VM is unhealthy: {message}")
 
 
 def delete_not_ready(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -96,10 +94,9 @@ def failed_for_long(snapshot: WarmPoolSnapshot) -> list[WarmVM]:
 def past_readiness_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
     """Without VMs that wait for scheduling: a new VM would wait just as long. Their time starts when they are
     scheduled."""
-    waiting = [
-        m for m in snapshot.in_state(WarmState.PROVISIONING) if snapshot.health_of(m).running.verdict != "Healthy"
-    ]
-    return [m for m in waiting if not waits_for_scheduling(m) and _seconds_left(snapshot, m, now) <= 0]
+    provisioning = snapshot.in_state(WarmState.PROVISIONING)
+    unready = [m for m in provisioning if snapshot.health_of(m).running.verdict != "Healthy"]
+    return [m for m in unready if not waits_for_scheduling(m) and _seconds_left(snapshot, m, now) <= 0]
 
 
 def seconds_until_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:

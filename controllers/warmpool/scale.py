@@ -80,12 +80,8 @@ def make_room(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     available. Without this step the pool would never recover. The next VM is deleted only after the place of the last
     was taken and the new VM has proved healthy or not, each after a longer pause: in an outage of the checks the pool
     loses one VM, not one after the other. A VM that cannot be checked may mean such an outage: then none is deleted."""
-    if (
-        not snapshot.failures.due(now)
-        or snapshot.in_state(WarmState.UNKNOWN)
-        or snapshot.deleting
-        or _provisioning(snapshot)
-    ):
+    unsettled = snapshot.in_state(WarmState.UNKNOWN) or snapshot.deleting or _provisioning(snapshot)
+    if unsettled or not snapshot.failures.due(now):
         return
     # The first refusal is retried: another subnet may have capacity.
     refused = snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY and snapshot.failures.consecutive > 1

@@ -41,9 +41,8 @@ def enter_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]
 
 
 def seconds_until_ready(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
-    healthy = (
-        m for m in snapshot.in_state(WarmState.PROVISIONING) if snapshot.health_of(m).running.verdict == "Healthy"
-    )
+    provisioning = snapshot.in_state(WarmState.PROVISIONING)
+    healthy = (m for m in provisioning if snapshot.health_of(m).running.verdict == "Healthy")
     return min((left for m in healthy if (left := _seconds_to_stay_healthy(snapshot, m)) > 0), default=None)
 
 
@@ -53,9 +52,8 @@ def change_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action
     active = [m for m in snapshot.in_state(*_ACTIVE) if not snapshot.outdated(m)]
     hot = {m.uid for m in sorted(active, key=_hot_order)[: _hot_replicas(snapshot)]}
     changing = any(m.state is WarmState.STANDING_BY for m in active)
-    budget = max(
-        len(snapshot.available) - snapshot.pool.spec.replicas + disruption_budget(snapshot).unavailable, not changing
-    )
+    spare = len(snapshot.available) - snapshot.pool.spec.replicas
+    budget = max(spare + disruption_budget(snapshot).unavailable, not changing)
     for m in active:
         wanted: StandbyMode = "Running" if m.uid in hot else snapshot.pool.spec.standby.mode
         if wanted == m.standby:

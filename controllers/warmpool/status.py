@@ -82,7 +82,8 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield condition("Valid", True, Reason.ACCEPTED, "the spec is valid")
     yield _available(snapshot, now)
     yield _progressing(snapshot, now)
-    yield _degraded(snapshot)
+    degradation = next(_degradations(snapshot), None)
+    yield condition("Degraded", degradation is not None, *(degradation or (Reason.AS_EXPECTED, "")))
     yield _rollout(snapshot, now)
     yield from _default(snapshot)
 
@@ -136,12 +137,6 @@ def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str,
         yield snapshot.failures.reason, snapshot.failures.message
     if why := _why_full(snapshot, now):
         yield Reason.MAX_TOTAL_REACHED, why
-
-
-def _degraded(snapshot: WarmPoolSnapshot) -> Condition:
-    for reason, message in _degradations(snapshot):
-        return condition("Degraded", True, reason, message)
-    return condition("Degraded", False, Reason.AS_EXPECTED, "")
 
 
 def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:

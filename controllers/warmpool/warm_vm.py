@@ -210,10 +210,5 @@ def _valid_time(text: str) -> str:
 
 
 def _parse_owner(reference: Json) -> Owner:
-    return Owner(
-        kind=reference.get("kind", ""),
-        name=reference.get("name", ""),
-        uid=reference.get("uid", ""),
-        api_version=reference.get("apiVersion", ""),
-        controller=bool(reference.get("controller")),
-    )
+    kind, name, uid, version = (reference.get(field, "") for field in ("kind", "name", "uid", "apiVersion"))
+    return Owner(kind, name, uid, version, bool(reference.get("controller")))

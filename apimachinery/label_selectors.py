@@ -1,7 +1,5 @@
 """Label selectors of Kubernetes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any

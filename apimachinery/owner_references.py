@@ -1,7 +1,5 @@
 """Owner references: the controller of an object, and when the garbage collector deletes it."""
 
-from __future__ import annotations
-
 from apimachinery.unstructured import Json, at
 
 

@@ -1,7 +1,5 @@
 """A problem of a document, for its author."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -1,7 +1,5 @@
 """Kubernetes quantities as numbers."""
 
-from __future__ import annotations
-
 import math
 import re
 from fractions import Fraction

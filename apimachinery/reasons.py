@@ -1,7 +1,5 @@
 """Reasons of conditions and events: enumerated, each with the sentence that the reference page prints."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Times of the Kubernetes API: RFC 3339 in UTC, with whole seconds or, in Leases and Events, with microseconds."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

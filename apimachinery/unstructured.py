@@ -3,8 +3,6 @@
 Checks report only values that are present and of the right type; the schema reports the others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, TypeVar
 

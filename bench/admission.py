@@ -6,8 +6,6 @@ The defaulter is a socket that always sends the same answer at once. Both server
 httptools, and get the same requests in turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -8,8 +8,6 @@ which exactly 100 must be served. Nothing runs these VMs; the API server stores 
 guests, from the claim until Ready, with an empty pool and with VMs that wait running, paused and stopped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import sys

@@ -6,8 +6,6 @@ Bare libvirt defines, dumps and undefines the same XML documents that the servic
 does nothing else. A VM has a new shape, or a shape that the service has seen before.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

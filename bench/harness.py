@@ -1,7 +1,5 @@
 """What the benchmarks share: a stack, processes of services, concurrent calls, and how a process is measured."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

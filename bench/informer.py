@@ -7,8 +7,6 @@ informers of the same objects are measured with a watch each and with a shared o
 own, because memory that was used once stays resident.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

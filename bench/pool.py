@@ -7,8 +7,6 @@ The bare client creates and deletes the same objects, with as many calls in flig
 many objects of another pool.
 """
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 from collections.abc import Callable

@@ -5,8 +5,6 @@
 The bare client patches and restarts the same VMs in waves of the same size, and waits until each wave is ready.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -7,8 +7,6 @@ controllers, and the CPU time for a change of one VM. The last is measured with 
 not cost more because there are more other VMs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

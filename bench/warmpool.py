@@ -7,8 +7,6 @@ controllers among as many Ready VMs, the time runs from the start of the process
 `--dir` is a stack without controllers and engine.
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """`poolhouse crds`: the CustomResourceDefinitions of Poolhouse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

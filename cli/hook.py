@@ -1,7 +1,5 @@
 """`poolhouse hook`: manifests with which KubeVirt restores recorded hardware when it defines a domain."""
 
-from __future__ import annotations
-
 import inspect
 import json
 

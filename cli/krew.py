@@ -5,8 +5,6 @@
 `make plugin` builds the archives.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Reads kubeconfigs by kubectl's rules: files are merged, and the first file with a value wins."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

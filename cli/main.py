@@ -4,8 +4,6 @@ Commands are imported only when they run: the defaulter's image has no Kubernete
 libvirt.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Generates the manual page from the commands: `python -m cli.man_page` rewrites `cli/man`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads manifests, and prints manifests for `kubectl apply`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any

@@ -1,7 +1,5 @@
 """Prints the results of commands: sentences, tables as kubectl prints them, JSON and YAML; and their exit codes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass

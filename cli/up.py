@@ -1,7 +1,5 @@
 """`poolhouse up`, `down` and `status`: the embedded stack."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

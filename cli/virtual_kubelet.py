@@ -4,8 +4,6 @@ Everything missing or ambiguous is reported at once: as a problem if no pool can
 the value that is used.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field

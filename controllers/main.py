@@ -1,7 +1,5 @@
 """The controllers' process: settings from the environment, then its components."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

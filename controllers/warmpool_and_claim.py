@@ -1,7 +1,5 @@
 """Builds the controllers of warm pools and of claims, which share their caches."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable

@@ -8,8 +8,6 @@ document is stored. A broken, outdated or hijacked defaulter can then leave hard
 VM another volume or image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The REST service: hands the bodies of requests to the workers, and describes itself in OpenAPI."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from importlib.metadata import PackageNotFoundError, version

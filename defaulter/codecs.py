@@ -1,7 +1,5 @@
 """Codecs: how a value is written in a VMI spec and in the XML of a domain, in both directions."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

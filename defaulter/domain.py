@@ -4,8 +4,6 @@ Sources, sockets and firmware files are placeholders that libvirt does not open 
 network, secret or path has to exist. The spec must be valid (`validation`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Uses libvirt: its embedded QEMU driver, below a root directory. The only module here that imports libvirt."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Finds the field of a VMI spec that an error message of libvirt is about."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Errors of a document, which its author must correct, and of this libvirt, which may be temporary."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

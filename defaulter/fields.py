@@ -5,8 +5,6 @@ the VMI's `spec`, or from a device in one of its lists), its path in the XML (fr
 element), and a codec. `walker` reads the table in both directions.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any

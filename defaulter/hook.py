@@ -12,8 +12,6 @@ A damaged record, or one of another version, fails the define, so that a VM neve
 The hook runs in KubeVirt's sidecar, so it uses only the standard library of Python 3.9.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

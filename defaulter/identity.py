@@ -5,8 +5,6 @@ gives the same answer, also to a retry or a dry run. A VM that is created again 
 and its licenses.
 """
 
-from __future__ import annotations
-
 from hashlib import sha256
 from uuid import UUID
 

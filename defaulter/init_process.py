@@ -4,8 +4,6 @@ libvirt probes QEMU with daemons, which stay zombies after they end until the in
 half a minute for each zombie.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 A spec has the addresses of some devices; the hardware record has those of all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass

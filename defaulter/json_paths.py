@@ -1,7 +1,5 @@
 """Paths of values in a JSON document, and filling the unset values of a document without changing the rest."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, cast
 

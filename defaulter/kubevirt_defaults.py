@@ -4,8 +4,6 @@ KubeVirt sets most of them when a VM starts, in the VMI only. libvirt alone woul
 the NIC model rtl8139. The same document always gets the same defaults; no libvirt is needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal

@@ -8,8 +8,6 @@ each request. An alias is resolved to the first of these:
 3. the newest version of the type that all nodes can run.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping

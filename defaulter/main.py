@@ -1,7 +1,5 @@
 """The defaulter service: its parts, and how they start and stop."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """Metrics of the service. Those of the workers are read at each scrape."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector

@@ -9,8 +9,6 @@ virt-launcher defines a domain three times:
 A single define gives other addresses: 0000:04:00.0 for a root disk that KubeVirt has at 0000:07:00.0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass

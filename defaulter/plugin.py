@@ -6,8 +6,6 @@
 `kubevirt.hooks.plugins.v1alpha1.DomainHookService`.
 """
 
-from __future__ import annotations
-
 import logging
 import signal
 import sys

@@ -3,8 +3,6 @@
 The path is short enough for libvirt's sockets, and the user of the workers can reach it.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

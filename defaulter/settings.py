@@ -1,7 +1,5 @@
 """Settings of the defaulter, read from environment variables."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from dataclasses import fields

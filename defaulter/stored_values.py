@@ -4,8 +4,6 @@ Applying a bare manifest again loses no address, and a new device never takes th
 matched by name. A removed device stays removed: only fields that would get a default are looked up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 It uses the rules that fill the fields, so `undefaulted_fields` is empty exactly when defaulting has nothing to do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from apimachinery.unstructured import Json, at, entries

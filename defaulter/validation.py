@@ -5,8 +5,6 @@ libvirt accepts although they are wrong: unknown CPU models, duplicate MAC addre
 API server checks for unknown fields.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator

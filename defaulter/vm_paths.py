@@ -3,8 +3,6 @@
 A VirtualMachine holds the VMI spec at `spec.template.spec`; a pool holds it two templates deep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

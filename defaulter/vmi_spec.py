@@ -1,7 +1,5 @@
 """Facts about a VMI spec that KubeVirt derives from it when it builds the domain."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from hashlib import sha256

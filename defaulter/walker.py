@@ -1,7 +1,5 @@
 """Applies the table of fields: writes the values of a spec into XML, and reads values of XML back into a spec."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ The parent may kill a worker at any moment, and does so when a response is late.
 nothing between two requests but caches.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

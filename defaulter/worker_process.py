@@ -1,7 +1,5 @@
 """A worker process as its parent sees it: how it is started, asked and killed."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

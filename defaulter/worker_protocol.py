@@ -4,8 +4,6 @@ Requests go to the worker's standard input, responses come from its standard out
 its tag.
 """
 
-from __future__ import annotations
-
 import struct
 from enum import IntEnum
 from typing import BinaryIO

@@ -1,7 +1,5 @@
 """Reads, searches and writes XML. Reading opens no file, network address or entity."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 

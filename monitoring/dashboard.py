@@ -3,8 +3,6 @@
 Grafana's own SDK builds the JSON, so its types ensure the schema. The chart puts the JSON into a ConfigMap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every metric of every service, read from the code that makes them, and the page that lists them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The reference page of reasons, generated from the enumerations that each package declares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """`python -m monitoring.refresh` rewrites the generated reference pages and the dashboard."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The reference page of settings, generated from the models that each service declares."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import controllers.main

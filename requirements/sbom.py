@@ -6,8 +6,6 @@ It runs in the image, because it asks the package manager there, and so uses onl
 no date and no random number: the same image gives the same text.
 """
 
-from __future__ import annotations
-
 import json
 import platform
 import re

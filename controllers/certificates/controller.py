@@ -3,8 +3,6 @@
 A write fails if the object has changed since it was read.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import logging

@@ -5,8 +5,6 @@ had time to learn of it. The old CA stays trusted until it expires. Only if ther
 not wait.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

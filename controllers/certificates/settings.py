@@ -1,7 +1,5 @@
 """Settings of our own certificates."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Self

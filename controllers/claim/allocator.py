@@ -10,8 +10,6 @@ depend on the books: the claim's UID on the VM is written with the VM's resource
 competing for the same VM, and in turn.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace

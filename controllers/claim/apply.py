@@ -4,8 +4,6 @@ Each write of a VM or a claim carries the resourceVersion that the decision was 
 claim's record. Without an answer, or after a conflict, the record says what must be read from the API first.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace

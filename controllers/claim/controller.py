@@ -1,7 +1,5 @@
 """Reconciles claims: takes the steps of each until it must wait, and enqueues the claims that an event concerns."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace

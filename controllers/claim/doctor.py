@@ -4,8 +4,6 @@ The controllers correct all of them within seconds. A problem that is found twic
 or that a user changed labels or owner references.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Kubernetes' garbage collector deletes them too, but only by an owner reference, 
 handed to a user must be deleted in any case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

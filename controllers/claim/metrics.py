@@ -1,7 +1,5 @@
 """Metrics of claims."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Histogram

@@ -4,8 +4,6 @@ A ready VM is as its template was: the claim gets it only if its overrides match
 created from the changed template.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from math import inf

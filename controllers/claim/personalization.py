@@ -5,8 +5,6 @@ before the claim has booted already: it gets SSH keys if its pool's template pre
 hostname. The condition Personalized says what the VM did not get, why, and what to do.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Collection, Mapping
 from contextlib import suppress

@@ -28,8 +28,6 @@ resourceVersion, and the VM in the claim's status with the claim's. Both are rea
 matter which process took the earlier steps, or where it was killed.
 """
 
-from __future__ import annotations
-
 import hashlib
 from datetime import datetime, timedelta
 from math import inf

@@ -4,8 +4,6 @@ Events of the stores keep the queue up to date. A VM that is reserved for a clai
 arrives: a thousand claims at the same moment get a thousand different VMs.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator

@@ -1,7 +1,5 @@
 """The reasons of conditions and events of claims."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

@@ -1,7 +1,5 @@
 """What is known of a claim at one moment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta

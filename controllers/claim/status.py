@@ -4,8 +4,6 @@ The pool's limits apply when a VM is bound, and the status records the result. F
 pool's and only the claim can change its time: lowering the pool's limits takes no time away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """The steps of a claim, as frozen values that can be compared and printed. `plan` picks the next; `apply` takes it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

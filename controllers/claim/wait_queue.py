@@ -7,8 +7,6 @@ Each waiting claim asks for its position again and again. So the turns are kept 
 search plus one step for each requester with more than one claim.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from dataclasses import dataclass, field
 from itertools import islice

@@ -1,7 +1,5 @@
 """Finds VMs that lack hardware fields, and fills them when this is allowed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Hashable, Iterator

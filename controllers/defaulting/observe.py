@@ -4,8 +4,6 @@ On one network only one of them can be reached. On separate networks both are va
 one gets a warning event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal

@@ -6,8 +6,6 @@ know other hardware. The webhook fills such a VM when its spec changes while it 
 knows; `virtctl start` is such a change, except for the run strategies Manual and RerunOnFailure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Reasons of the events of VirtualMachines."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

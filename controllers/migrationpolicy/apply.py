@@ -1,7 +1,5 @@
 """Writes KubeVirt's policies and the labels of VMIs."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Maps each change to the policies and VMIs that it affects, and reconciles them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable

@@ -1,7 +1,5 @@
 """Views of policies, VMIs and KubeVirt's policies, and the snapshot that a plan is made from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from sys import intern
 

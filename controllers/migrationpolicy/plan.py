@@ -1,7 +1,5 @@
 """Decides what to do about KubeVirt's policy that enforces a policy, and about the label of a VMI."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from apimachinery.unstructured import Json

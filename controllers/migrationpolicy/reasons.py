@@ -1,7 +1,5 @@
 """Reasons of the conditions and events of MigrationPolicies."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

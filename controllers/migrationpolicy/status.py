@@ -1,7 +1,5 @@
 """Builds the status of a policy: its counts and its conditions Active and Enforced."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Finds the winning policy of every VMI, and decides again only the VMIs that a change can affect."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Actions of a pool's plan. Each names its object and the reason for it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

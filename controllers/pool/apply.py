@@ -11,8 +11,6 @@ A DataVolume belongs to its VM, and a PersistentVolumeClaim to the DataVolume or
 does not belong to the VM is not touched.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The attempts, the pauses and the circuit breaker are remembered in the pool's st
 deleted, so a controller that is killed in between heals too late rather than too often.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta

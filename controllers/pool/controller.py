@@ -1,7 +1,5 @@
 """Reconciles pools, and decides which pools an event concerns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime

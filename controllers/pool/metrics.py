@@ -3,8 +3,6 @@
 Only the leader measures, and only pools that exist, so that sums over replicas and pools are correct.
 """
 
-from __future__ import annotations
-
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

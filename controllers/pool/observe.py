@@ -1,7 +1,5 @@
 """The objects that a pool's plan is made from, and the snapshot of a pool."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping

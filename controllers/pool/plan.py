@@ -4,8 +4,6 @@ Each concern is a module with steps of one signature, `(snapshot, now) -> action
 `rollout`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime

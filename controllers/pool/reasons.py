@@ -1,7 +1,5 @@
 """Reasons of the conditions and events of VirtualMachinePools."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

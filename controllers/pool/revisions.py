@@ -4,8 +4,6 @@ The present code computes the hashes of both sides from the stored documents. So
 differently changes both sides alike, and restarts no VM.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 """Updates VMs to the pool's template within the disruption budget and until spec.progressDeadlineSeconds, and deletes
 revisions that no VM needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta

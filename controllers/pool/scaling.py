@@ -1,8 +1,6 @@
 """Scale-out and scale-in: which VMs a pool creates and deletes, why it cannot delete others, and what becomes of
 retained disks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 

@@ -1,7 +1,5 @@
 """Simulates what a pool does until nothing is left to do, for people and for admission."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime

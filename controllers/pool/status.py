@@ -1,7 +1,5 @@
 """The status of a pool, from the same snapshot as its plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

@@ -7,8 +7,6 @@ decisions, labels of users and a VM that a user has started, without a list of s
 unknown, the new template's values are set and nothing is removed.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Hashable
 from typing import Any

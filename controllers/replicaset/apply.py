@@ -1,7 +1,5 @@
 """Writes what a replica set's plan decided, and reports it as events."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Reconciles replica sets, and decides which sets an event concerns."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

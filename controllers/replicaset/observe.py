@@ -1,7 +1,5 @@
 """The objects that a replica set's plan is made from, and the snapshot of a set."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

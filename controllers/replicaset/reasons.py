@@ -1,7 +1,5 @@
 """Reasons of the conditions and events of VirtualMachineInstanceReplicaSets."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

@@ -1,7 +1,5 @@
 """Simulates what a replica set does until nothing is left to do, for people and for admission."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime

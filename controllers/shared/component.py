@@ -1,7 +1,5 @@
 """What a package of controllers gives to `main`: its informers, its work and its HTTP endpoints."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any

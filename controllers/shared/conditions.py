@@ -1,7 +1,5 @@
 """Conditions of an object's status: how they are made, and when their transition times change."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 

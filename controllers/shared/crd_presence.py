@@ -3,8 +3,6 @@
 KubeVirt may be installed after Poolhouse, with resources that Poolhouse reads or that it would otherwise own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine

@@ -6,8 +6,6 @@ to the defaulter itself. If the webhook fails in the middle of a batch, the API 
 then defaults the rest of the batch first, and the VMs that were created undefaulted at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Sequence

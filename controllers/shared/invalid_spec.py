@@ -3,8 +3,6 @@
 A controller does nothing for such an object. It reports the problem in the object's status.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 

@@ -5,8 +5,6 @@ but follow from the set's UID and a number. A controller that plans again from a
 gives the same names, and the API server refuses the duplicates.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection

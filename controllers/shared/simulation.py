@@ -4,8 +4,6 @@ An HTTP endpoint answers what a controller would do for a document. The answer c
 the caller must be allowed to list the objects that are in them.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

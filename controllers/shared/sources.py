@@ -1,7 +1,5 @@
 """The resources that controllers read: how each object is viewed, and by which indexes it is found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

@@ -1,7 +1,5 @@
 """Writes the status of objects: only when it has changed, and at most once a second for each object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The view of a VirtualMachine that controllers keep instead of the document, and of disks that outlive their VM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The view of a VirtualMachineInstance that controllers keep instead of the document."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache

@@ -3,8 +3,6 @@
 The controller does not plan for the owner again until its stores show the expected writes. See `runtime.expectations`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar

@@ -1,7 +1,5 @@
 """The actions of a plan. Each holds the VM as it was observed: a write is refused if the VM has changed since."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

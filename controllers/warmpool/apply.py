@@ -1,7 +1,5 @@
 """Carries out the plan of a warm pool: the only module that writes VMs, finalizers and events of the pool."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence

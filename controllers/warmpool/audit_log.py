@@ -1,7 +1,5 @@
 """Log lines about warm VMs: one event name for each kind of change, always with the same fields."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Any, Literal

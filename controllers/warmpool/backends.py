@@ -8,8 +8,6 @@ The exceptions of a call tell the caller how to continue:
     ApiError           the write was refused (quota, invalid template, too many requests): nothing was written
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

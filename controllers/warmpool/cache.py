@@ -1,7 +1,5 @@
 """The cached VMs of all warm pools, of both backends, and what claims need from a pool beyond its ready VMs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar

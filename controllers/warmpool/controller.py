@@ -1,7 +1,5 @@
 """The controller of warm pools: maps changes to pools, and keeps what it remembers between reconciles."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable

@@ -4,8 +4,6 @@ Unhealthy: the check ran and failed. Unknown: the check could not run, which say
 not given to a claim, replaced or deleted until it can be checked again or its node stays away for NODE_SECONDS.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

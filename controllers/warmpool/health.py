@@ -1,7 +1,5 @@
 """Checks whether a warm VM is healthy: from the cached VMI, and with probes over the network; counts for how long."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

@@ -1,7 +1,5 @@
 """Metrics of warm pools."""
 
-from __future__ import annotations
-
 from collections import Counter as Tally
 from contextlib import suppress
 

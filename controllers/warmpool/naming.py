@@ -1,7 +1,5 @@
 """Names of new VMs, and the placement that follows from a name."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterator
 from itertools import count, islice

@@ -1,7 +1,5 @@
 """Releases VMs from a pool that is deleted, and deletes VMs whose labels are contradictory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """Plans what a warm pool does next. Each concern is a module of steps, `(snapshot, now) -> actions`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Reasons of the conditions and events of warm pools."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

@@ -1,7 +1,5 @@
 """Replaces VMs of an old template, VMs that reached their maximum age, and VMs on nodes that are drained."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -1,7 +1,5 @@
 """Scales a warm pool out and in, and deletes VMs that no claim can get to make room for others."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from datetime import datetime

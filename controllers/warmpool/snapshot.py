@@ -1,7 +1,5 @@
 """The snapshot of a warm pool: everything that its plan and its status are made from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -8,8 +8,6 @@ Only public keys are copied: a user who may create claims need not have the righ
 content of one in the guest.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

@@ -3,8 +3,6 @@
 `hotReplicas` VMs wait running, all others as `standby.mode` says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

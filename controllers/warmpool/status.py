@@ -1,7 +1,5 @@
 """The status of a warm pool, made from the same snapshot as its plan."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

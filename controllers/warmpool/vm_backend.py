@@ -1,7 +1,5 @@
 """The backend that holds warm VMs as VirtualMachines."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable
 from contextlib import suppress

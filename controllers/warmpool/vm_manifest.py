@@ -1,7 +1,5 @@
 """The VirtualMachine for a create request: the pool's template, the placement and the labels of the pool."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The view of a warm pool, and the hash that tells which template a VM was made from."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """The view of a warm VM, whichever backend holds it, and of the node it runs on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Manages the EC2 instances of warm pools."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """Calls the EC2 API. The only file that imports boto3, whose calls block: each runs in a thread, with a deadline."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ EC2 is eventually consistent: an answer may be seconds old. A write of ours coun
 an answer must have shown it. The revision in the tags tells which of the two is newer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any

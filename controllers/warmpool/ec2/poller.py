@@ -4,8 +4,6 @@ Kubernetes' garbage collector deletes a pool's VMs, but knows no EC2 instances. 
 controller can reach EC2: then the tags of its instances say whether they outlive it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Reasons of health checks and refusals that concern EC2 instances only."""
 
-from __future__ import annotations
-
 from apimachinery.reasons import Reason
 
 

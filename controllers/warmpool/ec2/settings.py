@@ -1,7 +1,5 @@
 """Settings of the EC2 backend. Without a region it is disabled."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Self

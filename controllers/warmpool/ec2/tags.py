@@ -5,8 +5,6 @@ have one view. Some tags of the design document are for people: `WarmPool` is th
 `KubernetesPodNamespace` and `KubernetesPodUUID` are the claim of an instance.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from datetime import datetime

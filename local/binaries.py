@@ -1,12 +1,12 @@
-"""Finds the control plane's programs, or downloads or builds them. The order:
+"""Finds, downloads or builds the programs of the control plane. It tries these sources in order:
 
 1. the directory in $KUBEBUILDER_ASSETS, as in controller-runtime's tests;
 2. PATH;
-3. the cache, with the result of an earlier 4 or 5;
-4. the releases of Kubernetes and etcd, where the internet is reachable;
-5. a build of the Go module `controlplane`, which needs only Go and its module proxy.
+3. the cache, which keeps the programs of an earlier download or build;
+4. a download of the releases of Kubernetes and etcd;
+5. a build of the Go module `controlplane`, which needs Go and access to its module proxy.
 
-Each source ends as a directory that holds the programs by name.
+Each source provides a directory with a file for each program.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from local.status_file import tail
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 MINIMUM_VERSIONS = {
-    # For ValidatingAdmissionPolicy, selectable fields and the CEL library of our schemas' rules.
+    # Poolhouse needs ValidatingAdmissionPolicy, selectable fields and the CEL library of its schemas' rules.
     "kube-apiserver": (1, 31),
     "kube-controller-manager": (1, 31),
     "etcd": (3, 5),
@@ -54,7 +54,7 @@ Echo = Callable[[str], None]
 class Programs:
     directory: Path
     origin: str
-    """for people: where the programs come from"""
+    """source of the programs, for messages"""
 
     def command(self, name: str) -> str:
         return str(self.directory / name)
@@ -66,7 +66,7 @@ def find_programs(
     download: Callable[[Path, Echo], bool] | None = None,
     build: Callable[[Path, Echo], None] | None = None,
 ) -> Programs:
-    """`download` returns whether it succeeded; `build` raises `StackError`."""
+    """Tries the sources in order. `download` returns whether it succeeded; `build` raises `StackError`."""
     download, build = download or Releases().download, build or build_programs
     for directory, origin in _installed():
         if not (why := why_unusable(directory)):
@@ -90,7 +90,7 @@ def _installed() -> Iterator[tuple[Path, str]]:
 
 
 def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] | None = None) -> str | None:
-    """Why the programs in a directory cannot be used; None if they can."""
+    """Returns why the programs in a directory cannot be used; None if they are usable."""
     version_of = version_of or program_version
     versions: dict[str, Version] = {}
     for name in PROGRAMS:
@@ -107,7 +107,7 @@ def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] |
 
 
 def program_version(program: Path | str, *arguments: str) -> Version | None:
-    """None if the program does not run."""
+    """Returns the version that the program reports; None if the program does not run."""
     command = [str(program), *(arguments or ("--version",))]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
@@ -117,7 +117,7 @@ def program_version(program: Path | str, *arguments: str) -> Version | None:
 
 
 def parse_version(text: str) -> Version | None:
-    """The first version in a program's answer: `Kubernetes v1.34.4`, `etcd Version: 3.6.4`."""
+    """Returns the first version in a program's output, such as `Kubernetes v1.34.4` or `etcd Version: 3.6.4`."""
     found = re.search(r"v?(\d+)\.(\d+)\.\d+", text)
     return (int(found[1]), int(found[2])) if found else None
 
@@ -131,7 +131,7 @@ def cache_dir() -> Path:
 
 
 def cache_key(module: Path = MODULE) -> str:
-    """Identifies a build of the module: its sources, its pinned dependencies and the architecture."""
+    """Returns a name that depends on the module's sources, its pinned dependencies and the architecture."""
     digest = hashlib.sha256()
     for name in ("main.go", "go.mod", "go.sum"):
         digest.update((module / name).read_bytes() + b"\0")
@@ -147,7 +147,7 @@ def etcd_version(module: Path = MODULE) -> str:
 
 
 def required_version(package: str, module: Path) -> str:
-    """The version of a Go package that the module requires."""
+    """Returns the version of a Go package that the module requires."""
     found = re.search(rf"^\s*{re.escape(package)} (v\S+)", (module / "go.mod").read_text(), re.MULTILINE)
     if not found:
         raise StackError(f"{module / 'go.mod'} does not require {package}")
@@ -160,8 +160,8 @@ def architecture() -> str:
 
 
 def link_kubectl(programs: Programs, target: Path) -> bool:
-    """Links kubectl beside `poolhouse` if PATH has none or an old one; returns whether it did. Poolhouse itself does
-    not use kubectl."""
+    """Links kubectl into the directory of `poolhouse` if PATH has no kubectl or an old version. Returns whether it
+    created the link. Poolhouse itself does not use kubectl."""
     ours = programs.directory / "kubectl"
     if target.is_symlink() and target.resolve() != ours.resolve():
         target.unlink()
@@ -177,7 +177,7 @@ def link_kubectl(programs: Programs, target: Path) -> bool:
 
 
 class DownloadFailed(Exception):
-    """The file cannot be downloaded or has another hash than the published one."""
+    """The file cannot be downloaded, or its hash differs from the published hash."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Releases:
     etcd: str = ETCD
 
     def download(self, directory: Path, echo: Echo) -> bool:
-        """Downloads all programs into the directory, or none; returns whether it succeeded."""
+        """Downloads all programs into the directory. Returns False, and writes no program, if any download fails."""
         if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
             return False
         version = kubernetes_version()
@@ -229,7 +229,7 @@ class Releases:
 
 
 def published_sha256(url: str) -> str:
-    """The first hash in a file of hashes."""
+    """Downloads a file of hashes and returns the first hash."""
     return _fetch(url, CONNECT_SECONDS).decode().split()[0]
 
 
@@ -279,7 +279,7 @@ def link_programs(program: Path, directory: Path) -> None:
 
 
 def command(target: Path, module: Path = MODULE) -> list[str]:
-    """Without the linker's variables the API server would report version v0.0.0."""
+    """Returns the build command. Without the linker's variables the API server would report version v0.0.0."""
     version = kubernetes_version(module)
     major, minor = version.removeprefix("v").split(".")[:2]
     variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
@@ -309,9 +309,9 @@ def _go_version(text: str) -> Version | None:
 
 
 def go_build(what: str, arguments: list[str], module: Path, log: Path, echo: Echo) -> None:
-    """Runs `go build -v`, which logs each compiled package, and reports the progress. Raises `StackError`."""
+    """Runs `go build -v` and reports how many packages it has compiled. Raises `StackError`."""
     check_go(module)
-    # Without cgo, no C compiler is needed.
+    # A build without cgo needs no C compiler.
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
     with log.open("wb") as output:
         process = subprocess.Popen(arguments, cwd=module, env=env, stdout=output, stderr=output)
@@ -332,7 +332,7 @@ def go_build(what: str, arguments: list[str], module: Path, log: Path, echo: Ech
 
 
 def main() -> int:
-    """`make setup` runs `python -m local.binaries`, so that the first `poolhouse up` need not wait for the programs."""
+    """Prepares the programs during `make setup`, so that the first `poolhouse up` does not wait for them."""
     try:
         programs = find_programs(lambda text: print(text, flush=True))
     except StackError as error:

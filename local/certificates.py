@@ -1,8 +1,8 @@
-"""The stack's certificates as files, renewed while it runs.
+"""Writes the stack's certificates into files, and renews them while the stack runs.
 
-There are two kinds of CA. The cluster CA signs the API server's certificate and lives as long as the directory, because
-clients read it once when they start. The webhook CAs are renewed with the certificates that they sign. Their client is
-the API server, which accepts a new CA bundle at once.
+The cluster CA signs the API server's certificate. It is kept as long as the directory exists, because clients read it
+only when they start. The webhook CAs are renewed with the certificates that they sign, because the API server accepts a
+new CA bundle without a restart.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLUSTER_LIFE = timedelta(days=3650)
 CERTIFICATE_LIFE = timedelta(days=7)
 CA_LIVES = 4
-"""how many times as long as its certificates a webhook CA lives"""
+"""lifetime of a webhook CA, as a multiple of the lifetime of its certificates"""
 
 
 def load_pair(directory: Path, name: str) -> KeyPair | None:
@@ -43,12 +43,12 @@ def store_pair(pair: KeyPair, directory: Path, name: str) -> None:
 
 
 def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
-    """The cluster CA. Creates missing certificates of the API server and renews those that are due."""
+    """Creates or renews the cluster CA and the API server's certificates. Returns the CA."""
     ca = load_pair(directory, "ca")
     if ca is None or ca.validity.renewal_due(now):
         ca = certificates.new_ca("poolhouse cluster", now, CLUSTER_LIFE)
         store_pair(ca, directory, "ca")
-    # Pods use the first address of the Services' range, and some clients these names.
+    # Pods connect to the first address of the Service CIDR; some clients use the DNS names of the Service.
     hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1")
     if certificate_renewal_due(load_pair(directory, "apiserver"), ca, hosts, now):
         store_pair(new_server_certificate(ca, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver")
@@ -56,7 +56,7 @@ def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
     if proxy is None or proxy.issuer != ca.name or proxy.validity.renewal_due(now):
         store_pair(certificates.new_client_certificate(ca, FRONT_PROXY, now, CLUSTER_LIFE), directory, "proxy")
     if not (directory / "accounts.key").exists():
-        # It signs ServiceAccount tokens. The API server reads the public key from the same file, in this format only.
+        # The key for ServiceAccount tokens. The API server reads its public key from this file, in this format only.
         key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
         )
@@ -77,12 +77,12 @@ class CertificateManager:
 
     @property
     def settle(self) -> timedelta:
-        """How long an API server may take to use a new CA bundle."""
+        """The time after which every API server uses a new CA bundle."""
         return min(timedelta(seconds=30), self.certificate_life / 4)
 
     def prepare(self, now: datetime) -> None:
-        """Creates or renews the certificates before any server runs. No API server has an older bundle then, so every
-        CA counts as published."""
+        """Creates or renews the certificates before any server runs. Every CA counts as published, because no server
+        has an older bundle yet."""
         pairs = [pair for pair in map(self._load_ca, self._numbers()) if pair and not pair.validity.expired(now)]
         self.cas = [PublishedCA(pair, now - self.settle) for pair in pairs]
         if certificates.ca_renewal_due(self.cas, now):
@@ -94,19 +94,19 @@ class CertificateManager:
         return certificates.ca_bundle([ca.pair for ca in self.cas], now)
 
     async def renew(self, now: datetime, publish: Callable[[bytes], Awaitable[None]]) -> None:
-        """Renews what is due. `publish` returns when the API server has the bundle."""
+        """Renews the CAs and certificates that are due. `publish` returns when the API server has the bundle."""
         if any(ca.pair.validity.expired(now) for ca in self.cas):
             self._remove_ended_cas(now)
         if certificates.ca_renewal_due(self.cas, now):
             self._add_ca(now, published=None)
-        self._renew_certificates(now)  # before `publish`, which fails while the API server is away
+        self._renew_certificates(now)  # first, because `publish` fails while the API server is unavailable
         if any(ca.published is None for ca in self.cas):
             self._write_bundles(now)
             await publish(self.bundle(now))
             self.cas = [replace(ca, published=ca.published or now) for ca in self.cas]
 
     async def run(self, publish: Callable[[bytes], Awaitable[None]]) -> None:
-        """Renews for ever. The next round retries what failed, well before any certificate ends."""
+        """Renews certificates in a loop until cancelled. The next round retries a failed renewal."""
         while True:
             await asyncio.sleep(min(60.0, self.certificate_life.total_seconds() / 40))
             try:
@@ -150,7 +150,7 @@ class CertificateManager:
         return self.directory / "authorities"
 
     def _numbers(self) -> list[int]:
-        """The CAs' file names, in the order of creation."""
+        """The numbers in the CAs' file names, in the order of creation."""
         return sorted(int(file.stem) for file in self._ca_directory.glob("[0-9]*.crt"))
 
     def _load_ca(self, number: int) -> KeyPair | None:

@@ -1,4 +1,4 @@
-"""What the supervisor runs: components (processes), setup steps between them, and readiness probes."""
+"""Declares what the supervisor runs: components (processes), setup steps, and readiness probes."""
 
 import asyncio
 import ssl
@@ -11,12 +11,12 @@ PROBE_SECONDS = 5.0
 
 
 class StackError(Exception):
-    """The stack cannot run; the text tells the user why."""
+    """The stack cannot run. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class HttpProbe:
-    """Ready when the answer to a GET is 200."""
+    """The component is ready when a GET returns 200."""
 
     url: str
     ca: Path | None = None
@@ -24,39 +24,39 @@ class HttpProbe:
 
 @dataclass(frozen=True)
 class SocketProbe:
-    """Ready when a unix socket accepts a connection."""
+    """The component is ready when a unix socket accepts a connection."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class FileProbe:
-    """Ready when the file exists."""
+    """The component is ready when the file exists."""
 
     path: Path
 
 
 @dataclass(frozen=True)
 class Component:
-    """A process that starts when everything in `after` is ready, and is restarted when it dies."""
+    """A process that the supervisor starts when everything in `after` is ready, and restarts when it exits."""
 
     name: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     ready: HttpProbe | SocketProbe | FileProbe | None = None
-    """None: ready as soon as it runs"""
+    """None: the component is ready as soon as its process runs"""
     uid: int | None = None
     """None: the supervisor's user"""
     cwd: Path | None = None
     """None: the stack's directory"""
     after: tuple[str, ...] = ()
-    """names of components and setup steps"""
+    """names of components and setup steps that must be ready first"""
     ready_seconds: float = 180
-    """a first start that takes longer breaks the stack"""
+    """limit for the first start; the stack fails after it"""
     stop_seconds: float = 10
-    """from SIGTERM to SIGKILL"""
+    """seconds from SIGTERM to SIGKILL"""
     restart_seconds: float = 0.2
-    """pause before the first restart; it doubles while the component keeps dying"""
+    """pause before the first restart; doubles after each further failure"""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class ComponentState:
     ready: bool = False
     restarts: int = 0
     exit_code: int | None = None
-    """of the last death; negative for a signal"""
+    """last exit code of the process; negative for a signal"""
 
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step in the supervisor's own process, which runs once in each `up`."""
+    """A function that the supervisor calls once in each `up`."""
 
     name: str
     run: Callable[[], Awaitable[None]]
@@ -96,7 +96,7 @@ async def is_ready(probe: HttpProbe | SocketProbe | FileProbe) -> bool:
 
 async def _answers_200(probe: HttpProbe) -> bool:
     url = urlsplit(probe.url)
-    # The CA file is read for each probe, because CAs change while the stack runs.
+    # Each probe reads the CA file, because CAs change while the stack runs.
     trust = ssl.create_default_context(cafile=str(probe.ca)) if url.scheme == "https" else None
     host = url.hostname or "127.0.0.1"
     reader, writer = await asyncio.open_connection(host, url.port, ssl=trust)

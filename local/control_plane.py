@@ -4,7 +4,7 @@ from local.binaries import Programs
 from local.components import Component, HttpProbe, SocketProbe
 from local.paths import StackPaths
 
-# Without the PVC protection controller, deleted PVCs would stay for ever.
+# Without the PVC protection controller, deleted PVCs would keep their finalizer and never disappear.
 CONTROLLERS = (
     "garbage-collector-controller",
     "namespace-controller",
@@ -21,8 +21,8 @@ def control_plane_components(programs: Programs, paths: StackPaths, ports: dict[
 
 
 def _etcd(programs: Programs, paths: StackPaths) -> Component:
-    """etcd has neither TLS nor passwords here, so it listens on sockets in a directory that only its owner may enter.
-    It reads `unix://HOST:PORT` as a file of that name in its working directory."""
+    """etcd uses neither TLS nor passwords here, so it listens on sockets in a directory that only its owner may enter.
+    For `unix://HOST:PORT` etcd creates the socket `HOST:PORT` in its working directory."""
     sockets = paths.runtime / "etcd"
     return Component(
         "etcd",
@@ -35,7 +35,7 @@ def _etcd(programs: Programs, paths: StackPaths) -> Component:
             "--listen-peer-urls=unix://peer:1",
             "--initial-advertise-peer-urls=unix://peer:1",
             "--initial-cluster=default=unix://peer:1",
-            # The data survives a kill of any process, but not a crash of the machine. Writes are ten times as fast.
+            # Writes are ten times as fast. The data survives a killed process, but not a crash of the machine.
             "--unsafe-no-fsync",
             "--auto-compaction-mode=periodic",
             "--auto-compaction-retention=30m",
@@ -65,9 +65,9 @@ def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> 
             f"--service-account-key-file={tls}/accounts.key",
             f"--service-account-signing-key-file={tls}/accounts.key",
             "--service-cluster-ip-range=10.0.0.0/24",
-            # It would retry for ever to write its own loopback endpoints, which are refused.
+            # With a reconciler, the API server would retry without end to write loopback endpoints, which are invalid.
             "--endpoint-reconciler-type=none",
-            # For requests to extension API servers in the name of the caller.
+            # The front proxy certificate authenticates requests that the API server forwards to extension API servers.
             f"--proxy-client-cert-file={tls}/proxy.crt",
             f"--proxy-client-key-file={tls}/proxy.key",
             f"--requestheader-client-ca-file={tls}/ca.crt",
@@ -97,9 +97,9 @@ def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Co
             "--use-service-account-credentials=false",
             "--leader-elect=false",
             f"--controllers={','.join(CONTROLLERS)}",
-            # A user waits for the autoscaler.
+            # Shorter than the default of 15 seconds, because users wait for the autoscaler.
             "--horizontal-pod-autoscaler-sync-period=5s",
-            # After it the controller counts kinds that it discovers late; the default is 5 minutes.
+            # The quota controller counts newly installed kinds only after this time; the default is 5 minutes.
             "--resource-quota-sync-period=10s",
             "--concurrent-gc-syncs=20",
             "--kube-api-qps=200",

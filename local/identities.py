@@ -1,7 +1,7 @@
-"""The users of the API server: a static token and a kubeconfig for each.
+"""Creates a static token and a kubeconfig for each user of the API server.
 
-Tokens must exist before the API server runs, and must not expire while a stack runs for months. A service has the name
-of its ServiceAccount, and therefore the same rights as on a cluster.
+The tokens are static because they must exist before the API server runs, and must not expire while a stack runs for
+months. A service uses the user name of its ServiceAccount, and therefore has the same rights as on a cluster.
 """
 
 import csv
@@ -25,18 +25,18 @@ class User:
 
 
 ADMIN = User("poolhouse-admin", (MASTERS,))
-# The controllers write wherever an owner or a quota says, as their ServiceAccounts do together on a cluster.
+# The controllers, such as the garbage collector, need rights to every resource.
 CONTROLLER_MANAGER = User("system:kube-controller-manager", (MASTERS,))
 
 
 def service_account(name: str) -> User:
-    """The user of a ServiceAccount, `system:serviceaccount:NAMESPACE:NAME`."""
+    """Returns the user of a ServiceAccount, whose name is `system:serviceaccount:NAMESPACE:NAME`."""
     namespace = name.split(":")[2]
     return User(name, ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"))
 
 
 def load_tokens(users: Iterable[User], record: Path) -> dict[str, str]:
-    """The token of each user, by name. Tokens in the record stay; the record gets the new ones."""
+    """Returns the tokens by user name. Reads existing tokens from the record, and writes new tokens into it."""
     recorded: dict[str, str] = {}
     if record.exists():
         with record.open(newline="") as file:

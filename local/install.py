@@ -1,6 +1,6 @@
-"""Installs CRDs, roles, webhook configurations and the engine's APIService; every `up` applies them.
+"""Installs CRDs, roles, webhook configurations and the engine's APIService in each `up`.
 
-Server-side apply with one field manager removes the fields of an earlier version and keeps those of other managers.
+Server-side apply removes fields that an earlier version set, and keeps the fields of other field managers.
 """
 
 import asyncio
@@ -60,11 +60,11 @@ INVALID_POOL = {
     "metadata": {"name": "poolhouse-probe", "namespace": "default"},
     "spec": {},
 }
-"""The error for this pool shows whether the API server calls the webhook. Without it, the schema refuses the pool."""
+"""The API server's error for this pool shows whether the webhook or only the CRD's schema refused the pool."""
 
 
 async def install_kinds(api: Api) -> None:
-    """Installs the namespace, CRDs, roles and the admission policy; returns when every kind is served."""
+    """Installs the namespace, CRDs, roles and the admission policy. Returns when the API server serves every kind."""
     definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])
     labels = {meta.PART_OF: meta.POOLHOUSE}
     await apply(
@@ -81,7 +81,7 @@ async def install_kinds(api: Api) -> None:
 
 
 async def installable_kinds(api: Api) -> list[Kind]:
-    """The kinds of Poolhouse, without those that KubeVirt has installed itself."""
+    """Returns the kinds of Poolhouse whose CRD KubeVirt has not installed."""
     return [kind for kind in kinds.KINDS if not kind.yields_to_kubevirt or await _is_ours(api, kind)]
 
 
@@ -93,7 +93,7 @@ async def _is_ours(api: Api, kind: Kind) -> bool:
 
 
 async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
-    """Returns when the API server calls the webhook."""
+    """Installs the webhook configurations. Returns when the API server calls the webhook."""
     await publish_webhooks(api, url, bundle)
 
     async def problem() -> str | None:
@@ -108,17 +108,17 @@ async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
 
 
 async def publish_webhooks(api: Api, url: str, bundle: bytes) -> None:
-    """Only for installable kinds: the webhook does not know the fields of KubeVirt's own."""
+    """Applies the configurations for installable kinds only: the webhook does not know KubeVirt's own versions."""
     await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, kinds=await installable_kinds(api)))
 
 
 async def remove_webhooks(api: Api) -> None:
-    """Removes the configurations of an earlier run, whose webhook does not answer."""
+    """Removes the configurations of an earlier run, because its webhook no longer answers."""
     await _remove(api, webhooks.configurations(url="https://localhost", ca_bundle=b""))
 
 
 async def install_subresources(api: Api, port: int, bundle: bytes) -> None:
-    """Registers the engine's subresources (start, stop, ...); returns when they are available."""
+    """Registers the engine's subresources (start, stop, ...). Returns when the APIService is available."""
     await publish_subresources(api, port, bundle)
 
     async def problem() -> str | None:
@@ -138,7 +138,7 @@ async def remove_subresources(api: Api) -> None:
 
 
 async def apply(api: Api, documents: Iterable[Json]) -> None:
-    """Applies all documents at once; they must not depend on each other."""
+    """Applies all documents concurrently. The documents must not depend on each other."""
     await asyncio.gather(
         *(
             api.patch(
@@ -181,7 +181,7 @@ def _condition(document: Json, kind: str) -> Mapping[str, Any]:
 
 
 def _subresources(port: int, bundle: bytes) -> list[Json]:
-    """An ExternalName Service, because the API server refuses addresses and Endpoints on loopback."""
+    """Returns the APIService and its Service, which is an ExternalName because Endpoints on loopback are invalid."""
     labels = {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "engine"}
     service = {"name": "poolhouse-engine", "namespace": meta.NAMESPACE}
     return [
@@ -208,7 +208,7 @@ def _subresources(port: int, bundle: bytes) -> list[Json]:
 
 
 async def _until_none(problem: Callable[[], Awaitable[str | None]]) -> None:
-    """Retries until there is no problem. Raises `StackError` with the last one."""
+    """Calls `problem` until it returns None. Raises `StackError` with the last problem after the timeout."""
     last: str | None = "the API server does not answer"
     try:
         async with asyncio.timeout(WAIT_SECONDS):
@@ -219,11 +219,10 @@ async def _until_none(problem: Callable[[], Awaitable[str | None]]) -> None:
 
 
 def kubevirt_roles() -> list[Json]:
-    """Namespace owners manage VMs and DataVolumes and can see migrations. A cluster administrator binds
-    `kubevirt.io:migrate` to those who may create migrations.
+    """Returns the ClusterRoles that KubeVirt installs on a cluster. Namespace owners manage VMs and DataVolumes, and
+    read migrations. Only users with a binding to `kubevirt.io:migrate` can create migrations.
 
-    On a cluster KubeVirt installs these ClusterRoles. Since KubeVirt 1.5 namespace owners may not migrate, because a
-    migration takes from all VMs of a node.
+    Since KubeVirt 1.5 namespace owners cannot create migrations, because a migration slows down all VMs of a node.
     """
     vms, subresources = (VM.plural, VMI.plural), [f"{plural}/{verb}" for plural in VERBS for verb in VERBS[plural]]
     migrations = [each for each in subresources if each.endswith("/migrate")]

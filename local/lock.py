@@ -1,4 +1,4 @@
-"""The lock that allows one supervisor for each DIR. The kernel releases it when the holder ends, however it ends."""
+"""Locks DIR, so that only one supervisor uses it. The kernel releases the lock whenever the process ends."""
 
 import fcntl
 import os
@@ -11,12 +11,12 @@ from local.components import StackError
 
 PROC_LOCKS = Path("/proc/locks")
 WAIT_SECONDS = 1.0
-"""far longer than `holder` keeps a free lock, which must not count as a running stack"""
+"""`holder` takes a free lock for a moment. This time is much longer, so that `hold` does not fail because of it."""
 
 
 @contextmanager
 def hold(lock: Path) -> Iterator[None]:
-    """Holds the lock, with the PID of this process inside. Raises `StackError` if another process holds it."""
+    """Holds the lock and writes this process's PID into the file. Raises `StackError` if the lock is not free."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + WAIT_SECONDS
@@ -32,7 +32,7 @@ def hold(lock: Path) -> Iterator[None]:
 
 
 def holder(lock: Path) -> int | None:
-    """The PID of the process that holds the lock; None if it is free."""
+    """Returns the PID of the process that holds the lock; None if the lock is free."""
     try:
         fd = os.open(lock, os.O_RDWR)
     except PermissionError:
@@ -40,14 +40,14 @@ def holder(lock: Path) -> int | None:
     except OSError:
         return None
     try:
-        # A shared lock, so that callers at the same moment do not block each other.
+        # With a shared lock, concurrent callers do not block each other.
         return None if _locked(fd, fcntl.LOCK_SH) else _pid(lock)
     finally:
         os.close(fd)
 
 
 def holder_in_proc(lock: Path) -> int | None:
-    """The holder by /proc/locks, which every user may read. Raises `PermissionError` for an unreadable directory."""
+    """Finds the holder in /proc/locks, which every user may read. Raises `PermissionError` without access to DIR."""
     inode = str(lock.stat().st_ino)
     for line in PROC_LOCKS.read_text().splitlines():
         words = line.split()

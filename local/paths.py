@@ -1,7 +1,7 @@
 """The paths of one stack.
 
-All state is under DIR, with two exceptions that DIR records: unix sockets, whose paths have at most 107 bytes; and what
-the unprivileged workers of a stack that root started must reach, if DIR is below a home that they may not enter.
+All state is under DIR, with two exceptions. Unix sockets are outside, because their paths have at most 107 bytes. The
+files of unprivileged workers are outside if these workers cannot enter DIR. Files in DIR record both directories.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from local.components import StackError
 
-# Every process of a stack has DIR in this environment variable. `down` ends these processes and no others.
+# Every process of a stack has DIR in this environment variable. `down` ends exactly these processes.
 DIR_VARIABLE = "POOLHOUSE_DIR"
 UNPRIVILEGED_USER = "nobody"
 
@@ -23,18 +23,18 @@ class StackPaths:
     def __init__(self, directory: Path | str) -> None:
         self.dir = Path(directory).resolve()
         self.kubeconfig = self.dir / "kubeconfig"
-        """of cluster-admin, for people and tests"""
+        """kubeconfig of cluster-admin, for users and tests"""
         self.endpoints = self.dir / "endpoints.json"
         self.logs = self.dir / "logs"
         self.tls = self.dir / "tls"
         self.ca = self.tls / "ca.crt"
-        """verifies every HTTPS endpoint of the stack"""
+        """CA bundle that verifies every HTTPS endpoint of the stack"""
         self.etcd = self.dir / "etcd"
         self.ports = self.dir / "ports.json"
         self.tokens = self.dir / "tokens.csv"
         self.status = self.dir / "status.json"
         self.lock = self.dir / "lock"
-        """held by the supervisor while it lives, with its PID inside"""
+        """lock file with the PID of the supervisor, which holds the lock while it runs"""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StackPaths) and other.dir == self.dir
@@ -49,17 +49,17 @@ class StackPaths:
         return self.logs / f"{component}.log"
 
     def tls_of(self, service: str) -> Path:
-        """Directory of the service's tls.crt, tls.key and ca.crt."""
+        """The directory of the service's tls.crt, tls.key and ca.crt."""
         return self.tls / service
 
     @property
     def runtime(self) -> Path:
-        """Directory of sockets: its path is short, and every `up` makes it anew."""
+        """The directory of sockets, with a short path. Every `up` creates a new one."""
         return self._recorded("runtime-dir")
 
     @property
     def shared(self) -> Path:
-        """Directory that stays from one `up` to the next and that unprivileged workers can reach."""
+        """The directory that unprivileged workers can enter. It is kept from one `up` to the next."""
         return self._recorded("shared-dir")
 
     @property
@@ -80,7 +80,7 @@ class StackPaths:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Turns a failed write into a StackError: the disk is full, or DIR belongs to another user."""
+        """Turns an `OSError`, such as a full disk or a DIR of another user, into a `StackError`."""
         try:
             yield
         except OSError as error:
@@ -88,7 +88,7 @@ class StackPaths:
             raise StackError(f"{self.dir} cannot hold a stack: {why}; use another --dir") from None
 
     def prepare(self, worker_uid: int | None) -> None:
-        """Creates the directories that the first process needs. `worker_uid` is the unprivileged user, if any."""
+        """Creates the directories that the first process needs. `worker_uid` is the unprivileged user, or None."""
         is_new = not self.dir.exists()
         self.dir.mkdir(parents=True, exist_ok=True)
         if is_new:
@@ -122,8 +122,8 @@ class StackPaths:
 
 
 def _belongs_to(record: Path, stack: Path) -> bool:
-    """Whether the recorded directory exists and belongs to this stack. If DIR is a copy, the directory belongs to
-    another stack. If /tmp was emptied, the directory does not exist."""
+    """Whether the recorded directory exists and belongs to this stack. In a copied DIR, the record names the directory
+    of another stack."""
     try:
         directory = Path(record.read_text().strip())
         return (directory / "owner").read_text().strip() == str(stack)
@@ -138,7 +138,7 @@ def _new_outside_directory() -> Path:
 
 
 def abandoned_directories(root: Path = Path("/var/tmp")) -> Iterator[Path]:
-    """Shared directories outside of a DIR that was deleted or records another one."""
+    """Yields shared directories in /var/tmp whose DIR was deleted or records another directory."""
     for directory in root.glob("poolhouse-*"):
         try:
             owner = Path((directory / "owner").read_text().strip())

@@ -1,4 +1,4 @@
-"""The ports of the stack, which stay the same from one `up` to the next while they are free."""
+"""Chooses the ports of the stack. A port stays the same from one `up` to the next while it is free."""
 
 import json
 import socket
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from pathlib import Path
 
-# Below the kernel's range for outgoing connections, one of which could take a port between choosing and listening.
+# The range is below the kernel's ephemeral ports, so that no outgoing connection takes a port before its server starts.
 FIRST, COUNT = 18000, 14000
 
 
 def choose_ports(
     names: Iterable[str], stack: str, recorded: Mapping[str, int], is_free: Callable[[int], bool]
 ) -> dict[str, int]:
-    """A free port for each name: the recorded one, else the first free one from a start that depends on stack and name.
-    Stacks that start at the same moment therefore try different ports."""
+    """Returns a free port for each name: the recorded port, or else the first free port of a search. The search begins
+    at a hash of stack and name, so that stacks that start at the same time try different ports."""
     chosen: dict[str, int] = {}
     for name in names:
         if (port := recorded.get(name)) and port not in chosen.values() and is_free(port):
@@ -28,7 +28,7 @@ def choose_ports(
 
 
 def load_ports(names: Iterable[str], stack: str, record: Path, is_free: Callable[[int], bool]) -> dict[str, int]:
-    """`choose_ports`, with the record in a file."""
+    """Calls `choose_ports` with the ports recorded in a file, and records the result."""
     try:
         recorded = json.loads(record.read_text())
     except (OSError, ValueError):
@@ -39,19 +39,19 @@ def load_ports(names: Iterable[str], stack: str, record: Path, is_free: Callable
 
 
 class PortReservations:
-    """Ports that no other stack on this machine takes until this process ends, even before a server listens."""
+    """Reserves ports until this process ends, so that no other stack takes them before a server listens."""
 
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
 
     def take(self, port: int) -> bool:
-        """Whether the port was free and is now reserved."""
-        # An abstract socket: the kernel gives the name to one process of any user, and releases it at the end.
+        """Reserves the port. Returns False if the port is in use or reserved."""
+        # Only one process can bind the name of an abstract socket. The kernel releases the name when the process ends.
         reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             reservation.bind(f"\0poolhouse-port-{port}")
             with socket.socket() as probe:
-                # Servers set it too: a port with lingering connections is free.
+                # With SO_REUSEADDR, which servers set too, a port with connections in TIME_WAIT counts as free.
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("127.0.0.1", port))
         except OSError:

@@ -1,4 +1,4 @@
-"""Checks what a machine needs to run a stack; each error says what to install."""
+"""Checks that the machine can run a stack. Each error names the package to install."""
 
 import importlib.util
 import os
@@ -10,9 +10,9 @@ from pathlib import Path
 from local.components import StackError
 
 MINIMUM_FREE_BYTES = 256 << 20
-"""two write-ahead logs of etcd, 64 MiB each, and the data of a small pool"""
+"""space for two write-ahead logs of etcd, 64 MiB each, and the data of a small pool"""
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
-"""where distributions install libvirtd; the PATH of an ordinary user lacks it"""
+"""directories of libvirtd, which are not in the PATH of an ordinary user"""
 
 
 def check_programs(wanted: tuple[str, ...], engine: str) -> None:
@@ -22,7 +22,7 @@ def check_programs(wanted: tuple[str, ...], engine: str) -> None:
 
 
 def check_disk_space(directory: Path, free: int | None = None) -> None:
-    """Raises `StackError` if the disk is too full for a first start: etcd allocates its log in advance."""
+    """Raises `StackError` if the disk has too little space for a first start, when etcd preallocates its log."""
     free = shutil.disk_usage(directory).free if free is None else free
     if not (directory / "etcd" / "member").exists() and free < MINIMUM_FREE_BYTES:
         raise StackError(

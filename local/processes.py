@@ -1,7 +1,7 @@
 """Starts, finds and ends the processes of a stack.
 
-Another process may get the PID of one that has ended. Every signal therefore goes through a pidfd or to a process that
-is not reaped yet.
+The kernel may give the PID of a process that has ended to a new process. Signals are therefore sent through a pidfd, or
+to a process that is not reaped yet.
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from local.lock import holder
 from local.paths import DIR_VARIABLE, StackPaths
 
 KILL_SECONDS = 5.0
-"""how long a SIGKILL may take, as during a disk write"""
+"""limit for a process to end after SIGKILL, which a disk write can delay"""
 
 SUPERVISOR_SECONDS = 90.0
 LEFTOVER_SECONDS = 10.0
 
 
 class Child:
-    """A process in a session of its own, so that Ctrl-C in a terminal reaches only the supervisor."""
+    """A process in its own session, so that Ctrl-C in a terminal signals only the supervisor."""
 
     def __init__(
         self, command: tuple[str, ...], *, env: Mapping[str, str], cwd: Path, log: Path, uid: int | None
     ) -> None:
-        # A file and not a pipe, because a component must outlive a supervisor that is killed.
+        # The output goes to a file, because a component must keep running after its supervisor is killed.
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 command,
@@ -54,7 +54,7 @@ class Child:
         self._loop.add_reader(self._pidfd, self._reap)
 
     async def wait(self) -> int:
-        """The exit code, negative for a signal, when the process and its group have ended."""
+        """Waits until the process and its process group have ended. Returns the exit code, negative for a signal."""
         return await asyncio.shield(self._exit)
 
     async def end(self, grace_seconds: float) -> int:
@@ -73,7 +73,7 @@ class Child:
 
     def _reap(self) -> None:
         self._loop.remove_reader(self._pidfd)
-        # Before the process is reaped, because until then no other group can have its ID.
+        # The group is killed before the process is reaped, because until then no other group can have its ID.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         code = self._process.wait()
@@ -88,8 +88,8 @@ class StackProcess:
 
 
 def find_processes(directory: Path, proc: Path = Path("/proc")) -> Iterator[StackProcess]:
-    """Processes whose environment names the directory, except this process and its ancestors: a user may have the
-    variable in the shell."""
+    """Yields the processes whose environment names the directory. Excludes this process and its ancestors, because a
+    user may have set the variable in the shell."""
     variable = f"{DIR_VARIABLE}={directory}".encode()
     ancestors = set(_ancestry(os.getpid(), proc))
     for entry in proc.iterdir():
@@ -104,8 +104,8 @@ def find_processes(directory: Path, proc: Path = Path("/proc")) -> Iterator[Stac
 
 
 def end_processes(directory: Path, grace_seconds: float) -> list[StackProcess]:
-    """Ends every process of the stack and returns them. SIGKILL follows after the grace period. It works in rounds,
-    because a process that is ending may still start another one."""
+    """Ends every process of the stack with SIGTERM, after the grace period with SIGKILL. Returns the processes. The
+    search is repeated, because a process that is ending may start another process."""
     ended: dict[int, StackProcess] = {}
     deadline = time.monotonic() + grace_seconds
     while found := list(find_processes(directory)):
@@ -147,12 +147,12 @@ def _ancestry(pid: int, proc: Path) -> Iterator[int]:
 
 
 def as_user(uid: int | None) -> dict[str, Any]:
-    """Arguments of `subprocess` that run a command as that user; none for the current user."""
+    """Returns the arguments of `subprocess` that run a command as the user; empty for the current user."""
     return {} if uid is None else {"user": uid, "group": _group_of(uid), "extra_groups": []}
 
 
 def _group_of(uid: int) -> int:
-    """The user's group. A user without an entry in the password database gets the group of the same number."""
+    """Returns the user's primary group, or the UID as GID if the password database does not contain the user."""
     try:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
@@ -160,13 +160,13 @@ def _group_of(uid: int) -> int:
 
 
 def stop_stack(paths: StackPaths) -> bool:
-    """Returns when every process of the stack has ended; True if there was any."""
+    """Ends every process of the stack and waits for them. Returns False if no process was running."""
     had_supervisor = _end_supervisor(paths.lock)
     return bool(clean_up(paths)) or had_supervisor
 
 
 def clean_up(paths: StackPaths) -> list[StackProcess]:
-    """Ends the processes that a killed supervisor left behind, and removes the files of a running stack."""
+    """Ends processes that a killed supervisor left behind, and removes the files that exist only while a stack runs."""
     ended = end_processes(paths.dir, LEFTOVER_SECONDS)
     with contextlib.suppress(OSError):
         if (paths.runtime / "owner").exists():
@@ -185,7 +185,7 @@ def _end_supervisor(lock: Path) -> bool:
     except ProcessLookupError:
         return True
     try:
-        # The process may have ended since the first check. Then the lock is free, or another process has it.
+        # If the first process has ended since the first check, the lock is free or another process holds it.
         if holder(lock) == pid:
             signal.pidfd_send_signal(handle, signal.SIGTERM)
             if not _gone(handle, SUPERVISOR_SECONDS):

@@ -1,4 +1,4 @@
-"""`up --apply`: creates the objects of manifests and shows the progress of their VMs. Also lists pools for `status`."""
+"""Creates objects and shows the progress of VMs for `up --apply`. Lists pools for `status`."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ INTERVAL_SECONDS = 0.5
 
 
 class ProgressDisplay:
-    """Creates missing objects of some manifests, then prints each change of a VM."""
+    """Creates the objects of manifests that do not exist yet, then prints each change of a VM."""
 
     def __init__(self, documents: Sequence[Json], echo: Echo) -> None:
         self._documents, self._echo = documents, echo
@@ -36,7 +36,7 @@ class ProgressDisplay:
             try:
                 now = await vm_lines(api)
             except ApiError:
-                now = shown  # The API server is restarting, as the supervisor reports.
+                now = shown  # The API server is restarting; the supervisor reports that.
             for name, line in now.items():
                 if shown.get(name) != line:
                     self._echo(line)
@@ -52,7 +52,7 @@ class ProgressDisplay:
         namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
         what = f"{document['kind']} {metadata['name']}"
         try:
-            # An existing object is not applied again, because users may have changed it since the last `up`.
+            # `up` does not change an existing object, because a user may have changed it since the last `up`.
             await api.get(resource, namespace, metadata["name"])
         except NotFound:
             pass
@@ -69,14 +69,14 @@ class ProgressDisplay:
 
 
 def as_applied(document: Json) -> Json:
-    """The document with the annotation of `kubectl apply`, whose next run compares with it."""
+    """Adds the last-applied annotation, which the next `kubectl apply` compares with its manifest."""
     metadata = {**document["metadata"], "annotations": {**(document["metadata"].get("annotations") or {})}}
     metadata["annotations"][LAST_APPLIED] = json.dumps({**document, "metadata": metadata}, sort_keys=True) + "\n"
     return {**document, "metadata": metadata}
 
 
 async def vm_lines(api: Api) -> dict[str, str]:
-    """A line for each VM, by name: state, node, machine type, MAC addresses and PCI addresses."""
+    """Returns a line for each VM, by VM name, with state, node, machine type, MAC addresses and PCI addresses."""
     vmis = {_key(vmi): vmi for vmi in (await api.list(VMIS))[0]}
     lines = {}
     for vm in sorted((await api.list(VMS))[0], key=_key):
@@ -97,7 +97,7 @@ def _hardware(domain: Any) -> str:
 
 
 async def list_pools(kubeconfig: Path) -> list[dict[str, Any]] | None:
-    """The pools with their replica counts; None if the API server does not answer."""
+    """Returns the pools with their replica counts; None if the API server does not answer."""
     try:
         async with await Api.connect(kubeconfig, user_agent="poolhouse-status", timeout_seconds=5) as api:
             found, _ = await api.list(POOLS)
@@ -116,7 +116,7 @@ async def list_pools(kubeconfig: Path) -> list[dict[str, Any]] | None:
 
 
 def read_manifests(manifests: Iterable[Path]) -> list[Json]:
-    """The documents in the files. Raises `StackError` with all problems, before a stack is started."""
+    """Returns the documents in the files. Raises `StackError` with all problems."""
     found: list[Json] = []
     problems: list[str] = []
     for path in manifests:
@@ -147,7 +147,7 @@ def _problem(document: object) -> str | None:
 
 
 def _resource(document: Json) -> Resource | None:
-    """The resource of a kind of Poolhouse or of a VM; None for other kinds, which kubectl applies."""
+    """Returns the resource of a kind of Poolhouse or of a VM; None for kinds that `up --apply` does not support."""
     api_version, kind = document.get("apiVersion"), document.get("kind")
     for known in KINDS:
         if kind == known.kind and api_version in known.api_versions:

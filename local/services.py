@@ -1,4 +1,4 @@
-"""The components of Poolhouse: each service, started as in its container, and the engine."""
+"""Defines the components of Poolhouse: the services, started as in their containers, and the engine."""
 
 import os
 import pwd
@@ -9,7 +9,7 @@ from local.components import Component, HttpProbe
 from local.paths import UNPRIVILEGED_USER, StackPaths
 
 SERVICES = ("webhook", "defaulter", "controllers", "engine")
-"""values of `--without`"""
+"""components that `--without` can leave out"""
 ACCOUNTS = ("webhook", "controllers", "engine")
 """services with a ServiceAccount"""
 PORTS = ("apiserver", "kube-controller-manager", *SERVICES)
@@ -17,11 +17,11 @@ HOSTS: Mapping[str, tuple[str, ...]] = {
     "webhook": ("poolhouse-webhook.poolhouse-system.svc",),
     "engine": ("poolhouse-engine.poolhouse-system.svc",),
 }
-"""HTTPS servers, with the names beside those of loopback by which the API server calls them"""
+"""HTTPS servers with the DNS names, besides localhost, under which the API server calls them"""
 
 
 def worker_uid() -> int | None:
-    """The user that runs libvirt and QEMU if root starts the stack; None for the current user."""
+    """Returns the unprivileged user for libvirt and QEMU if root starts the stack, else None (the current user)."""
     return pwd.getpwnam(UNPRIVILEGED_USER).pw_uid if os.geteuid() == 0 else None
 
 
@@ -31,7 +31,7 @@ def url(name: str, ports: Mapping[str, int]) -> str:
 
 
 def endpoints(paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ...]) -> dict[str, str]:
-    """The content of endpoints.json: URLs, and the CA file that verifies them."""
+    """Returns the content of endpoints.json: the URLs, and the CA file that verifies them."""
     there = ["apiserver", *(name for name in ("webhook", "defaulter", "controllers") if name in wanted)]
     return {**{name: url(name, ports) for name in there}, "ca": str(paths.ca)}
 
@@ -39,23 +39,23 @@ def endpoints(paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ..
 def service_components(
     paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ...], engine: str, nodes: tuple[Component, ...]
 ) -> tuple[Component, ...]:
-    """The wanted services. Each waits for as little as possible, because its imports take a second."""
+    """Returns the wanted services and the nodes. A service waits for few others, because its imports take a second."""
     urls = {
         f"POOLHOUSE_{name.upper()}_URL": url(name, ports) for name in ("defaulter", "controllers") if name in wanted
     }
     engine_env = {
         "POOLHOUSE_ENGINE": engine,
-        # Without the webhook or the defaulter, a VM's hardware is never decided and must not be waited for.
+        # Without the webhook or the defaulter, no VM gets defaults, so the engine must not wait for them.
         "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "30" if {"defaulter", "webhook"} <= set(wanted) else "0",
         "POOLHOUSE_RUNTIME_DIR": str(paths.runtime),
         "POOLHOUSE_DISKS_DIR": str(paths.disks),
     }
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
-        # The webhook watches nodes. It must stop before the API server, which waits for its watchers.
+        # The webhook watches nodes. It must stop first, because the API server waits for its watchers when it stops.
         "webhook": _service("webhook", paths, ports, urls, "kube-apiserver"),
         "engine": _service("engine", paths, ports, engine_env, "kinds", *(node.name for node in nodes)),
-        # Not after the webhook: while it is unavailable, the controllers call the defaulter themselves.
+        # The controllers need not wait for the webhook: while it is unavailable, they call the defaulter themselves.
         "controllers": _service("controllers", paths, ports, urls, "kinds", "defaulter"),
     }
     return (*nodes, *(component for name, component in components.items() if name in wanted))
@@ -71,12 +71,12 @@ def _service(name: str, paths: StackPaths, ports: Mapping[str, int], env: Mappin
         common["POOLHOUSE_WORKER_UID"] = str(uid)
     return Component(
         name,
-        # -P: modules in the working directory must not be imported.
+        # With -P, Python does not import modules from the working directory.
         (sys.executable, "-P", "-m", "cli.main", name),
         env={**common, **env},
         ready=HttpProbe(f"{url(name, ports)}/readyz", paths.ca),
         after=after,
-        # The first time on a machine, the engine downloads the packages of the built-in Linux.
+        # On its first start on a machine, the engine downloads the packages of the built-in Linux.
         ready_seconds=600 if name == "engine" else 180,
         stop_seconds=20,
     )

@@ -1,4 +1,4 @@
-"""Runs `poolhouse up`: puts the stack together, supervises it, and stops it."""
+"""Runs `poolhouse up`: configures, supervises and stops the stack."""
 
 import asyncio
 import json
@@ -46,8 +46,8 @@ class StackOptions:
 
 
 def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None:
-    """Runs the stack until SIGINT or SIGTERM; every process has ended when it returns. Raises `StackError`. `watch`
-    runs beside the stack once it is ready."""
+    """Runs the stack until SIGINT or SIGTERM, and ends all its processes before it returns. Calls `watch` when the
+    stack is ready. Raises `StackError`."""
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
     with paths.writing():
@@ -129,7 +129,7 @@ class Stack:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._supervisor.run(), name="supervisor")
                 group.create_task(self._when_ready(watch), name="when-ready")
-                # From the start, because a stack may take longer to start than a certificate lives.
+                # Renewal starts at once, because a certificate may expire before a slow stack is ready.
                 group.create_task(self._certificates.run(self._publish), name="certificates")
         finally:
             self._status.set_phase("ended")
@@ -158,7 +158,7 @@ class Stack:
             await self._setup(install.remove_subresources)
 
     def _bundle(self) -> bytes:
-        """The current CA bundle, read as late as possible: an older one must not replace a newer one."""
+        """Returns the current CA bundle, for use at once: an older bundle must not replace a newer one."""
         return self._certificates.bundle(datetime.now(UTC))
 
     async def _publish(self, bundle: bytes) -> None:
@@ -169,7 +169,7 @@ class Stack:
                 await install.publish_subresources(api, self._ports["engine"], bundle)
 
     async def _setup(self, step: WithApi) -> None:
-        """Retries, because a new API server refuses requests until it has created its own roles and priorities."""
+        """Retries the step, because a new API server refuses requests until it has created its own roles."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + API_SERVER_SECONDS
         while True:
@@ -197,7 +197,7 @@ class Stack:
         return services.service_components(self._paths, self._ports, options.services, options.engine, nodes)
 
     def _environment(self) -> Mapping[str, str]:
-        """Few variables, so that a stack does not depend on the shell that started it."""
+        """Passes few variables, so that a stack does not depend on the shell that started it."""
         passed = {k: v for k, v in os.environ.items() if k in PASSED_VARIABLES or k.startswith("POOLHOUSE_")}
         return {**passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
 
@@ -222,6 +222,6 @@ class Stack:
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The StackError in the nested groups of TaskGroups, or else the first error."""
+    """Returns the first `StackError` in nested exception groups, or else the first error."""
     errors = [_cause(error) if isinstance(error, BaseExceptionGroup) else error for error in group.exceptions]
     return next((error for error in errors if isinstance(error, StackError)), errors[0])

@@ -1,4 +1,4 @@
-"""What a stack records of itself: DIR/status.json, and the logs of its components."""
+"""Writes DIR/status.json, and trims and reads the logs of the components."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class StackStatus:
     phase: Phase
     pid: int
     since: str
-    """when the phase began"""
+    """time at which the phase began"""
     engine: str
     without: list[str]
     message: str
     parts: list[dict[str, Any]]
-    """the components: name, pid, ready, restarts, exitCode"""
+    """the components, each with name, pid, ready, restarts and exitCode"""
 
     @classmethod
     def read(cls, path: Path) -> StackStatus | None:
@@ -40,7 +40,7 @@ class StackStatus:
 
 
 class StatusFile:
-    """Writes status.json whenever something changes."""
+    """Writes status.json after each change of the phase or of a component."""
 
     def __init__(self, path: Path, engine: str, without: Iterable[str]) -> None:
         self._path, self._engine, self._without = path, engine, sorted(without)
@@ -66,11 +66,11 @@ class StatusFile:
             draft.write_text(json.dumps(vars(status), indent=2) + "\n")
             draft.replace(self._path)
         except OSError:
-            pass  # A full disk neither stops the stack nor hides why it stops.
+            pass  # A full disk must not stop the stack or hide another error.
 
 
 def trim_log(log: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> bool:
-    """Moves the content of a log over the limit into `<log>.1`. Lines written between copy and truncation are lost."""
+    """Copies a log over the limit to `<log>.1` and truncates the log. Loses lines that are written in between."""
     if not log.exists() or log.stat().st_size <= limit_bytes:
         return False
     shutil.copyfile(log, log.with_suffix(log.suffix + ".1"))
@@ -79,7 +79,7 @@ def trim_log(log: Path, limit_bytes: int = LOG_LIMIT_BYTES) -> bool:
 
 
 def tail(log: Path, lines: int = 10, width: int = 300) -> str:
-    """The last lines of a log, each cut to the width."""
+    """Returns the last lines of a log, truncated to the width."""
     try:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 64 * 1024))

@@ -1,8 +1,8 @@
-"""Starts the components in order, restarts those that die, and stops them in reverse order.
+"""Starts the components in order, restarts components that exit, and stops all in reverse order.
 
-Each component and each setup step has one task. A component that was ready once is restarted for ever, with a pause
-that grows while it dies soon after each start. A component that never was ready breaks the stack, because a person
-waits for it. Cancelling `run` stops the stack. A cancelled task does not stop its own process, so that the order holds.
+Each component and each setup step has its own task. A component that was ready before is restarted without limit; the
+pause grows while the component exits soon after its start. If a component never becomes ready, the stack fails.
+Cancelling `run` stops the stack: `run` itself stops the processes, because cancelled tasks have no order.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from local.status_file import tail, trim_log
 from runtime.backoff import Backoff
 
 MAX_FIRST_STARTS = 3
-"""A first start may lose a port to another process, but not three in a row."""
+"""limit of first starts; a start can fail because another process took the port, but hardly three times"""
 STEADY_SECONDS = 30.0
-"""After this time a component has recovered, and its next death counts as a first one."""
+"""run time after which the count of failures starts again"""
 MAX_PAUSE_SECONDS = 10.0
 PROBE_INTERVAL_SECONDS = 0.1
 CHECK_INTERVAL_SECONDS = 5.0
 
 
 class Supervisor:
-    """Runs components and setup steps. `env` is the environment of each component, which its own overrides. `changed`
-    is called with each new state."""
+    """Runs components and setup steps. `env` is the environment of all components; a component's `env` overrides it.
+    `run` calls `changed` with each new state."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Supervisor:
         self._killing.set()
 
     async def run(self) -> None:
-        """Runs until cancelled; every process has ended when it returns. Raises `StackError`."""
+        """Runs the stack until cancelled, and ends every process before it returns. Raises `StackError`."""
         try:
             async with asyncio.TaskGroup() as group:
                 for component in self._components.values():
@@ -98,7 +98,7 @@ class Supervisor:
             self._set_state(component, restarts=self.states[component.name].restarts + 1)
 
     async def _run_once(self, component: Component) -> tuple[bool, int]:
-        """Whether the component was ready before it died, and its exit code."""
+        """Returns whether the component was ready before it exited, and its exit code."""
         try:
             child = Child(
                 component.command,
@@ -139,13 +139,13 @@ class Supervisor:
         return False
 
     async def _check(self) -> None:
-        """Trims logs and probes running components: a process may live and not be ready."""
+        """Trims logs and probes running components, because a running process may stop being ready."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             for component in self._components.values():
                 with contextlib.suppress(OSError):  # the disk is full
                     trim_log(self._log(component.name))
-                # A socket probe only shows that the process lives, and libvirtd logs an error for each.
+                # A socket probe shows only that the process runs, and libvirtd logs an error for each probe.
                 if isinstance(component.ready, HttpProbe) and self._reached[component.name].is_set():
                     pid = self.states[component.name].pid
                     ready = await is_ready(component.ready)
@@ -173,7 +173,7 @@ class Supervisor:
         if not end.done():
             end.cancel()
             await child.end(0)
-        # No exit code, because a regular stop is no failure.
+        # The state shows no exit code, because a regular stop is not a failure.
         self._set_state(self._components[name], pid=None, ready=False, exit_code=None)
 
     def _broken(self, component: Component, what: str) -> StackError:
@@ -184,8 +184,8 @@ class Supervisor:
 
 
 def start_order(after: Mapping[str, tuple[str, ...]]) -> list[list[str]]:
-    """Layers of names in the order of starting; those of one layer do not depend on each other. Dependencies without an
-    entry, which `--without` leaves out, are ignored."""
+    """Returns layers of names in start order; the names of one layer do not depend on each other. Dependencies without
+    an entry, such as components that `--without` leaves out, are ignored."""
     done: set[str] = set()
     layers = []
     while len(done) < len(after):

@@ -1,6 +1,6 @@
-"""Finds the program `helm`, with which tests install our chart as users do.
+"""Finds, downloads or builds the program `helm`. Tests use Helm to install the chart as users do.
 
-It is the machine's own, the cached one, a release from the internet, or a build of the Go module in this directory.
+The sources, in order: PATH, the cache, a release from the internet, a build of the Go module in this directory.
 """
 
 import io
@@ -20,7 +20,7 @@ PACKAGE = "helm.sh/helm/v3"
 
 
 def find_helm(echo: binaries.Echo, *, build: Callable[[Path, binaries.Echo], None] | None = None) -> Path:
-    """The program. Raises `StackError`."""
+    """Returns the path of the program. Raises `StackError`."""
     found = shutil.which("helm")
     if found and (has := binaries.program_version(found, "version", "--short")) and MINIMUM_VERSION <= has < (4, 0):
         return Path(found)
@@ -66,7 +66,7 @@ def build_helm(target: Path, echo: binaries.Echo) -> None:
 
 
 def command(target: Path) -> list[str]:
-    """Without the linker's variables a chart would see a cluster of Kubernetes 1.20."""
+    """Returns the build command. Without the linker's variables, Helm would render charts for Kubernetes 1.20."""
     major, minor = binaries.kubernetes_version().removeprefix("v").split(".")[:2]
     variables = {f"{PACKAGE}/internal/version.version": version()}
     for package in ("chartutil", "lint/rules"):

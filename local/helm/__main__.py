@@ -1,4 +1,4 @@
-"""`make setup` runs `python -m local.helm`, so that no test waits for the program."""
+"""Prepares Helm during `make setup` (`python -m local.helm`), so that no test waits for a download or a build."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""`python -m local.helm.plain DIRECTORY`: the chart as manifests that kubectl applies, for clusters without Helm.
+"""`python -m local.helm.plain DIRECTORY` renders the chart as manifests for kubectl, for clusters without Helm.
 
-Helm's hooks and labels are removed, because no Helm manages the result. The manifests are for clusters with KubeVirt,
-so they leave out the CRD of the kind that KubeVirt has itself.
+The manifests contain no hooks and labels of Helm, because Helm does not manage the result. They omit the CRDs that a
+cluster with KubeVirt already has.
 """
 
 import subprocess
@@ -31,7 +31,7 @@ KUSTOMIZATION = {
 
 
 def manifests() -> Iterator[Json]:
-    """The manifests, in the order in which they can be applied."""
+    """Yields the manifests in the order in which they can be applied."""
     disabled = ",".join(f"kinds.{kind.plural}=false" for kind in KINDS if kind.yields_to_kubevirt)
     command = [str(find_helm(lambda text: None)), "template", meta.POOLHOUSE, str(CHART)]
     command += ["--namespace", meta.NAMESPACE, "--no-hooks", "--set", disabled]

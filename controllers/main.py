@@ -1,4 +1,4 @@
-"""The controllers' process: settings from the environment, then its components."""
+"""The process of the controllers: reads the settings and runs the components."""
 
 import asyncio
 import logging
@@ -48,9 +48,9 @@ log = logging.getLogger(__name__)
 KINDS_OFF = "POOLHOUSE_KINDS_OFF"
 LEASE = "poolhouse-controllers"
 CERTIFICATES_LEASE = "poolhouse-certificates"
-"""a Lease of its own: certificates are renewed even while other parts wait for KubeVirt"""
+"""The certificates have their own Lease, so that they are renewed while other components wait for KubeVirt."""
 CONNECTIONS = 32
-"""Concurrent calls: as many as the API server serves well, with room for other clients."""
+"""Maximum number of concurrent calls, which leaves capacity of the API server for other clients."""
 
 
 def _parse_kinds_off(value: Any) -> Any:
@@ -78,9 +78,9 @@ class Settings(ServiceSettings):
 
 
 async def run(settings: Settings, certificate_policy: CertificatePolicy | None, ec2: EC2Settings | None) -> None:
-    """Without a certificate policy another program renews the certificates. Without `ec2`, EC2 is disabled."""
+    """Without a certificate policy, another program renews the certificates. Without `ec2`, EC2 is disabled."""
     registry = CollectorRegistry()
-    # A new identity after each start: the lease of a killed process must not look like this process's own.
+    # Each process has a new identity, so that it does not take over the Lease of its killed predecessor by mistake.
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
@@ -139,7 +139,7 @@ async def run(settings: Settings, certificate_policy: CertificatePolicy | None, 
 
 
 async def answer(api: Api, settings: Settings, app: Any) -> None:
-    """Serves health, metrics and plans as soon as there is a certificate."""
+    """Serves health, metrics and plans once a certificate exists."""
     async with asyncio.TaskGroup() as group:
         if settings.tls is not None and settings.tls_secret:
             files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)

@@ -1,4 +1,4 @@
-"""Builds the controllers of warm pools and of claims, which share their caches."""
+"""Builds the controllers of warm pools and of claims, which share caches."""
 
 import asyncio
 import logging
@@ -56,14 +56,14 @@ log = logging.getLogger(__name__)
 
 BEGIN_RETRIES = Backoff(base_seconds=0.5, cap_seconds=10)
 EXPECTATIONS_SECONDS = 30.0
-"""How long a pool waits for the events of its writes. It is short because a call without an answer must not stop the
-pool for long: deletes carry the UID, and a VM too many is deleted again."""
+"""Time limit for the events of a pool's writes. A short limit is safe: deletes carry the UID, and the controller
+deletes an excess VM again."""
 WORKERS = 512
-"""claims that are reconciled at once, including those that only wait for a VM to answer"""
+"""maximum number of claims that are reconciled at once, including claims that wait for a VM's response"""
 
 
 class ClaimControllers:
-    """Shares its stores with the warm pools; `build` subscribes both to them."""
+    """The controllers of claims. `build` subscribes their handlers to the shared stores."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class ClaimControllers:
         self._garbage.vm_changed(old, new)
 
     async def run(self) -> None:
-        """Runs while this process is the leader."""
+        """Runs the controllers while this process is the leader."""
         try:
             await self._begin()
             async with asyncio.TaskGroup() as group:
@@ -126,7 +126,7 @@ class ClaimControllers:
 
 
 class WarmPoolControllers:
-    """`build` subscribes the methods `..._changed` to the caches."""
+    """The controllers of warm pools. `build` subscribes their handlers to the shared stores."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ def build(
         vm_backend=vm_view,
         demand=demand,
     )
-    # A pool that scales out has hundreds of calls in flight. Calls for a claim do not wait behind them.
+    # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.
     urgent = vm_backend(api.urgent)
     routing = RoutingBackend(urgent, ec2.backend, is_instance)
 

@@ -1,4 +1,4 @@
-"""The actions of a plan. Each holds the VM as it was observed: a write is refused if the VM has changed since."""
+"""The actions of a plan. An action holds the VM as the controller observed it: a stale write is refused."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -33,7 +33,7 @@ class OrphanVM:
 
     vm: WarmVM
     cause: str
-    """The value of the label `orphaned`."""
+    """The value of the VM's label `orphaned`."""
     reason: str
 
 
@@ -58,7 +58,7 @@ class SetStandby:
 
 @dataclass(frozen=True)
 class CountFailedCheck:
-    """Writes how many checks failed since the VM became unhealthy."""
+    """Writes the number of checks that failed since the VM became unhealthy."""
 
     vm: WarmVM
     failures: int
@@ -67,7 +67,7 @@ class CountFailedCheck:
 
 @dataclass(frozen=True)
 class SetFinalizer:
-    """Adds or removes the finalizer that keeps the pool until its VMs are orphaned."""
+    """Adds or removes the finalizer that delays the pool's deletion until its VMs are orphaned."""
 
     wanted: bool
     reason: str

@@ -1,4 +1,4 @@
-"""Carries out the plan of a warm pool: the only module that writes VMs, finalizers and events of the pool."""
+"""Applies the plan of a warm pool. Only this module writes the pool's VMs, finalizers and events."""
 
 import asyncio
 import logging
@@ -45,17 +45,17 @@ from runtime.resource import VMS
 log = logging.getLogger(__name__)
 
 MAX_VM_WRITES_IN_FLIGHT = 16
-"""Less than the client's connections: claims need the others."""
+"""Smaller than the client's connection limit, so that claims get connections too."""
 
 CHANGED_MEANWHILE = (AlreadyExists, Conflict, NotFound, WriteConflict, NotSent)
-"""The cluster has changed since the snapshot. The next plan takes the change into account."""
+"""Errors of writes that are based on an outdated snapshot. The next plan uses a new snapshot."""
 SERVER_UNAVAILABLE = (Throttled, OutcomeUnknown, Unreachable, Unavailable, TimeoutError)
 PASSING = CHANGED_MEANWHILE + SERVER_UNAVAILABLE
 
 NORMAL_CAUSES = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
-"""Causes of deletions of VMs that are not at fault."""
+"""Deletion causes that are not a fault of the VM."""
 FAILURE_CAUSES = frozenset({"ReadinessTimeout", "NoRoom"})
-"""Causes of deletions that count as a failure: the next VM hardly fares better."""
+"""Deletion causes that count as failures of the pool, because a new VM is likely to fail too."""
 
 
 @dataclass(frozen=True)
@@ -63,12 +63,12 @@ class Outcome:
     created: int = 0
     refused: Failure | None = None
     lost: tuple[Failure, ...] = ()
-    """Deletions that count as failures to get a VM."""
+    """Deletions whose cause is in FAILURE_CAUSES."""
     became_ready: int = 0
     retry: bool = False
-    """Some writes were not done."""
+    """Whether the controller must repeat some writes."""
     last_error: Exception | None = None
-    """The first error of a server that is busy, away, or refuses."""
+    """The first error that is not a conflict with another write."""
 
 
 @dataclass
@@ -76,7 +76,7 @@ class WarmPoolWriter:
     api: Api
     events: EventRecorder
     expectations: Expectations[str]
-    """By UID of the pool."""
+    """The key is the pool's UID."""
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
 
@@ -86,7 +86,7 @@ class WarmPoolWriter:
     async def __call__(self, snapshot: WarmPoolSnapshot, plan: Plan, backend: Backend) -> Outcome:
         pool = snapshot.pool
         creations = [a for a in plan.actions if isinstance(a, CreateVM)]
-        # Before the first wait: claims that create VMs count these towards `maxTotal`.
+        # The creations are expected before the first await: claims that create VMs count them towards `maxTotal`.
         self._batches.expect(pool.uid, creations)
         changed = await self._change(pool, [a for a in plan.actions if isinstance(a, VMAction)], backend)
         deleted = await self._delete(pool, [a for a in plan.actions if isinstance(a, DeleteVM)], backend)
@@ -102,11 +102,11 @@ class WarmPoolWriter:
         )
 
     def forget(self, uid: str) -> None:
-        """The pool is gone."""
+        """Drops the batches of a deleted pool."""
         self._batches.forget(uid)
 
     async def orphan(self, orphans: Sequence[OrphanVM], backend: Backend) -> bool:
-        """For VMs without a pool. Returns whether all were labelled."""
+        """Orphans VMs without a pool. Returns whether all writes succeeded."""
         return not (await self._change(None, orphans, backend)).retry
 
     # Changes of VMs
@@ -155,7 +155,7 @@ class WarmPoolWriter:
                 log_event(log, "MachineMoved", f"{m.name} is orphaned: {action.reason}", about=m, reason=action.cause)
                 self.metrics.orphaned.labels(m.namespace, m.pool, action.cause).inc()
                 message = f"released {m.name} from the pool: {action.reason}"
-                # Where the pool is gone, users look at the VM.
+                # If the pool no longer exists, the event is about the VM.
                 regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, m)
                 self.events.emit(regarding, "Warning", Reason.ORPHANED, message, action="Orphan")
             case SetStandby():
@@ -231,7 +231,7 @@ class WarmPoolWriter:
     # The pool
 
     async def _set_finalizer(self, pool: WarmPool, actions: Iterable[SetFinalizer]) -> Outcome:
-        """Writes the whole list, so it needs the resourceVersion: else it would remove finalizers of others."""
+        """The patch replaces the whole list, so it has the resourceVersion: finalizers of other clients must stay."""
         others = [each for each in pool.finalizers if each != FINALIZER]
         for action in actions:
             finalizers = [*others, FINALIZER] if action.wanted else others
@@ -239,7 +239,7 @@ class WarmPoolWriter:
             try:
                 await self.api.patch(WARM_POOLS, pool.namespace, pool.name, {"metadata": change})
             except NotFound:
-                pass  # the pool is gone
+                pass  # the pool no longer exists
             except PASSING as error:
                 _log_retry(error, "the pool's finalizer", pool)
                 return Outcome(retry=True, last_error=_first_server_error([error]))
@@ -291,7 +291,7 @@ def vm_change(action: SetState | CountFailedCheck | OrphanVM) -> Change:
 
 def create_failure(error: Exception) -> Failure:
     message = error.message if isinstance(error, ApiError) else str(error)
-    # The API server reports a quota that is used up as Forbidden.
+    # The API server reports an exhausted quota as Forbidden.
     if isinstance(error, Forbidden) and "quota" in message:
         return Failure(str(Reason.INSUFFICIENT_CAPACITY), message)
     reason = Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE

@@ -1,4 +1,4 @@
-"""Log lines about warm VMs: one event name for each kind of change, always with the same fields."""
+"""Log lines about warm VMs. Each kind of change has one event name and a fixed set of fields."""
 
 import logging
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from controllers.warmpool.warm_vm import WarmVM
 LogEvent = Literal[
     "MachineCreating", "MachineAssigning", "MachineDeleting", "MachinePolled", "MachineMoved", "Retry", "Failure"
 ]
-"""`MachineMoved` is a new state, `MachineAssigning` a claim that gets a VM, `Failure` an error that retries do not
-resolve."""
+"""`MachineMoved`: a VM has a new state. `MachineAssigning`: a claim gets a VM. `Failure`: retries do not resolve the
+error."""
 
 
 def log_event(
@@ -22,8 +22,8 @@ def log_event(
     level: int = logging.INFO,
     **fields: Any,
 ) -> None:
-    """`about` is a VM, or the names of a pool and of a VM that does not exist. Empty fields are left out. Never pass a
-    template or the content of a claim: they may hold secrets."""
+    """`about` is a VM, or the names of a pool and a planned VM. The line omits empty fields. Never pass a template or
+    the content of a claim: they may hold secrets."""
     if isinstance(about, WarmVM):
         about = {"pool": about.pool, "vm": about.name, "vm_uid": about.uid}
     extra = {"event": event, **(about or {}), **fields}

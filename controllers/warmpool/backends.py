@@ -1,11 +1,11 @@
-"""The interface to what holds warm VMs: VirtualMachines (`vm_backend`) or EC2 instances (`ec2`).
+"""The interface of the backends that hold warm VMs: VirtualMachines (`vm_backend`) or EC2 instances (`ec2`).
 
-The exceptions of a call tell the caller how to continue:
+Exceptions of the methods:
 
-    WriteConflict      the VM has changed and nothing was written: read it and decide again
-    OutcomeUnknown     no answer, so the write may have been done: call `find` or `read` before another write
-    InvalidTransition  the VM's state does not allow the change, which is a bug of the caller: nothing was sent
-    ApiError           the write was refused (quota, invalid template, too many requests): nothing was written
+    WriteConflict      the VM has changed, and the backend wrote nothing: read the VM and decide again
+    OutcomeUnknown     the server may have done the write: call `find` or `read` before another write
+    InvalidTransition  the VM's state forbids the change, a bug of the caller: the backend sent no request
+    ApiError           the server refused the write (quota, invalid template, too many requests)
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,7 +31,7 @@ class InvalidTransition(Exception): ...
 
 @contextmanager
 def translated_errors() -> Iterator[None]:
-    """Raises OutcomeUnknown for a call that was not answered."""
+    """Translates errors of calls without a response into OutcomeUnknown."""
     try:
         yield
     except OUTCOME_UNKNOWN as error:
@@ -45,7 +45,7 @@ class CreateRequest:
     pool: str
     pool_uid: str
     owner: Owner
-    """The pool, or the claim for which the VM is created."""
+    """The controller of the new VM: the pool, or the claim that needs the VM."""
     template: Json
     """The pool's `template` or `ec2`, with the overrides of a claim."""
     template_hash: str
@@ -60,20 +60,20 @@ class CreateRequest:
 
 @dataclass(frozen=True)
 class Change:
-    """One write. None keeps a field; a label or annotation of None is removed."""
+    """One write to a VM. None keeps a field. A label or annotation with the value None is removed."""
 
     state: WarmState | None = None
     claim_uid: str | None = None
-    """An empty string removes the claim."""
+    """An empty string removes the claim's UID."""
     owner: Owner | None = None
-    """The new controller; NO_OWNER removes it."""
+    """The new controller reference. NO_OWNER removes the reference."""
     labels: Mapping[str, str | None] = field(default_factory=dict)
     annotations: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Health:
-    """The result of a check. Unable: the check could not run, which says nothing about the VM."""
+    """The result of a health check. `Unable`: the check could not run, so the health is unknown."""
 
     verdict: Literal["Healthy", "Failed", "Unable"]
     reason: str = ""
@@ -85,34 +85,34 @@ HEALTHY = Health("Healthy")
 
 class Backend(Protocol):
     async def create(self, request: CreateRequest) -> WarmVM:
-        """Creates a VM. It returns an existing VM of the same name if that has the same owner, claim and pool: the
-        answer to an earlier call was lost. It raises AlreadyExists for any other VM of that name."""
+        """Creates a VM, or returns the VM that an earlier call with a lost response created. That VM has the same name,
+        owner, claim and pool. For any other VM of this name, raises AlreadyExists."""
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
-        """VMs that carry this claim's UID, read from the API."""
+        """Reads the VMs with this claim's UID from the API."""
 
     async def read(self, vm: WarmVM) -> WarmVM | None:
-        """The VM with the same UID, read from the API."""
+        """Reads the VM with the same UID from the API."""
 
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
-        """Writes the change unless the VM has changed since it was read. It stores the time of a new state."""
+        """Writes the change, and the time of a new state. Raises WriteConflict if the VM has changed since the read."""
 
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        """Checks whether the VM is healthy as a running VM. The timeout is for probes of the guest."""
+        """Checks the health of a running VM. The timeout applies to probes of the guest."""
 
     async def activate(self, vm: WarmVM) -> None:
         """Starts or unpauses the VM if it is not running."""
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
-        """Pauses, stops or activates the VM if it is not in that mode."""
+        """Pauses, stops or starts the VM if it is not in that mode."""
 
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
-        """Deletes the VM. False: the VM has changed since it was read, and nothing was done. True also for a VM that is
-        already gone."""
+        """Deletes the VM. Returns False, without a deletion, if the VM has changed since the read. Returns True for a
+        VM that no longer exists."""
 
 
 class RoutingBackend:
-    """For calls whose pool may be gone: the VM alone, or the request, selects the backend."""
+    """Selects the backend by the VM or the request alone, for calls whose pool may be deleted."""
 
     def __init__(self, vms: Backend, instances: Backend, is_instance: Callable[[WarmVM], bool]) -> None:
         self._vms, self._instances, self._is_instance = vms, instances, is_instance
@@ -146,7 +146,7 @@ class RoutingBackend:
 
 
 def check_transition(vm: WarmVM, change: Change) -> None:
-    """Raises InvalidTransition for a change that the VM's state or claim forbids."""
+    """Raises InvalidTransition if the VM's state or claim forbids the change."""
     if change.claim_uid and vm.claim_uid not in ("", change.claim_uid):
         raise InvalidTransition(f"{vm.name} has claim {vm.claim_uid}, and can't get claim {change.claim_uid}")
     after = change.state

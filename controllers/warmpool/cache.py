@@ -1,4 +1,4 @@
-"""The cached VMs of all warm pools, of both backends, and what claims need from a pool beyond its ready VMs."""
+"""The caches of all warm VMs of both backends, and the demand of claims for VMs of a pool."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
@@ -37,28 +37,28 @@ DELETED_NODE = Node("(deleted)", ready=False)
 
 @dataclass(frozen=True)
 class WarmVMCache:
-    """Joins VMs with their VMIs and nodes."""
+    """Joins cached VMs with their VMIs and nodes."""
 
     vms: Store[WarmVM] = field(default_factory=WARM_VMS.store)
     vmis: Store[VMI] = field(default_factory=WARM_VMIS.store)
     nodes: Store[Node] = field(default_factory=WARM_NODES.store)
     _joins: dict[Key, tuple[WarmVM, VMI | None, Node | None, WarmVM]] = field(default_factory=dict)
-    """The last join of each VM: of a thousand VMs only a few change between two reconciles."""
+    """The last result of `join` for each VM. Most VMs do not change between two reconciles."""
 
     def in_state(self, pool_uid: str, state: WarmState) -> list[WarmVM]:
-        """Without VMs that are being deleted."""
+        """VMs of the pool in this state. VMs with a deletionTimestamp are not included."""
         return [self.join(m) for m in self.vms.by("state", (pool_uid, state))]
 
     def of_pool(self, pool_uid: str) -> list[WarmVM]:
-        """All VMs with the pool's UID: claimed, orphaned and terminating ones included."""
+        """All VMs with the pool's UID, including claimed, orphaned and terminating VMs."""
         return [self.join(m) for m in self.vms.by("pool", pool_uid)]
 
     def count(self, pool_uid: str) -> int:
-        """VMs that count towards `maxTotal`: all but orphans."""
+        """The number of VMs that count towards `maxTotal`: all VMs except orphans."""
         return len(self.vms.by("counted", pool_uid))
 
     def with_pool_name(self, pool: Key) -> list[WarmVM]:
-        """VMs of all pools that have or had this name."""
+        """VMs with the label of this pool name, including VMs of a deleted pool of the same name."""
         return self.vms.by("name", pool)
 
     def get(self, key: Key) -> WarmVM | None:
@@ -78,19 +78,19 @@ class WarmVMCache:
         if last is not None and last[0] is m and last[1] is vmi and last[2] is node:
             return last[3]
         if len(self._joins) > 2 * len(self.vms) + MAX_STALE_JOINS:
-            self._joins.clear()  # most of them are of deleted VMs
+            self._joins.clear()  # most of the entries are of deleted VMs
         joined = replace(m, vmi=vmi, node=node)
         self._joins[m.key] = m, vmi, node, joined
         return joined
 
     def _node(self, name: str) -> Node | None:
-        """A deleted node counts as not ready."""
+        """Returns DELETED_NODE, which is not ready, for a node that no longer exists."""
         found = self.nodes.get(("", name))
         return DELETED_NODE if found is None and len(self.nodes) else found
 
 
 class MergedStore(Store[V]):
-    """Reads two stores as one. Each has its own writer."""
+    """A read-only union of two stores."""
 
     def __init__(self, first: Store[V], second: Store[V]) -> None:
         super().__init__()
@@ -117,7 +117,7 @@ def merge_caches(first: WarmVMCache, second: WarmVMCache) -> WarmVMCache:
 
 
 class Demand:
-    """What claims need from a pool, by its UID. Claims write it, pools read it; a restart rebuilds it."""
+    """The VMs that claims need, by UID of the pool. The claim controller writes it, the pool controller reads it."""
 
     def __init__(self) -> None:
         self._queued: dict[str, int] = {}
@@ -129,11 +129,11 @@ class Demand:
         self._subscribers.append(changed)
 
     def queued(self, pool_uid: str) -> int:
-        """Claims that wait for a VM of the pool, which scales out to `replicas` plus this number."""
+        """The number of claims that wait for a VM. The pool scales out to `replicas` plus this number."""
         return self._queued.get(pool_uid, 0)
 
     def creating(self, pool_uid: str) -> int:
-        """VMs that are being created for claims and that no cache shows yet. They count towards `maxTotal`."""
+        """The number of VMs that claims create and that no cache shows yet. These VMs count towards `maxTotal`."""
         return len(self._creating.get(pool_uid, ()))
 
     def set_queued(self, pool_uid: str, claims: int) -> None:
@@ -146,11 +146,11 @@ class Demand:
             changed(pool_uid)
 
     def expect_creation(self, pool_uid: str, name: str) -> None:
-        """Must be called before the request: until the cache shows the VM, only this entry counts it."""
+        """Counts a VM before the cache shows it. Callers must call this method before they send the create request."""
         self._creating.setdefault(pool_uid, set()).add(name)
 
     def creation_over(self, pool_uid: str, name: str) -> None:
-        """The cache shows the VM, or its creation was refused."""
+        """Ends the expectation: the cache shows the VM, or the server refused the creation."""
         names = self._creating.get(pool_uid, set())
         names.discard(name)
         if not names:
@@ -158,7 +158,7 @@ class Demand:
 
 
 class HasProblem(Protocol):
-    """An informer, or the poller of EC2."""
+    """An informer, or the poller of EC2 instances."""
 
     @property
     def problem(self) -> str | None: ...
@@ -174,7 +174,7 @@ class BackendView:
 
     @property
     def problem(self) -> str:
-        """Why the cache may be old or empty, or an empty string. The controller decides nothing from such a cache."""
+        """Why the cache may be stale or empty, or an empty string. The controller does not plan from a stale cache."""
         return next((source.problem for source in self.sources if source.problem), "")
 
 

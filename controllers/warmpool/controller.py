@@ -1,4 +1,4 @@
-"""The controller of warm pools: maps changes to pools, and keeps what it remembers between reconciles."""
+"""The controller of warm pools: enqueues pools after changes, and keeps memory between reconciles."""
 
 import math
 from collections import Counter
@@ -29,37 +29,37 @@ from runtime.expectations import Expectations
 from runtime.resource import Key
 
 BATCH_SECONDS = 0.1
-"""Changes of a pool's VMs are collected for this time before a reconcile,"""
+"""The controller collects changes of a pool's VMs at least for this time before a reconcile."""
 BATCH_FACTOR = 5.0
-"""and for this multiple of the CPU time of the last one: a pool of thousands of VMs must not delay claims."""
+"""Further delay, as a multiple of the last reconcile's CPU time, so that large pools do not delay claims."""
 RESYNC_SECONDS = 30.0
-"""A reconcile without an event. It writes nothing where nothing has changed."""
+"""Interval of reconciles without an event."""
 PROVISIONING_PROBE_SECONDS = 2.0
 UNAVAILABLE_SECONDS = 5.0
-"""How long the backend may be away before the status reports it: a reconnect is not worth a report."""
+"""The status reports an unavailable backend after this time, so that a short reconnect is not reported."""
 
 
 @dataclass
 class PoolMemory:
-    """What the controller remembers of one pool. It is dropped as a whole with the pool."""
+    """The controller's memory of one pool, dropped when the pool is deleted."""
 
     failures: FailureBackoff
     template_hash: str
-    """The template to which the failures belong."""
+    """The hash of the template that `failures` belong to."""
     bucket: TokenBucket | None = None
     status: WarmPoolStatus | None = None
-    """The last status written, which the cache may not show yet."""
+    """The last written status, which the cache may not show yet."""
     last_write: LastWrite = field(default_factory=LastWrite)
     unavailable_since: float | None = None
     counted: bool = False
-    """The VMs that this process found at its start are in the metric."""
+    """Whether the metric `recovered` counts the VMs that existed when this process started."""
 
 
 @dataclass
 class WarmPoolController:
     stores: WarmPoolStores
     cache: WarmVMCache
-    """Of all backends."""
+    """The merged cache of all backends."""
     backend_of: Callable[[WarmPool], BackendView]
     vm_backend: BackendView
     apply: WarmPoolWriter
@@ -70,13 +70,13 @@ class WarmPoolController:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     seed: str
-    """Differs in each process, so that the names of new VMs do."""
+    """A random string of this process, so that two processes generate different VM names."""
     enqueue: Callable[[Key, float], None]
-    """Schedules a reconcile of a pool after a pause in seconds."""
+    """Enqueues a pool for a reconcile after the given seconds."""
     _memory: dict[str, PoolMemory] = field(default_factory=dict)
-    """By UID of the pool."""
+    """The key is the pool's UID."""
     _reconcile_seconds: dict[Key, float] = field(default_factory=dict)
-    """CPU time of the last reconcile."""
+    """CPU time of the last reconcile of each pool."""
     _reconciles: int = 0
 
     async def reconcile(self, key: Key) -> float | None:
@@ -109,7 +109,7 @@ class WarmPoolController:
         self._reconcile_seconds[pool.key] = planning + self.clock() - begun
         wait = await self._write_status(pool, memory, fresh)
         if outcome.retry:
-            if isinstance(outcome.last_error, Throttled):  # the server says when to come back
+            if isinstance(outcome.last_error, Throttled):  # the error has the server's Retry-After
                 raise outcome.last_error
             raise RetryWithBackoff(_message(outcome.last_error) or "the cluster has changed meanwhile")
         waits = (
@@ -122,14 +122,14 @@ class WarmPoolController:
         return min(w for w in (RESYNC_SECONDS, *waits) if w is not None)
 
     def _memory_of(self, pool: WarmPool | InvalidWarmPool) -> PoolMemory:
-        """A new process reads what it must not forget from the status."""
+        """The memory of the pool. After a restart, it starts with the failures in the pool's status."""
         template_hash = pool.template_hash if isinstance(pool, WarmPool) else ""
         if pool.uid not in self._memory:
             written = pool.status.template_hash or template_hash
             self._memory[pool.uid] = PoolMemory(FailureBackoff.from_status(pool.status), written)
         memory = self._memory[pool.uid]
         if template_hash and memory.template_hash != template_hash:
-            # Failures of another template say nothing about this one.
+            # A new template resets the failures.
             memory.template_hash, memory.failures = template_hash, NO_FAILURES
         return memory
 
@@ -188,7 +188,7 @@ class WarmPoolController:
     async def _write_status(
         self, pool: WarmPool | InvalidWarmPool, memory: PoolMemory, fresh: WarmPoolStatus
     ) -> float | None:
-        """Returns how long to wait if the last write was a moment ago."""
+        """Returns the seconds until the next allowed write, if the last write was too recent."""
         if isinstance(pool, WarmPool) and pool.deleting:
             return None
         update = await self.status_writer.update(pool, fresh, memory.last_write)
@@ -199,14 +199,14 @@ class WarmPoolController:
         return update.wait_seconds
 
     async def _orphan_leftovers(self, key: Key) -> None:
-        """Labels VMs whose pool is gone and does not own them any more."""
+        """Orphans VMs of a deleted pool that have no owner reference to the pool."""
         leftovers = [m for m in self.vm_backend.cache.with_pool_name(key) if self.stores.with_uid(m.pool_uid) is None]
         orphans = [each for m in leftovers for each in orphan_leftovers([m], m.pool_uid)]
         if orphans and not await self.apply.orphan(orphans, self.vm_backend.backend):
             raise RetryWithBackoff("not all VMs of a deleted pool are labelled yet")
 
     async def probe(self, key: Key) -> float | None:
-        """Probes the pool's VMs. Returns when to probe again."""
+        """Probes the pool's VMs. Returns the seconds until the next probe."""
         pool = self.stores.pools.get(key)
         if not isinstance(pool, WarmPool) or not needs_probe(pool) or pool.deleting:
             return None
@@ -218,7 +218,7 @@ class WarmPoolController:
         period = float(pool.spec.health.period_seconds)
         return min(PROVISIONING_PROBE_SECONDS, period) if provisioning else period
 
-    # Changes in the caches, mapped to keys of pools
+    # Handlers of cache changes
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -244,14 +244,14 @@ class WarmPoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.health.forget(old.uid)
             self._restart_backoff(old)
-        # The last expected event starts the next batch of writes at once.
+        # The last expected event triggers a reconcile without a delay.
         met = bool(waiting - self._with_open_expectations(uids))
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
             self.enqueue(key, 0 if met else self._batch_seconds(key))
 
     def _restart_backoff(self, gone: WarmVM) -> None:
-        """The pause after a deletion that makes room starts when the room is there: shutting down a guest takes time,
-        and only then a VM that waits for scheduling can start."""
+        """Restarts the pause after a NoRoom deletion once the deleted VM is gone: a VM that waits for scheduling can
+        only start then."""
         pool, memory = self.stores.pools.get((gone.namespace, gone.pool)), self._memory.get(gone.pool_uid)
         made_room = memory is not None and memory.failures.reason == Reason.NO_ROOM and not gone.claim_uid
         if memory is None or not made_room or not isinstance(pool, WarmPool):
@@ -269,7 +269,7 @@ class WarmPoolController:
             self._enqueue_pool_of(m)
 
     def demand_changed(self, pool_uid: str) -> None:
-        """The first queued claim does not wait; thousands of others do not cause a reconcile each."""
+        """Enqueues the pool at once for the first queued claim, and with a delay for further claims."""
         if (pool := self.stores.with_uid(pool_uid)) is not None:
             first = self.stores.demand.queued(pool_uid) <= 1
             self.enqueue(pool.key, 0.0 if first else self._batch_seconds(pool.key))

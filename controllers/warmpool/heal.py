@@ -1,7 +1,7 @@
-"""Takes VMs that fail their health checks out of the ready queue, and deletes those that do not recover.
+"""Marks VMs that fail health checks, so that no claim gets them, and deletes VMs that do not recover.
 
-Unhealthy: the check ran and failed. Unknown: the check could not run, which says nothing about the VM. An Unknown VM is
-not given to a claim, replaced or deleted until it can be checked again or its node stays away for NODE_SECONDS.
+Unhealthy: checks ran and failed. Unknown: the check could not run, so the VM's health is unknown. The controller keeps
+an Unknown VM until a check runs again, or until NODE_SECONDS have passed. No claim gets an Unknown VM.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm_states import WarmState
 
 NODE_SECONDS = 300.0
-"""How long to wait for a node that is not ready: the default toleration of a pod."""
+"""Time limit for a node that is not ready: the default toleration of a pod."""
 
 
 def update_health_states(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -21,7 +21,7 @@ def update_health_states(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[
         health = snapshot.health_of(m)
         standing_by = m.state is WarmState.STANDING_BY
         result = health.running if standing_by else health.in_standby
-        if result == NOT_CHECKED:  # this process has just started and checks the VM soon
+        if result == NOT_CHECKED:  # after a start of this process, the first check is due soon
             continue
         if result.verdict == "Unable":
             yield from _unknown(m, result.message, now)
@@ -66,8 +66,8 @@ def delete_unhealthy(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Acti
 
 
 def delete_not_ready(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Replaces one VM at a time while the circuit breaker is open: a new VM would fail too, and the old one may still
-    become ready."""
+    """Deletes VMs that exceeded the readiness timeout. While the circuit breaker is open, deletes only one VM at a
+    time: a new VM is likely to fail too."""
     late = sorted(past_readiness_timeout(snapshot, now), key=lambda m: (m.state_since, m.uid))
     if snapshot.pool.spec.paused or (snapshot.breaker_open and not snapshot.failures.due(now)):
         return
@@ -77,8 +77,8 @@ def delete_not_ready(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Acti
 
 
 def mass_failure(snapshot: WarmPoolSnapshot) -> bool:
-    """Whether too few VMs are available and more are unhealthy. The cause is hardly in the VMs then, and deleting them
-    would delete what a person has to inspect."""
+    """Whether fewer VMs are available than desired, and more VMs are unhealthy than available. The cause is then likely
+    outside the VMs, and users need the VMs for inspection."""
     available = len(snapshot.available)
     return available < snapshot.target and len(snapshot.in_state(WarmState.UNHEALTHY)) > available
 
@@ -90,7 +90,7 @@ def failed_for_long(snapshot: WarmPoolSnapshot) -> list[WarmVM]:
 
 
 def past_readiness_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
-    """Without VMs that wait for scheduling: a new VM would wait just as long. Their time starts when they are
+    """VMs past the readiness timeout, except VMs that wait for scheduling. The timeout of a VM starts when the VM is
     scheduled."""
     provisioning = snapshot.in_state(WarmState.PROVISIONING)
     unready = [m for m in provisioning if snapshot.health_of(m).running.verdict != "Healthy"]
@@ -98,7 +98,7 @@ def past_readiness_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> list[Wa
 
 
 def seconds_until_timeout(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
-    """When time alone changes a decision of this module."""
+    """Seconds until the first VM exceeds a timeout of this module. None without such a VM."""
     ends = [_seconds_left(snapshot, m, now) for m in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)]
     ends += [NODE_SECONDS - seconds_since(m.state_since, now) for m in snapshot.in_state(WarmState.UNKNOWN)]
     return min((left for left in ends if left > 0), default=None)

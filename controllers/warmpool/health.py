@@ -1,4 +1,4 @@
-"""Checks whether a warm VM is healthy: from the cached VMI, and with probes over the network; counts for how long."""
+"""Checks the health of warm VMs by the cached VMI and by network probes, and counts failed periods."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ from kinds.warmpool import HttpProbe, Readiness, TcpProbe
 
 
 def vmi_health(m: WarmVM, readiness: Readiness) -> Health:
-    """The health as a VM that runs. Unable while the node is not ready: its VMIs are not updated then."""
+    """The health of a running VM. Unable while the node is not ready, because its VMIs are then not updated."""
     if m.vmi is None:
         return Health("Failed", "NotRunning", "the VM does not run")
     if m.node is not None and not m.node.ready:
@@ -36,7 +36,7 @@ def vmi_health(m: WarmVM, readiness: Readiness) -> Health:
 
 
 def standby_health(m: WarmVM) -> Health:
-    """The health of a VM that waits paused or stopped. Its guest cannot answer a probe."""
+    """The health of a VM in standby that is paused or stopped. Its guest cannot answer probes."""
     if m.standby == "Stopped":
         return HEALTHY if m.vmi is None else Health("Failed", "NotStopped", _phase(m))
     if m.vmi is None:
@@ -51,7 +51,7 @@ def standby_health(m: WarmVM) -> Health:
 
 
 async def probe(m: WarmVM, readiness: Readiness, timeout_seconds: float) -> Health:
-    """Healthy where the pool declares no probe."""
+    """Probes the VM's address. Healthy if the pool declares no probe."""
     for settings, send in ((readiness.tcp, _tcp), (readiness.http, _http)):
         if settings is None:
             continue
@@ -79,7 +79,7 @@ async def _tcp(address: str, settings: TcpProbe | HttpProbe) -> Health:
 async def _http(address: str, settings: TcpProbe | HttpProbe) -> Health:
     path = settings.path if isinstance(settings, HttpProbe) else "/"
     url = f"http://{f'[{address}]' if ':' in address else address}:{settings.port}{path}"
-    # The target of a redirect may be another host, which says nothing about the VM.
+    # The target of a redirect may be another host.
     async with (
         ClientSession(timeout=ClientTimeout(total=None)) as session,
         session.get(url, allow_redirects=False) as answer,
@@ -104,45 +104,45 @@ MAX_PROBES_IN_FLIGHT = 64
 
 @dataclass
 class _Record:
-    """Of one VM."""
+    """The observations of one VM."""
 
     vm: WarmVM | None = None
-    """At the last observation. `running` and `standby` follow from it and from `readiness`."""
+    """The VM at the last observation. `running` and `standby` are computed from it and from `readiness`."""
     readiness: Readiness | None = None
     running: Health = NOT_CHECKED
     standby: Health = NOT_CHECKED
     answer: Health = NOT_CHECKED
-    """Of the last probe."""
+    """The result of the last probe."""
     healthy_since: float | None = None
     failed_periods: int = 0
     counting: bool = False
-    """The last observation failed, so an observation in the next period counts."""
+    """Whether the last observation failed. If so, a failure in the next period counts."""
     counted_at: float = 0.0
     unscheduled_at: float = -math.inf
 
 
 @dataclass
 class HealthTracker:
-    """Counts how long each VM is healthy or failing. A restart starts to count anew, which only delays decisions."""
+    """Counts how long each VM is healthy or failing. A restart resets the counts, which only delays decisions."""
 
     clock: Callable[[], float]
-    """Monotonic: a change of the system time must not age VMs."""
+    """Monotonic, so that a change of the system time does not affect the counts."""
     _records: dict[str, _Record] = field(default_factory=dict)
-    """By UID of the VM."""
+    """The key is the VM's UID."""
 
     def observe(self, pool: WarmPool, vms: Iterable[WarmVM]) -> Mapping[str, VMHealth]:
-        """The health of each VM. Each period counts once, however often it is observed."""
+        """The health of each VM. A period counts once, even if it has several observations."""
         return {m.uid: self._observe(pool, m) for m in vms}
 
     def seconds_until_period_ends(self, pool: WarmPool, vms: Iterable[WarmVM]) -> float | None:
-        """When the next observation of a failing VM counts. None without a failing VM."""
+        """Seconds until the next observation of a failing VM counts. None without a failing VM."""
         now, period = self.clock(), pool.spec.health.period_seconds
         found = (self._records.get(m.uid) for m in vms)
         ends = [each.counted_at + period - now for each in found if each is not None and each.counting]
         return max(0.0, min(ends)) if ends else None
 
     async def probe(self, pool: WarmPool, vms: Iterable[WarmVM], backend: Backend) -> bool:
-        """Probes VMs; returns whether any verdict changed."""
+        """Probes VMs. Returns whether any verdict changed."""
         in_flight = asyncio.Semaphore(MAX_PROBES_IN_FLIGHT)
 
         async def one(m: WarmVM) -> bool:
@@ -181,7 +181,7 @@ class HealthTracker:
 
 
 def _count(record: _Record, in_standby: Health, period: float, now: float) -> bool:
-    """Whether a failed period ended. A check that could not run neither counts nor resets the count."""
+    """Whether a failed period ended. A check that could not run neither increases nor resets the count."""
     record.counting = in_standby.verdict == "Failed"
     if in_standby.verdict == "Healthy":
         record.failed_periods = 0
@@ -193,13 +193,13 @@ def _count(record: _Record, in_standby: Health, period: float, now: float) -> bo
 
 
 def needs_probe(pool: WarmPool) -> bool:
-    """Whether the cached VMI does not tell enough about the health of the pool's VMs."""
+    """Whether the health checks of the pool need network probes in addition to the cached VMI."""
     readiness = pool.spec.readiness
     return bool(readiness.tcp or readiness.http or pool.spec.ec2)
 
 
 def can_probe(pool: WarmPool, m: WarmVM) -> bool:
-    """Claims probe their VMs themselves. A VM that is not running cannot answer."""
+    """Whether the pool probes the VM: it must run and be unclaimed. The claim controller probes claimed VMs."""
     if not m.unclaimed or m.deleting:
         return False
     return pool.spec.ec2 is not None or vmi_health(m, pool.spec.readiness).verdict == "Healthy"

@@ -68,7 +68,7 @@ class WarmPoolMetrics:
         self.orphans.labels(*key).set(len(snapshot.orphaned))
         deadline_exceeded = ("RolloutComplete", Reason.PROGRESS_DEADLINE_EXCEEDED)
         self.stalled.labels(*key).set(any((c.type, c.reason) == deadline_exceeded for c in status.conditions))
-        # An alert on an increase needs a first value.
+        # The counter starts at 0: an alert on an increase needs a first value.
         self.violations.labels(*key, "labels")
         counted = [m for m in snapshot.vms if m.state and not m.deleting]
         self._set_vms(key, Tally((m.state.value, m.standby, m.placement) for m in counted if m.state))
@@ -79,11 +79,11 @@ class WarmPoolMetrics:
         self._last.pop(key, None)
         self._exported.pop(key, None)
         for each in self._gauges:
-            with suppress(KeyError):  # the pool was never recorded
+            with suppress(KeyError):  # no metrics of this pool were recorded
                 each.remove(*key)
 
     def clear(self) -> None:
-        """For a process that no longer leads: another one exports the metrics now."""
+        """Removes all gauges when this process is no longer the leader, because the new leader exports them."""
         for each in (*self._gauges, self.vms):
             each.clear()
         self._last.clear()
@@ -98,7 +98,7 @@ class WarmPoolMetrics:
         self._exported[key] = set(tally)
 
     def _add_seconds(self, snapshot: WarmPoolSnapshot, clock: float) -> None:
-        """The time since the last call counts for the numbers of the last call."""
+        """Adds the time since the last call to the counters, weighted with the numbers of the last call."""
         key, idle = snapshot.pool.key, len(snapshot.in_state(WarmState.READY))
         since, was_idle, was_empty = self._last.get(key, (clock, 0, False))
         self.idle.labels(*key).inc((clock - since) * was_idle)

@@ -1,4 +1,4 @@
-"""Names of new VMs, and the placement that follows from a name."""
+"""Generates names of new VMs, and draws a placement for a name."""
 
 import hashlib
 from collections.abc import Collection, Iterator
@@ -11,12 +11,12 @@ _LENGTH = 6
 
 
 def unused_names(pool: str, seed: str, wanted: int, used: Collection[str] = ()) -> tuple[str, ...]:
-    """Another seed gives other names. A name is never used twice: disks of the first VM may still exist."""
+    """The caller gives a new seed each time, so that no name returns: disks of a deleted VM may still exist."""
     return tuple(islice((name for name in _names(pool, seed) if name not in used), max(0, wanted)))
 
 
 def draw_placement(pool_uid: str, name: str, placements: Collection[Placement]) -> str:
-    """A placement by weight. The same name always gets the same placement."""
+    """Draws a placement by weight. The same name always gets the same placement."""
     weights = [(each.name, each.weight) for each in placements if each.weight > 0]
     if not weights:
         return ""

@@ -1,4 +1,4 @@
-"""Releases VMs from a pool that is deleted, and deletes VMs whose labels are contradictory."""
+"""Releases VMs from a pool that is deleted, and deletes VMs with contradictory labels."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
@@ -10,7 +10,7 @@ from kinds import meta
 from kinds.warm_states import WarmState
 
 FINALIZER = f"{meta.DOMAIN}/orphan-machines"
-"""On pools with `deletionPolicy: Orphan`. Without it the garbage collector would delete the VMs."""
+"""The finalizer of pools with `deletionPolicy: Orphan`, so that the garbage collector does not delete the VMs first."""
 
 
 def update_finalizer(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -23,7 +23,7 @@ def update_finalizer(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Acti
 
 
 def orphan_members(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """For a pool that is being deleted. With `deletionPolicy: Delete` the garbage collector deletes the VMs."""
+    """Orphans the VMs of a pool that is being deleted and has the finalizer."""
     if not snapshot.pool.deleting or FINALIZER not in snapshot.pool.finalizers:
         return
     for m in snapshot.members:
@@ -38,9 +38,8 @@ def delete_marked(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]
 
 
 def delete_contradictory(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Deletes VMs that the pool owns and whose labels mention a claim, which no write of the controllers leaves
-    behind. A VM that is allocated or in use is left to its claim: anybody may write an owner reference, but only the
-    controllers write the labels."""
+    """Deletes VMs that the pool owns and whose labels mention a claim: the controllers never write this combination.
+    Allocated VMs are not deleted: any user may forge an owner reference, but only the controllers write the labels."""
     for m in snapshot.contradictory:
         allocated = bool(m.claim_uid) and m.state in (WarmState.ALLOCATING, WarmState.IN_USE)
         if m.owned_by(snapshot.pool.uid) and not allocated:
@@ -49,14 +48,14 @@ def delete_contradictory(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[
 
 
 def orphan_disowned(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Labels VMs whose owner reference to the pool was removed: claims must not get them."""
+    """Orphans VMs without an owner reference to the pool, so that no claim gets them."""
     for m in snapshot.contradictory:
         if m.unclaimed and m.owner == NO_OWNER:
             yield OrphanVM(m, "Disowned", "the owner reference to the pool was removed")
 
 
 def orphan_leftovers(vms: Iterable[WarmVM], pool_uid: str) -> Iterator[OrphanVM]:
-    """For a pool that no longer exists. The garbage collector deletes the VMs that the pool still owns."""
+    """Orphans VMs of a deleted pool. VMs with an owner reference to the pool are left to the garbage collector."""
     for m in vms:
         if m.unclaimed and not m.deleting and not m.orphaned and not m.owned_by(pool_uid):
             yield OrphanVM(m, "PoolGone", "the pool no longer exists")

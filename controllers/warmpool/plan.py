@@ -1,4 +1,4 @@
-"""Plans what a warm pool does next. Each concern is a module of steps, `(snapshot, now) -> actions`."""
+"""Plans the next actions of a warm pool. A step is a function `(snapshot, now) -> actions`."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -20,8 +20,7 @@ VM_STEPS: tuple[Step, ...] = (
     standby.finish_provisioning,
     standby.enter_standby,
 )
-"""Steps that decide for each VM alone. Only the first action of a VM is done; the next reconcile starts from its
-result."""
+"""Steps that decide for one VM at a time. The plan keeps only the first action for a VM."""
 TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
     standby.seconds_until_ready,
     heal.seconds_until_timeout,
@@ -33,9 +32,9 @@ TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
 @dataclass(frozen=True)
 class Plan:
     actions: tuple[Action, ...] = ()
-    """In the order in which they are done."""
+    """The actions in the order of execution."""
     requeue_seconds: float | None = None
-    """When the plan changes with time alone."""
+    """Seconds until the passage of time changes the plan. None if it never does."""
 
 
 def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
@@ -43,7 +42,7 @@ def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
         return Plan(tuple(orphaning.orphan_members(snapshot, now)))
     of_vms = _first_of_each_vm(action for step in VM_STEPS for action in step(snapshot, now))
     of_pool = () if snapshot.pool.spec.paused else tuple(_pool_actions(snapshot, now, of_vms))
-    # A VM that is deleted needs no other write.
+    # A VM that is deleted or updated by the pool's steps needs no other write.
     planned = {_uid(action) for action in of_pool}
     of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
     times = (seconds for timer in TIMERS if (seconds := timer(snapshot, now)) is not None)
@@ -51,8 +50,8 @@ def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
 
 
 def _pool_actions(snapshot: WarmPoolSnapshot, now: datetime, of_vms: tuple[Action, ...]) -> Iterator[Action]:
-    """Deletions for different reasons exclude each other: two reasons to delete one VM each would delete one too
-    many. The same holds for writes that the cache does not show yet."""
+    """Plans deletions for one reason at a time, because two reasons together could delete one VM too many. Plans none
+    while the cache does not show all earlier writes."""
     busy = {_uid(action) for action in of_vms}
     if snapshot.expectations_met and not any(isinstance(action, DeleteVM) for action in of_vms):
         excess = tuple(scale.scale_in(snapshot, now))
@@ -61,7 +60,7 @@ def _pool_actions(snapshot: WarmPoolSnapshot, now: datetime, of_vms: tuple[Actio
         for_room = () if leaving else tuple(scale.make_room(snapshot, now))
         busy |= {_uid(action) for action in (*leaving, *for_room)}
         yield from (*leaving, *for_room)
-        if not excess and not for_room:  # the deleted VM still occupies its place
+        if not excess and not for_room:  # VMs that are being deleted still occupy their capacity
             yield from scale.scale_out(snapshot, now)
     yield from (action for action in standby.change_standby(snapshot, now) if _uid(action) not in busy)
 

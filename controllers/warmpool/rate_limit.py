@@ -1,4 +1,4 @@
-"""Limits on the creation of VMs: a token bucket, and a backoff after failures. Both are values without a clock."""
+"""Limits the creation of VMs: a token bucket, and a backoff after failures. Callers pass the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_MESSAGE = 1000
 
 @dataclass(frozen=True)
 class TokenBucket:
-    """One token for each VM. The bucket holds the tokens of one second, at least one."""
+    """A creation of a VM takes one token. The bucket holds the tokens of one second, at least one."""
 
     tokens: float
     at: float
@@ -32,7 +32,7 @@ class TokenBucket:
 
 @dataclass(frozen=True)
 class FailureBackoff:
-    """Consecutive failures to get a VM, and when the next attempt is due."""
+    """The number of consecutive failures to get a VM, and the time of the next attempt."""
 
     consecutive: int = 0
     reason: str = ""
@@ -41,7 +41,7 @@ class FailureBackoff:
 
     @classmethod
     def from_status(cls, status: WarmPoolStatus) -> FailureBackoff:
-        """What the controller wrote before a restart."""
+        """Restores the backoff from the status after a restart."""
         failures = status.failures
         if failures is None:
             return cls()
@@ -53,7 +53,7 @@ class FailureBackoff:
         return FailureBackoff(count, reason, message[:MAX_MESSAGE], _retry_at(now, count, refill, identity))
 
     def tested(self, now: datetime, refill: Refill, identity: str) -> FailureBackoff:
-        """One VM was created to test whether VMs start again."""
+        """Delays the next attempt after the creation of a test VM."""
         return replace(self, retry_at=_retry_at(now, max(1, self.consecutive), refill, identity))
 
     def due(self, now: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""Replaces VMs of an old template, VMs that reached their maximum age, and VMs on nodes that are drained."""
+"""Replaces VMs of an old template, VMs past their maximum age, and VMs on nodes that are drained."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class DisruptionBudget:
 
 
 def disruption_budget(snapshot: WarmPoolSnapshot) -> DisruptionBudget:
-    """As for a Deployment, where both are 0 one VM may be unavailable: else no rollout would progress."""
+    """The budget of the update strategy. If both values are 0, one VM may be unavailable, as in a Deployment."""
     rolling, replicas = snapshot.pool.spec.update_strategy.rolling_update, snapshot.pool.spec.replicas
     surge = scaled_value(rolling.max_surge, replicas, round_up=True)
     unavailable = scaled_value(rolling.max_unavailable, replicas)
@@ -33,7 +33,7 @@ def why_replaced(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Litera
 
 
 def replace_outdated(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Replaces VMs that no claim can get at once, and available VMs within the disruption budget."""
+    """Replaces VMs that are not available at once, and available VMs within the disruption budget."""
     old = [m for m in snapshot.depth if m.state is not WarmState.UNKNOWN and why_replaced(snapshot, m, now)]
     recreate = snapshot.pool.spec.update_strategy.type == "Recreate"
     ready = [m for m in old if m.state is WarmState.READY and not (recreate and snapshot.outdated(m))]
@@ -52,8 +52,8 @@ def replace_outdated(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Acti
 
 
 def replace_on_leaving_nodes(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """No claim gets these VMs. Ready ones are deleted only when enough others are available: the node may be uncordoned
-    before that."""
+    """Deletes VMs on cordoned or drained nodes. Ready VMs are deleted only if enough other VMs are available, because
+    the node may be uncordoned before."""
     enough = len(snapshot.available) >= snapshot.target
     for m in snapshot.members:
         if on_leaving_node(m) and (enough or m.state is not WarmState.READY):
@@ -61,7 +61,7 @@ def replace_on_leaving_nodes(snapshot: WarmPoolSnapshot, now: datetime) -> Itera
 
 
 def count_outdated(snapshot: WarmPoolSnapshot) -> int:
-    """Outdated VMs that the update strategy replaces."""
+    """The number of outdated VMs that the update strategy replaces."""
     on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
     return 0 if on_replenish else sum(snapshot.outdated(m) for m in snapshot.members)
 
@@ -75,7 +75,7 @@ def progress_deadline(snapshot: WarmPoolSnapshot) -> datetime | None:
 
 
 def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
-    """Why no more available VMs are replaced, or an empty string."""
+    """Why the rollout is past its progress deadline, or an empty string."""
     deadline = progress_deadline(snapshot)
     if deadline is None or now < deadline or not count_outdated(snapshot):
         return ""

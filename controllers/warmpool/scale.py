@@ -1,4 +1,4 @@
-"""Scales a warm pool out and in, and deletes VMs that no claim can get to make room for others."""
+"""Scales a warm pool out and in, and deletes VMs that no claim can get to make room for new VMs."""
 
 import math
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ def scale_out(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def missing(snapshot: WarmPoolSnapshot, now: datetime) -> int:
-    """How many VMs the desired number and the update strategy lack."""
+    """The number of VMs to create for `target` and the surge of the update strategy."""
     replaced = sum(bool(why_replaced(snapshot, m, now)) for m in snapshot.depth)
     current, surge = len(snapshot.depth) - replaced, disruption_budget(snapshot).surge if replaced else 0
     return max(0, min(snapshot.target - current, snapshot.target + surge - len(snapshot.depth)))
 
 
 def _allowed(snapshot: WarmPoolSnapshot, now: datetime) -> int:
-    """How many VMs may be created now."""
+    """The number of VMs that may be created now."""
     if not snapshot.failures.due(now):
         return 0
     in_flight = len(snapshot.in_state(WarmState.PROVISIONING))
@@ -42,7 +42,7 @@ def _allowed(snapshot: WarmPoolSnapshot, now: datetime) -> int:
     if not math.isinf(snapshot.tokens):
         limits.append(int(snapshot.tokens))
     if snapshot.breaker_open:
-        limits.append(1)  # to test whether VMs start again
+        limits.append(1)  # one VM, to test whether VMs start again
     return max(0, min(limits))
 
 
@@ -56,7 +56,7 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
 
 
 def scale_in(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Deletes VMs that no claim can get first, then VMs that would be replaced anyway, then the youngest."""
+    """Deletes first unavailable VMs, then VMs that are outdated or expired, then the youngest VMs."""
     replaced = {m.uid for m in snapshot.depth if why_replaced(snapshot, m, now)}
     excess = len(snapshot.depth) - snapshot.target - (disruption_budget(snapshot).surge if replaced else 0)
     if excess <= 0:
@@ -72,16 +72,15 @@ def scale_in(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def make_room(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Deletes one VM that no claim can get, where `maxTotal`, a quota or the cluster admits no other VM.
+    """Deletes one VM that no claim can get, if `maxTotal`, a quota or the cluster admits no new VM.
 
-    Unhealthy VMs are kept for inspection after a mass failure, and VMs on a node that is drained until others are
-    available. Without this step the pool would never recover. The next VM is deleted only after the place of the last
-    was taken and the new VM has proved healthy or not, each after a longer pause: in an outage of the checks the pool
-    loses one VM, not one after the other. A VM that cannot be checked may mean such an outage: then none is deleted."""
+    Without this step, the pool would never recover: unhealthy VMs are kept after a mass failure, and VMs on a drained
+    node are kept until others are available. The next deletion waits until a new VM uses the room and was checked. The
+    pauses grow, so that the pool loses one VM in an outage of the checks. With an Unknown VM, none is deleted."""
     unsettled = snapshot.in_state(WarmState.UNKNOWN) or snapshot.deleting or _provisioning(snapshot)
     if unsettled or not snapshot.failures.due(now):
         return
-    # The first refusal is retried: another subnet may have capacity.
+    # The controller retries after the first refusal, because another subnet may have capacity.
     refused = snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY and snapshot.failures.consecutive > 1
     capped = missing(snapshot, now) > 0 and (not snapshot.capacity_left or refused)
     if capped and (leaving := [m for m in snapshot.in_state(WarmState.READY) if on_leaving_node(m)]):
@@ -93,7 +92,7 @@ def make_room(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def _cluster_is_full(snapshot: WarmPoolSnapshot) -> bool:
-    """A scheduling gate stays closed however much room there is."""
+    """Whether a VM waits for scheduling because of missing capacity. More capacity does not open a scheduling gate."""
     return any(m.vmi is None or m.vmi.start_failure != "SchedulingGated" for m in snapshot.unscheduled)
 
 

@@ -1,4 +1,4 @@
-"""The snapshot of a warm pool: everything that its plan and its status are made from."""
+"""The snapshot of a warm pool, the input of its plan and its status."""
 
 import math
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from runtime.backoff import hash_fraction
 
 NOT_CHECKED = Health("Unable", "NotChecked", "the VM was not checked yet")
 SCHEDULING_REASONS = frozenset({"Unschedulable", "SchedulingGated"})
-"""The VM is not at fault, and another one would wait as well."""
+"""Reasons why a VM is not scheduled. A replacement would wait too."""
 FAILING_STATUSES = frozenset(
     {"CrashLoopBackOff", "ErrImagePull", "ImagePullBackOff", "DataVolumeError", "ErrorPvcNotFound"}
 )
@@ -24,15 +24,15 @@ FAILING_STATUSES = frozenset(
 @dataclass(frozen=True)
 class VMHealth:
     running: Health = NOT_CHECKED
-    """Checked as a VM that runs."""
+    """The health by the rules for a running VM."""
     in_standby: Health = NOT_CHECKED
-    """Checked as a VM in its standby mode."""
+    """The health by the rules for the VM's standby mode."""
     failed_periods: int = 0
-    """Periods in a row in which `in_standby` failed."""
+    """The number of consecutive periods in which `in_standby` failed."""
     period_over: bool = False
-    """One of these periods ended with this check."""
+    """Whether one of these periods ended with this check."""
     healthy_seconds: float = 0.0
-    """How long `running` has been healthy."""
+    """How long `running` has been healthy, in seconds."""
     unscheduled_ago: float = math.inf
     """Seconds since the VM last waited for scheduling."""
 
@@ -41,21 +41,21 @@ class VMHealth:
 class WarmPoolSnapshot:
     pool: WarmPool
     vms: tuple[WarmVM, ...] = ()
-    """All VMs that carry the pool's UID, claimed and orphaned ones included."""
+    """All VMs with the pool's UID, including claimed and orphaned VMs."""
     health: Mapping[str, VMHealth] = field(default_factory=dict)
-    """By UID of the VM."""
+    """The key is the VM's UID."""
     queued_claims: int = 0
     creating_for_claims: int = 0
-    """VMs that are being created for claims and that the cache does not show yet."""
+    """The number of VMs that claims create and that the cache does not show yet."""
     expectations_met: bool = True
-    """The cache shows all that the controller created and deleted."""
+    """Whether the cache shows all creations and deletions of the controller."""
     failures: FailureBackoff = NO_FAILURES
     tokens: float = math.inf
-    """How many VMs the rate limit allows to be created now."""
+    """The number of VMs that the rate limit allows to create now."""
     seed: str = ""
-    """Makes the names of new VMs."""
+    """The seed of the names of new VMs."""
     default_pool: WarmPool | None = None
-    """The pool for claims of this namespace that name none."""
+    """The pool for claims in this namespace that name no pool."""
     last_error: str = ""
     """The error that interrupted the last plan."""
 
@@ -63,7 +63,7 @@ class WarmPoolSnapshot:
 
     @cached_property
     def members(self) -> tuple[WarmVM, ...]:
-        """Unclaimed VMs that the pool owns: the controller may change and delete these."""
+        """Unclaimed VMs that the pool owns. The controller may change and delete only these VMs."""
         return tuple(m for m in self.vms if m.unclaimed and self._owns(m) and not m.deleting)
 
     @cached_property
@@ -80,7 +80,7 @@ class WarmPoolSnapshot:
 
     @cached_property
     def marked(self) -> tuple[WarmVM, ...]:
-        """VMs that a controller marked for termination before it stopped."""
+        """VMs that an earlier process marked for termination and did not delete."""
         return tuple(m for m in self.vms if m.state is WarmState.TERMINATING and self._owns(m) and not m.deleting)
 
     @cached_property
@@ -108,7 +108,7 @@ class WarmPoolSnapshot:
 
     @cached_property
     def depth(self) -> tuple[WarmVM, ...]:
-        """VMs that are ready for claims or will be, without those on a node that is cordoned or drained."""
+        """VMs that are Ready or will become Ready, except VMs on a cordoned or drained node."""
         return tuple(m for m in self.members if m.state in COUNTED and not on_leaving_node(m))
 
     @cached_property
@@ -134,7 +134,7 @@ class WarmPoolSnapshot:
 
     @cached_property
     def capacity_left(self) -> int:
-        """How many VMs `maxTotal` still allows. Claimed VMs and VMs that are being deleted count, orphans do not."""
+        """How many VMs `maxTotal` still allows. Orphans do not count; claimed VMs and VMs that are being deleted do."""
         if self.pool.spec.max_total is None:
             return self.target
         existing = sum(not m.orphaned for m in self.vms)
@@ -153,13 +153,13 @@ class WarmPoolSnapshot:
 
     @cached_property
     def breaker_open(self) -> bool:
-        """Whether as many VMs in a row failed as `breakerThreshold` allows."""
+        """Whether at least `breakerThreshold` VMs in a row failed."""
         threshold = self.pool.spec.refill.breaker_threshold
         return threshold > 0 and max(self.failures.consecutive, len(self.failing)) >= threshold
 
 
 def on_leaving_node(m: WarmVM) -> bool:
-    """Whether the VM's node is cordoned or drained: no claim gets the VM, and it will be deleted."""
+    """Whether the VM's node is cordoned or drained. No claim gets such a VM, and the controller replaces it."""
     return m.node is not None and m.node.leaving
 
 
@@ -176,14 +176,14 @@ def fails_to_start(m: WarmVM) -> bool:
 
 
 def max_age(pool: WarmPool, m: WarmVM) -> float | None:
-    """In seconds. Up to a tenth less than the spec says, so that VMs created together do not expire together."""
+    """The maximum age in seconds, up to 10 % below the spec's, so that VMs do not expire together."""
     if pool.spec.expiry is None or not pool.spec.expiry.max_age_seconds:
         return None
     return pool.spec.expiry.max_age_seconds * (1 - 0.1 * hash_fraction(m.uid))
 
 
 def scaled_value(limit: int | str, replicas: int, *, round_up: bool = False) -> int:
-    """A number, or a percentage of the replicas."""
+    """Converts a limit that is a number or a percentage of the replicas."""
     if isinstance(limit, int):
         return limit
     exact = int(limit[:-1]) * replicas / 100

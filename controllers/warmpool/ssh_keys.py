@@ -1,11 +1,11 @@
 """SSH public keys of claimants for VMs that have already booted.
 
-KubeVirt attaches no new Secret to a running VM, but its guest agent sees every change of an attached Secret. So a
-template may ask for one Secret for each VM by the name `meta.CLAIM_KEY`. The Secret is empty while the VM waits, and
-gets the claimant's keys when the VM is handed over.
+KubeVirt attaches no new Secret to a running VM, but its guest agent sees changes of an attached Secret. A template may
+therefore ask for one Secret for each VM by the name `meta.CLAIM_KEY`. The Secret is empty while the VM waits. The claim
+controller copies the claimant's keys into the Secret when the claim gets the VM.
 
-Only public keys are copied: a user who may create claims need not have the right to read Secrets, and must not find the
-content of one in the guest.
+Only public keys are copied. A user who may create claims may lack the right to read Secrets, and must not find the
+content of a Secret in the guest.
 """
 
 import base64
@@ -37,12 +37,12 @@ def set_secret_name(vmi_spec: Json, vm: str) -> None:
 
 
 def secret_name(vm: str) -> str:
-    """Ends with the suffix of the VM's name. It is short because KubeVirt derives a volume name from it."""
+    """A short name with the suffix of the VM's name, because KubeVirt derives a volume name from the Secret's name."""
     return f"{meta.CLAIM_KEY}-{vm.rpartition('-')[2]}"
 
 
 def secret(m: WarmVM) -> Json:
-    """The empty Secret of a VM, which is deleted with the VM."""
+    """The empty Secret of a VM. The VM owns the Secret, so the garbage collector deletes it with the VM."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -61,7 +61,7 @@ def is_of(document: Json, m: WarmVM) -> bool:
 
 
 def public_keys(data: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """The entries of a Secret's data that hold public keys only, and the names of all other entries."""
+    """The entries that hold only public keys, and the names of all other entries of a Secret's data."""
     kept = {name: value for name, value in data.items() if _is_public(value)}
     return kept, sorted(data.keys() - kept.keys())
 

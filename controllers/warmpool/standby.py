@@ -1,6 +1,6 @@
-"""Brings VMs from created to Ready, and changes the standby mode in which they wait.
+"""Moves VMs from Provisioning to Ready, and changes the standby mode of VMs that wait for a claim.
 
-`hotReplicas` VMs wait running, all others as `standby.mode` says.
+`hotReplicas` VMs wait running. All other VMs wait in the mode `standby.mode`.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _ACTIVE = (WarmState.READY, WarmState.STANDING_BY, WarmState.PROVISIONING)
 def finish_provisioning(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     for m in snapshot.in_state(WarmState.PROVISIONING):
         if _paused_or_stopped(m):
-            # The VM was Unhealthy in standby and recovered: only a running VM can be checked fully.
+            # The VM became Unhealthy in standby and recovered. Only a running VM can be checked completely.
             yield SetStandby(m, "Running", "the VM has to be checked while it runs")
         elif snapshot.health_of(m).running.verdict == "Healthy" and _seconds_to_stay_healthy(snapshot, m) <= 0:
             if m.standby == "Running":
@@ -45,8 +45,8 @@ def seconds_until_ready(snapshot: WarmPoolSnapshot, now: datetime) -> float | No
 
 
 def change_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Ready VMs become hot first: a VM that waits is resumed sooner than a new one boots. A change to another mode
-    keeps to the disruption budget, because no claim can get a VM while it changes."""
+    """Changes the standby modes of VMs, first of Ready VMs: they resume faster than a new VM boots. Changes to
+    `standby.mode` stay within the disruption budget, because no claim can get a VM during the change."""
     active = [m for m in snapshot.in_state(*_ACTIVE) if not snapshot.outdated(m)]
     hot = {m.uid for m in sorted(active, key=_hot_order)[: _hot_replicas(snapshot)]}
     changing = any(m.state is WarmState.STANDING_BY for m in active)
@@ -57,7 +57,7 @@ def change_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action
         if wanted == m.standby:
             continue
         reason = f"the VM is to wait {wanted.lower()} for a claim"
-        if m.state is WarmState.PROVISIONING:  # the VM changes to the mode when it is healthy
+        if m.state is WarmState.PROVISIONING:  # the VM enters the mode once it is healthy
             yield SetState(m, m.state, reason, wanted)
         elif wanted == "Running" != snapshot.pool.spec.standby.mode or m.state is WarmState.STANDING_BY:
             yield SetState(m, WarmState.STANDING_BY, reason, wanted)
@@ -67,7 +67,7 @@ def change_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action
 
 
 def standby_of_new_vm(snapshot: WarmPoolSnapshot, created: int) -> StandbyMode:
-    """The mode of the next VM after `created` others. Existing VMs become hot first: they start sooner."""
+    """The mode of the next new VM, after `created` others. Existing VMs become hot first, because they start sooner."""
     active = sum(not snapshot.outdated(m) for m in snapshot.in_state(*_ACTIVE)) + created
     return "Running" if active < _hot_replicas(snapshot) else snapshot.pool.spec.standby.mode
 
@@ -77,7 +77,7 @@ def _paused_or_stopped(m: WarmVM) -> bool:
 
 
 def _seconds_to_stay_healthy(snapshot: WarmPoolSnapshot, m: WarmVM) -> float:
-    """Warm-up gives a guest that is paused or stopped afterwards time to finish its boot."""
+    """Seconds that the VM must still be healthy. Warm-up lets a guest finish its boot before a pause or stop."""
     spec = snapshot.pool.spec
     warm_up = spec.standby.warmup_seconds if m.standby != "Running" else 0
     return max(spec.readiness.min_ready_seconds, warm_up) - snapshot.health_of(m).healthy_seconds

@@ -1,4 +1,4 @@
-"""The status of a warm pool, made from the same snapshot as its plan."""
+"""Computes the status of a warm pool from the snapshot that its plan used."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -66,7 +66,7 @@ def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
 
 
 def unavailable_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
-    """For a pool whose VMs cannot be listed. The last counts stay."""
+    """The status of a pool whose VMs cannot be listed. It keeps the last counts."""
     message = f"{why}; the controller creates, counts and deletes no VM until it can list them"
     conditions = (
         condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),
@@ -122,7 +122,7 @@ def _progressing(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
 
 
 def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str, str]]:
-    """Why the pool makes no progress. The most important first."""
+    """Why the pool makes no progress, the most important reason first."""
     if snapshot.pool.spec.paused:
         yield Reason.PAUSED, "spec.paused is true: the controller neither scales nor updates the pool"
     if why := why_stalled(snapshot, now):
@@ -138,7 +138,7 @@ def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str,
 
 
 def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
-    """The most important first."""
+    """Reasons and messages of the condition Degraded, the most important first."""
     if mass_failure(snapshot):
         unhealthy, available = _vms(len(snapshot.in_state(WarmState.UNHEALTHY))), len(snapshot.available)
         message = f"{unhealthy} unhealthy, {available} available: unhealthy VMs are kept for inspection"
@@ -169,7 +169,7 @@ def _rollout(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
 
 
 def _default(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
-    """For pools with `default: true`, and for all pools of a namespace in which no pool has it."""
+    """The condition Default: for pools with `default: true`, or for all pools if no pool has it."""
     default, wanted = snapshot.default_pool, snapshot.pool.spec.default
     if default is None:
         message = "claims that name no pool get no VM: no pool of the namespace has default: true"
@@ -200,7 +200,7 @@ def _failures(failures: FailureBackoff) -> PoolFailures | None:
 
 
 def _last_progress(snapshot: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datetime) -> str | None:
-    """When a rollout last made progress: a new template, more available VMs of it, or fewer VMs of the old one."""
+    """The time of the last progress: a new template, more available VMs, or fewer VMs of the old template."""
     before = snapshot.pool.status
     old, old_before = fresh.replicas - fresh.updated_replicas, before.replicas - before.updated_replicas
     progressed = (
@@ -267,7 +267,7 @@ class StatusEvent:
 
 @dataclass(frozen=True)
 class _Rule:
-    """Emits an event when the condition gets this status and, where one is given, this reason."""
+    """Emits an event when the condition changes to this status and, unless None, to this reason."""
 
     condition: str
     status: str
@@ -275,7 +275,7 @@ class _Rule:
     type: EventType
     event: Reason
     at_first: bool = True
-    """Also for the first status of a new pool."""
+    """Whether the rule also applies to the first status of a new pool."""
 
 
 _RULES = (

@@ -54,11 +54,11 @@ class VMBackend:
 
     async def _create_secret(self, vm: WarmVM) -> None:
         try:
-            # A Secret may exist from a call whose answer was lost. Its owner is checked before it gets a key.
+            # The Secret may exist from a call whose response was lost. Callers check its owner before they write a key.
             with suppress(AlreadyExists), translated_errors():
                 await self._api.create(ssh_keys.SECRETS, ssh_keys.secret(vm))
         except ApiError:
-            with suppress(ApiError):  # without its Secret the VM would never start
+            with suppress(ApiError):  # the VM cannot start without its Secret
                 await self._api.delete(VMS, vm.namespace, vm.name, uid=vm.uid, propagation="Background")
             raise
 
@@ -116,8 +116,8 @@ class VMBackend:
         return True
 
     async def _put_subresource(self, resource: Resource, vm: WarmVM, verb: str) -> None:
-        """KubeVirt answers 409 both where the VM is in that state already and where the change is not possible now. The
-        next check of the VM shows which."""
+        """Calls a subresource and ignores a Conflict: the VM is already in that state, or cannot change now. The next
+        check of the VM shows which."""
         try:
             with suppress(Conflict), translated_errors():
                 await self._api.request("PUT", resource.path(vm.namespace, vm.name, verb), body={})
@@ -139,7 +139,7 @@ def _matches(existing: WarmVM, request: CreateRequest) -> bool:
 
 
 def _metadata_patch(vm: WarmVM, change: Change, now: datetime) -> Json:
-    """The resourceVersion makes the patch a compare-and-swap. The UID protects another VM of the same name."""
+    """The resourceVersion makes the patch a compare-and-swap. The UID excludes another VM of the same name."""
     labels, annotations = dict(change.labels), dict(change.annotations)
     if change.state is not None:
         labels[meta.WARM_STATE] = change.state.value

@@ -1,4 +1,4 @@
-"""The VirtualMachine for a create request: the pool's template, the placement and the labels of the pool."""
+"""Builds the VirtualMachine for a create request from the pool's template, the placement and the pool's labels."""
 
 import copy
 from collections.abc import Iterator
@@ -11,11 +11,11 @@ from kinds import meta
 
 
 def build_vm(request: CreateRequest) -> Json:
-    """A VM that runs, even if it will wait stopped: its health can only be checked while it runs."""
+    """Builds a VM that starts at once, even if its standby mode is Stopped: only a running VM can be checked."""
     template = copy.deepcopy(request.template)
     metadata, spec = template.get("metadata") or {}, template.get("spec") or {}
     vmi = spec.setdefault("template", {})
-    # VMIs and launcher pods get the label as well, so that they match the pool's selector.
+    # VMIs and launcher pods get the label too, so that they match the pool's selector.
     vmi["metadata"] = _with_labels(vmi.get("metadata") or {}, {meta.WARM_POOL: request.pool} if request.pool else {})
     _set_placement(spec, vmi.setdefault("spec", {}), request.placement)
     set_secret_name(vmi["spec"], request.name)
@@ -66,7 +66,7 @@ def _set_placement(spec: Json, vmi_spec: Json, placement: Json) -> None:
 
 
 def _add_suffix_to_disks(spec: Json, suffix: str) -> None:
-    """Each VM has its own disks: their names end with the suffix of the VM's name."""
+    """Appends the suffix of the VM's name to the names of its disks, so that each VM has its own disks."""
     disks = disk_names({"spec": spec})
     for each in spec.get("dataVolumeTemplates") or ():
         each["metadata"]["name"] += f"-{suffix}"

@@ -1,4 +1,4 @@
-"""The view of a warm pool, and the hash that tells which template a VM was made from."""
+"""The view of a warm pool, and the hash that identifies the template of a VM."""
 
 import hashlib
 import json
@@ -32,14 +32,14 @@ HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"v1": _v1
 
 
 def template_hash(spec: Any, placement: Mapping[str, Any] | None = None) -> str:
-    """A valid label value, with its algorithm: a release with another one must not take all VMs for outdated. `spec` is
-    that of a VM template, or an EC2 template. A change of labels, annotations or weights does not start a rollout."""
+    """The label value for the spec of a VM template, or for an EC2 template. The value names its algorithm, so that a
+    new algorithm does not make VMs outdated. Changes of labels, annotations or weights do not change the hash."""
     return f"{HASH_ALGORITHM}.{HASH_ALGORITHMS[HASH_ALGORITHM](spec, placement or {})}"
 
 
 def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None) -> bool:
-    """Whether the VM with this label was made from the spec and placement. A VM of an unknown algorithm counts as
-    current: a newer release made it before a downgrade, and the downgrade must not replace all VMs."""
+    """Whether the VM with this label was made from the spec and placement. True for an unknown algorithm, so that a
+    downgrade does not replace the VMs of a newer release."""
     version, _, rest = label.partition(".")
     if not rest:
         return False
@@ -48,7 +48,7 @@ def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None)
 
 
 DEFAULT_PLACEMENT: Json = {"name": "default"}
-"""The placement of a pool that declares none."""
+"""The placement of a pool that declares no placements."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class WarmPool:
 
     @cached_property
     def template(self) -> Json:
-        """`template` or `ec2`."""
+        """The pool's `template` or `ec2`."""
         return self.spec.template or (_non_defaults(self.spec.ec2) if self.spec.ec2 else {})
 
     @cached_property
     def placements(self) -> dict[str, Json]:
-        """By name."""
+        """The declared placements by name, or the default placement."""
         declared = {each.name: _non_defaults(each) for each in self.spec.places}
         return declared or {DEFAULT_PLACEMENT["name"]: DEFAULT_PLACEMENT}
 
@@ -90,11 +90,11 @@ class WarmPool:
 
     @cached_property
     def template_hash(self) -> str:
-        """For users: of the template without a placement."""
+        """The hash of the template without a placement, which the status shows to users."""
         return template_hash(self._hashed)
 
     def current(self, m: WarmVM) -> bool:
-        """Whether the VM was made from the current template, in a placement that the pool still has."""
+        """Whether the VM was made from the current template, in a placement that the pool still declares."""
         if m.template_hash == self.hashes.get(m.placement):
             return True
         placement = self.placements.get(m.placement)
@@ -102,12 +102,12 @@ class WarmPool:
 
     @property
     def _hashed(self) -> Any:
-        # The subnet of an EC2 instance is its placement.
+        # The subnets are not hashed: the subnet of an EC2 instance is its placement.
         return self.template.get("spec") if self.spec.template else {**self.template, "subnets": None}
 
 
 class InvalidWarmPool(InvalidSpec[WarmPoolStatus]):
-    """A warm pool with an invalid spec. Its VMs are left as they are."""
+    """A warm pool with an invalid spec. The controller does not change its VMs."""
 
 
 def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
@@ -135,14 +135,14 @@ SOURCE: Source[WarmPool | InvalidWarmPool] = Source(
 
 
 def default_pool(pools: Iterable[WarmPool | InvalidWarmPool]) -> WarmPool | None:
-    """The oldest pool with `default: true` of a namespace. Admission refuses a second one, but two pools may be created
-    at the same time."""
+    """The oldest pool with `default: true` in a namespace. Admission refuses a second such pool, but two requests at
+    the same time may both pass."""
     candidates = [p for p in pools if isinstance(p, WarmPool) and p.spec.default and not p.deleting]
     return min(candidates, key=lambda p: (p.created_at, p.uid), default=None)
 
 
 def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str | None:
-    """Of the pool with this UID: an empty string for an invalid spec, None where there is no such pool."""
+    """The deletion policy of the pool with this UID: an empty string for an invalid spec, None for an unknown pool."""
     found = next(iter(pools.by("uid", uid)), None)
     if found is None:
         return None
@@ -150,5 +150,5 @@ def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str |
 
 
 def _non_defaults(value: Model) -> Json:
-    """Without defaults: a field that a later release adds must not change the hash."""
+    """Fields that differ from their defaults. A field that a later release adds must not change the hash."""
     return value.model_dump(mode="json", exclude_defaults=True, exclude_none=True)

@@ -1,4 +1,4 @@
-"""The view of a warm VM, whichever backend holds it, and of the node it runs on."""
+"""The view of a warm VM of either backend, and the view of its node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from kinds.warm_states import UNCLAIMED, WarmState, parse_state
 
 StandbyMode = Literal["Running", "Paused", "Stopped"]
 STANDBY_MODES: tuple[StandbyMode, ...] = ("Running", "Paused", "Stopped")
-"""The mode that a claim gets soonest comes first."""
+"""Sorted by the time until a claim gets the VM, shortest first."""
 
 VM_KIND = "VirtualMachine"
 POOL_KIND = "VirtualMachineWarmPool"
@@ -22,7 +22,7 @@ CLAIM_KIND = "VirtualMachineClaim"
 API_VERSION = f"{meta.DOMAIN}/v1alpha1"
 
 PAUSED_BY_USER = "PausedByUser"
-"""KubeVirt's reason for a requested pause. A VMI may also be paused by an I/O error."""
+"""KubeVirt's reason for a pause by a user. An I/O error can pause a VMI too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Node:
     name: str
     ready: bool = True
     leaving: bool = False
-    """The node is cordoned or drained: its VMs will have to go."""
+    """Whether the node is cordoned or drained."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -39,7 +39,7 @@ class Node:
 
 def parse_node(document: Json) -> Node:
     spec, status = document.get("spec") or {}, document.get("status") or {}
-    # A node without a Ready condition is new and runs no VM yet.
+    # A new node has no Ready condition yet, and runs no VM.
     ready = next((c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"), "True")
     drained = any(taint.get("key") == meta.KUBEVIRT_DRAIN_TAINT for taint in spec.get("taints") or ())
     return Node(document["metadata"]["name"], ready == "True", bool(spec.get("unschedulable")) or drained)
@@ -47,7 +47,7 @@ def parse_node(document: Json) -> Node:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An owner reference. It does not set blockOwnerDeletion."""
+    """An owner reference without blockOwnerDeletion."""
 
     kind: str
     name: str
@@ -73,39 +73,39 @@ class WarmVM:
     namespace: str
     name: str
     uid: str
-    """For an EC2 instance its instance ID."""
+    """The UID of the VM, or the instance ID of an EC2 instance."""
     resource_version: str = ""
     state: WarmState | None = None
     pool: str = ""
     pool_uid: str = ""
     claim_uid: str = ""
     owner: Owner = NO_OWNER
-    """The controller among the owner references."""
+    """The owner reference with `controller: true`."""
     other_owners: tuple[Owner, ...] = ()
     template_hash: str = ""
     placement: str = ""
     standby: StandbyMode = "Running"
-    """The mode in which the VM waits, or to which it changes."""
+    """The mode in which the VM waits for a claim, or which the VM is entering."""
     orphaned: str = ""
     """Why the VM was released from its pool."""
     created_at: str = ""
-    """creationTimestamp, which sorts as text."""
+    """The creationTimestamp. Its text form sorts by time."""
     state_since: str = ""
-    """When the state was written; for the first state when the VM was created."""
+    """The time of the last state change, or the creationTimestamp."""
     activated: bool = False
-    """The VM was started or handed over for a claim and must not become Ready again."""
+    """Whether the VM was started or handed over for a claim. An activated VM never becomes Ready again."""
     check_failures: int = 0
-    """Failed checks in a row since the VM is Unhealthy."""
+    """The number of failed checks since the VM became Unhealthy."""
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     run_strategy: str = "Always"
     printable_status: str = ""
     start_failures: int = 0
-    """Consecutive failed starts."""
+    """The number of consecutive failed starts."""
     vmi: VMI | None = None
-    """Joined from the cache of VMIs."""
+    """The VMI from the cache, or None."""
     node: Node | None = None
-    """Joined from the cache of nodes."""
+    """The node from the cache, or None."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -120,7 +120,7 @@ class WarmVM:
 
 
 def parse_warm_vm(document: Json) -> WarmVM:
-    """Fields that the document lacks keep their defaults."""
+    """Parses a VirtualMachine. Missing fields get their defaults."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     labels: dict[str, str] = metadata.get("labels") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
@@ -154,7 +154,7 @@ def parse_warm_vm(document: Json) -> WarmVM:
 
 
 def why_unavailable(m: WarmVM) -> str:
-    """Why no claim may get the VM now, or an empty string. It reads the cache only; it runs no check."""
+    """Why no claim may get the VM now, or an empty string. The function reads only cached data."""
     if m.state is not WarmState.READY:
         return f"it is {m.state.value if m.state else 'in no state'}"
     if m.claim_uid:
@@ -194,12 +194,12 @@ def _why_not_paused_or_ready(vmi: VMI, standby: StandbyMode) -> str:
 
 
 def seconds_since(time: str, now: datetime) -> float:
-    """Infinite for an empty time."""
+    """The seconds from `time` until `now`, infinite for an empty `time`."""
     return (now - parse_time(time)).total_seconds() if time else float("inf")
 
 
 def _valid_time(text: str) -> str:
-    """Anybody may write an annotation: an invalid time counts as none, so that it does not stop the reconcile."""
+    """An empty string for an invalid time: any user may write the annotation, and the reconcile must not fail."""
     try:
         parse_time(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Calls the agent in an EC2 instance: its health, and the application of a claim. The only file that imports grpc."""
+"""Calls the agent in an EC2 instance: health checks, and the application of a claim. Only this file imports grpc."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.ec2.reasons import EC2Reason
 
 HEALTHY_PHASES = ("Running", "Succeeded")
-"""of the application's Pod status"""
+"""phases of the application's Pod status"""
 
 PACKAGE = "vkvmagent.v0"
 SERVICE = f"{PACKAGE}.ApplicationLifecycle"
 
-# The messages of the Virtual Kubelet's agent that are used here. The field numbers are those of the agent, and of a Pod
-# in Kubernetes, so that existing agents understand them.
+# A subset of the messages of the Virtual Kubelet's agent. The field numbers equal those of the agent and of a Pod in
+# Kubernetes, for compatibility with existing agents.
 FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "ObjectMeta": {"name": (1, ""), "namespace": (3, ""), "uid": (5, "")},
     "PodStatus": {"phase": (1, ""), "message": (3, ""), "reason": (4, "")},
@@ -31,7 +31,7 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "ApplicationHealthRequest": {},
     "ApplicationHealthResponse": {"podStatus": (1, "PodStatus")},
 }
-"""field number and message type, by field; a field without message type is a string"""
+"""field number and message type, by field name; a field without a message type is a string"""
 
 METHODS = {
     "LaunchApplication": ("LaunchApplicationRequest", "LaunchApplicationResponse"),
@@ -49,7 +49,7 @@ class AgentEndpoint:
 
     @classmethod
     def parse(cls, tag: str, address: str) -> AgentEndpoint | None:
-        """The instance's tag is `GRPC:8200`, or `GRPC:8200:tls` for TLS, or `TCP:8200`."""
+        """Parses the instance's tag: `GRPC:8200`, `GRPC:8200:tls` for TLS, or `TCP:8200`."""
         protocol, _, rest = tag.partition(":")
         port, _, security = rest.partition(":")
         if protocol not in ("TCP", "GRPC") or not port.isdecimal():
@@ -62,7 +62,7 @@ class AgentEndpoint:
 
 @dataclass(frozen=True)
 class Application:
-    """The claim that an application is launched for. The agent decides what to run."""
+    """The claim for which the agent starts an application. The agent's configuration selects the application."""
 
     namespace: str
     name: str
@@ -72,13 +72,13 @@ class Application:
 class AgentClient(Protocol):
     async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
     async def launch(self, endpoint: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
-        """Launches the application and returns its health. A repeated launch does no harm."""
+        """Starts the application and returns its health. The call is idempotent."""
 
     async def terminate(self, endpoint: AgentEndpoint, timeout_seconds: float) -> None: ...
 
 
 class NetworkAgentClient:
-    """Calls agents over gRPC, and checks agents without gRPC by a TCP connection."""
+    """Calls agents over gRPC. For agents without gRPC, a TCP connection is the health check."""
 
     async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
         if not endpoint.grpc:
@@ -117,7 +117,7 @@ class NetworkAgentClient:
         return Health("Unable", EC2Reason.APPLICATION_STARTING, message)
 
     async def terminate(self, endpoint: AgentEndpoint, timeout_seconds: float) -> None:
-        """Ignores errors: the instance is terminated in any case."""
+        """Stops the application. Ignores errors, because the instance is terminated in any case."""
         from grpc.aio import AioRpcError
 
         async with self._channel(endpoint) as channel:
@@ -150,7 +150,7 @@ class NetworkAgentClient:
 
     @asynccontextmanager
     async def _channel(self, endpoint: AgentEndpoint) -> AsyncIterator[Any]:
-        """A new channel for each call: kept channels to a thousand instances are a thousand connections."""
+        """Opens a channel for one call: a cached channel would keep a connection to each instance."""
         from grpc import ssl_channel_credentials
         from grpc.aio import insecure_channel, secure_channel
 
@@ -167,7 +167,7 @@ def _no_answer(endpoint: AgentEndpoint, error: Any) -> Health:
 
 
 def message_classes() -> dict[str, Any]:
-    """A protobuf class for each message of FIELDS."""
+    """Builds a protobuf class for each message of FIELDS."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message_factory import GetMessageClass

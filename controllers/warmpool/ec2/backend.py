@@ -1,4 +1,4 @@
-"""Manages the EC2 instances of warm pools."""
+"""The backend that holds warm VMs as EC2 instances."""
 
 import asyncio
 import logging
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 Json = dict[str, Any]
 
 TERMINATE_APPLICATION_SECONDS = 3.0
-"""for an agent to end its application; the instance is terminated in any case"""
+"""time limit for an agent to stop its application before the instance is terminated"""
 DEDICATED_HOST_TYPES = "mac"
-"""prefix of instance types that run on dedicated hosts only"""
+"""prefix of instance types that run only on dedicated hosts"""
 DISABLED = f"these controllers manage no EC2 instances: set {REGION} to the region of the instances"
 
 
 class EC2Backend:
-    """`cluster` returns an ID that distinguishes our instances from those of another cluster in the account."""
+    """`cluster` returns the ID of this cluster, which all its instances in the AWS account have as a tag."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class EC2Backend:
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         found = await self._describe({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
         vms = {vm.uid: vm for vm in map(self._cache.described, found) if vm is not None}
-        # EC2's filters do not find what was written a moment ago.
+        # EC2's filters may miss instances that were written a moment ago.
         vms |= {vm.uid: vm for vm in self._cache.vms.by("claim", claim_uid) if vm.uid not in vms}
         return [vm for vm in vms.values() if vm.claim_uid == claim_uid]
 
@@ -101,7 +101,7 @@ class EC2Backend:
             return changed
 
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        """Launches the claim's application on an instance that is being given to a claim, and returns its health."""
+        """Returns the health of the instance. During an allocation, also launches the claim's application."""
         vmi = self._cache.vmis.get(vm.key)
         if vmi is None or vmi.owner_uid != vm.uid:
             return Health("Failed", EC2Reason.NOT_RUNNING, "it does not run")
@@ -112,7 +112,7 @@ class EC2Backend:
             return HEALTHY
         if vm.state is not WarmState.ALLOCATING or not endpoint.grpc:
             return await self._agents.health(endpoint, timeout_seconds)
-        # Two leaders may both have given the instance away: its tags decide.
+        # If two leaders gave the instance to two claims, the tags decide which claim gets it.
         live = await self.read(vm)
         if live is None or live.claim_uid != vm.claim_uid:
             return Health("Failed", EC2Reason.CLAIMED_BY_ANOTHER, "it belongs to another claim")
@@ -120,10 +120,10 @@ class EC2Backend:
         return await self._agents.launch(endpoint, application, timeout_seconds)
 
     async def activate(self, vm: WarmVM) -> None:
-        """EC2 instances wait running."""
+        """Does nothing: EC2 instances always run."""
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
-        """EC2 instances wait running."""
+        """Does nothing: EC2 instances always run."""
 
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
         async with self._locked(vm):
@@ -168,7 +168,7 @@ class EC2Backend:
 
     @asynccontextmanager
     async def _locked(self, vm: WarmVM) -> AsyncIterator[None]:
-        """Nothing else in this process writes to the instance between our read and our write."""
+        """Locks the instance, so that no other task of this process writes between a read and a write."""
         lock, users = self._locks.get(vm.uid, (asyncio.Lock(), 0))
         self._locks[vm.uid] = lock, users + 1
         try:
@@ -181,7 +181,7 @@ class EC2Backend:
 
 
 class DisabledEC2Backend:
-    """Explains to pools and claims of EC2 instances why there are none."""
+    """The backend of controllers without an EC2 region. Its errors tell users which setting is missing."""
 
     async def create(self, request: CreateRequest) -> WarmVM:
         raise Forbidden(DISABLED, reason=EC2Reason.EC2_DISABLED)
@@ -209,7 +209,7 @@ class DisabledEC2Backend:
 
 
 def _unchanged(live: WarmVM, known: WarmVM) -> bool:
-    """Two leaders that write at the same moment write the same revision, so claim and owner are compared too."""
+    """Compares claim and owner too, because two leaders that write at the same time write the same revision."""
     return (live.resource_version, live.claim_uid, live.owner) == (known.resource_version, known.claim_uid, known.owner)
 
 

@@ -1,4 +1,4 @@
-"""Calls the EC2 API. The only file that imports boto3, whose calls block: each runs in a thread, with a deadline."""
+"""Calls the EC2 API. Only this file imports boto3. Its blocking calls run in threads, with timeouts."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
@@ -24,7 +24,7 @@ CAPACITY_ERRORS = {
     "UnfulfillableCapacity", "InstanceLimitExceeded", "VcpuLimitExceeded", "HostLimitExceeded", "VolumeLimitExceeded",
     "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "MaxSpotInstanceCountExceeded", "ResourceCountExceeded"
 }
-"""may pass without a change of the pool"""
+"""errors that may pass without a change of the pool"""
 THROTTLING_ERRORS = {
     "RequestLimitExceeded", "Throttling", "ThrottlingException", "ThrottledException", "RequestThrottled",
     "RequestThrottledException", "EC2ThrottledException", "TooManyRequestsException", "BandwidthLimitExceeded",
@@ -35,13 +35,13 @@ PERMISSION_ERRORS = {
     "PendingVerification", "Blocked", "ExpiredToken", "ExpiredTokenException", "RequestExpired",
     "InvalidClientTokenId", "UnrecognizedClientException", "InvalidIdentityToken", "SignatureDoesNotMatch"
 }
-"""some have status 400"""
+"""errors of missing permissions; EC2 sends some with status 400"""
 # fmt: on
 THROTTLE_SECONDS = 5.0
 
 
 class EC2Client(Protocol):
-    """Raises the errors of the API server's client, in the same sense."""
+    """Raises the error classes of the Kubernetes API client, with the same meaning."""
 
     async def run(self, parameters: Json) -> Json: ...
     async def describe(self, filters: Mapping[str, Iterable[str]]) -> list[Json]: ...
@@ -54,7 +54,7 @@ class Boto3EC2Client:
         import boto3
         from botocore.config import Config
 
-        # Client tokens make it safe to repeat a launch; all other calls are idempotent.
+        # Retries are safe: a launch has a client token, and all other calls are idempotent.
         config = Config(
             connect_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
@@ -66,7 +66,7 @@ class Boto3EC2Client:
             "ec2", region_name=settings.region, endpoint_url=settings.endpoint, config=config
         )
         self._threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="ec2")
-        # A pool that scales out launches hundreds: claims and health checks must not wait for them.
+        # Launches have their own threads: a pool that scales out must not delay claims and health checks.
         self._launching = ThreadPoolExecutor(MAX_LAUNCHES, thread_name_prefix="ec2-launch")
 
     async def run(self, parameters: Json) -> Json:
@@ -101,17 +101,17 @@ class Boto3EC2Client:
             raise api_error(error.response) from error
         except (ConnectionError, HTTPClientError) as error:
             raise Unreachable(f"EC2 did not answer: {error}") from error
-        except BotoCoreError as error:  # no credentials, or invalid parameters
+        except BotoCoreError as error:  # missing credentials or invalid parameters
             raise Forbidden(f"EC2 cannot be called: {error}") from error
 
 
 def api_error(response: Json) -> ApiError:
-    """EC2's refusal as an error of the API server's client: each class needs another reaction."""
+    """Translates an error response of EC2 into the error class of the API client to which the controller reacts."""
     error = response.get("Error") or {}
     code, status = str(error.get("Code") or ""), (response.get("ResponseMetadata") or {}).get("HTTPStatusCode") or 0
     message = f"EC2 answered {code or status}: {error.get('Message') or 'no reason given'}"
     if code in CAPACITY_ERRORS:
-        # The API server answers the same for an exhausted ResourceQuota.
+        # The API server also sends Forbidden for an exhausted ResourceQuota.
         return Forbidden(
             f"no capacity or quota for the instance: {message}", status=status, reason="InsufficientCapacity"
         )

@@ -1,7 +1,7 @@
-"""The EC2 instances of this cluster: what EC2 answered last, and the writes that its answers may not show yet.
+"""Caches the EC2 instances of this cluster: EC2's last responses, and newer writes of this process.
 
-EC2 is eventually consistent: an answer may be seconds old. A write of ours counts until an answer shows it, or until
-an answer must have shown it. The revision in the tags tells which of the two is newer.
+EC2 is eventually consistent: a response may be seconds old. The cache keeps a write until a response shows the write,
+or until MAX_LAG_SECONDS have passed. The revision in the tags shows which of the two is newer.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ from runtime.store import Store
 Json = dict[str, Any]
 
 MAX_LAG_SECONDS = 60.0
-"""An answer that comes later than this after a write shows the write, or it was undone."""
+"""Maximum age of a write that a response of EC2 may not show yet."""
 
 VMChanged = Callable[[WarmVM | None, WarmVM | None], None]
 VMIChanged = Callable[[VMI | None, VMI | None], None]
@@ -26,7 +26,7 @@ VMIChanged = Callable[[VMI | None, VMI | None], None]
 
 @dataclass(frozen=True)
 class _Write:
-    """Our last write to an instance, and what the instance is after it."""
+    """The last write of this process to an instance, and the instance after the write."""
 
     at: float
     instance: Json
@@ -39,7 +39,7 @@ class InstanceCache:
     vms: Store[WarmVM] = field(default_factory=WARM_VMS.store)
     vmis: Store[VMI] = field(default_factory=WARM_VMIS.store)
     _writes: dict[str, _Write] = field(default_factory=dict)
-    """by instance ID"""
+    """The key is the instance ID."""
     _vm_changed: list[VMChanged] = field(default_factory=list)
     _vmi_changed: list[VMIChanged] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ class InstanceCache:
         self._vmi_changed.append(vmi_changed)
 
     def replace(self, instances: Iterable[Json], asked_at: float) -> None:
-        """These are all instances, as EC2 answered to a request that was sent at `asked_at`."""
+        """Replaces the cache by a list of all instances. `asked_at` is the time of the request to EC2."""
         known = {each["InstanceId"]: each for each in map(self.newest, instances)}
         for instance_id, write in list(self._writes.items()):
             if write.at + MAX_LAG_SECONDS < asked_at:
@@ -66,7 +66,7 @@ class InstanceCache:
             self._put(key, vm, parse_vmi(instance))
 
     def described(self, instance: Json) -> WarmVM | None:
-        """One instance, from an answer about it."""
+        """Caches one instance from a response of EC2, and returns its view."""
         newest = self.newest(instance)
         vm = parse_warm_vm(newest)
         if vm is not None:
@@ -74,19 +74,19 @@ class InstanceCache:
         return vm
 
     def missing_writes(self, instances: Iterable[Json]) -> list[str]:
-        """IDs of instances that we wrote to recently and that are not among these."""
+        """IDs of instances that this process wrote to recently and that `instances` lacks."""
         known = {each["InstanceId"] for each in instances}
         return [each for each in self._writes if each not in known and self.recently_written(each) is not None]
 
     def recently_written(self, instance_id: str) -> Json | None:
-        """An instance that we created or wrote to recently, and have not terminated. If EC2 does not know it, it is not
-        gone: EC2 shows even a terminated instance for an hour."""
+        """The instance after a recent creation or write of this process. None if the process terminated the instance.
+        EC2 lists terminated instances for an hour, so an instance that EC2 does not know yet still exists."""
         write = self._writes.get(instance_id)
         recent = write is not None and not write.terminated and self.clock() - write.at <= MAX_LAG_SECONDS
         return write.instance if write is not None and recent else None
 
     def newest(self, instance: Json) -> Json:
-        """The instance with our later write, if the answer does not show it."""
+        """The instance with a newer write of this process, if the response does not show the write."""
         write = self._writes.get(instance["InstanceId"])
         if write is None:
             return instance
@@ -97,7 +97,7 @@ class InstanceCache:
             return {**instance, "Tags": write.instance["Tags"]}
         return instance
 
-    # Our writes
+    # Writes of this process
 
     def tagged(self, instance: Json, tags: Tags) -> WarmVM | None:
         changed = {**instance, "Tags": to_aws({**from_aws(instance), **tags})}

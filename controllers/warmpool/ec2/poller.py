@@ -1,7 +1,7 @@
-"""Lists the instances of this cluster at fixed intervals, and terminates those whose pool is gone.
+"""Lists the instances of this cluster at fixed intervals, and terminates instances of deleted pools.
 
-Kubernetes' garbage collector deletes a pool's VMs, but knows no EC2 instances. A pool may be deleted while no
-controller can reach EC2: then the tags of its instances say whether they outlive it.
+The garbage collector of Kubernetes deletes a pool's VMs, but not EC2 instances. A pool may be deleted while EC2 is
+unreachable. The tags of an instance therefore store whether the instance outlives its pool.
 """
 
 import asyncio
@@ -42,29 +42,29 @@ class EC2Poller:
     api: Api
     cluster: Callable[[], Awaitable[str]]
     deletion_policy: Callable[[str], str | None]
-    """of the pool with this UID: empty where its spec cannot be read, None where no pool is known; then the API is
-    asked"""
+    """returns the policy of the pool with this UID: an empty string for an invalid spec, None for an unknown pool; the
+    poller then reads the pool from the API"""
     period_seconds: float
     clock: Callable[[], float]
     on_change: Callable[[], None] = lambda: None
-    """called when EC2 becomes reachable or unreachable: then pools can count their instances again, or no longer"""
+    """called when EC2 becomes reachable or unreachable, so that the pools are reconciled"""
     problem: str | None = NOT_LISTED
-    """why the cache may be outdated; while there is a problem, no instance is counted or terminated"""
+    """why the cache may be stale; the controller neither counts nor terminates instances while there is a problem"""
     _failures: int = 0
 
     async def run(self) -> None:
-        self._set_problem(NOT_LISTED)  # the cache may be from an earlier time as leader
+        self._set_problem(NOT_LISTED)  # the cache may be from an earlier term as leader
         while True:
             pause = await self.poll()
             await asyncio.sleep(pause)
 
     async def poll(self) -> float:
-        """Returns the seconds until the next poll."""
+        """Lists all instances. Returns the seconds until the next poll."""
         asked_at = self.clock()
         try:
             filters = {f"tag:{CLUSTER}": [await self.cluster()], "instance-state-name": LISTED_STATES}
             found = await self.client.describe(filters)
-            # EC2 does not show these yet, or a user has terminated them a moment ago.
+            # EC2 does not list these instances yet, or another client has terminated them.
             if missing := self.cache.missing_writes(found)[:MAX_FILTER_VALUES]:
                 found += await self.client.describe({"instance-id": missing})
         except (ApiError, TimeoutError) as error:
@@ -102,7 +102,7 @@ class EC2Poller:
                     await self._orphan(vm)
                 else:
                     await self.backend.terminate(vm, "its pool is gone")
-        except WriteConflict:  # the next poll tries again
+        except WriteConflict:  # the next poll retries
             return
         except (ApiError, OutcomeUnknown) as error:
             log.warning("%s: %s", vm.name, error)
@@ -121,7 +121,7 @@ class EC2Poller:
 
 
 IDENTITY = "kube-system"
-"""The UID of this namespace identifies the cluster."""
+"""The UID of this namespace is the ID of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -132,16 +132,16 @@ class EC2:
 
     @property
     def sources(self) -> tuple[EC2Poller, ...]:
-        """What must be listed before a missing instance means anything."""
+        """The sources that must have listed all instances before the controller treats an instance as missing."""
         return (self.poller,) if self.poller is not None else ()
 
     @property
     def problem(self) -> str | None:
-        """Why the instances cannot be listed."""
+        """Why the instances cannot be listed, or None."""
         return self.poller.problem if self.poller is not None else None
 
     async def run(self, on_change: Callable[[], None]) -> None:
-        """Runs while this process is the leader. Calls `on_change` when EC2 becomes reachable or unreachable."""
+        """Polls while this process is the leader. Calls `on_change` when EC2 becomes reachable or unreachable."""
         if self.poller is not None:
             self.poller.on_change = on_change
             await self.poller.run()

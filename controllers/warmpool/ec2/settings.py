@@ -1,4 +1,4 @@
-"""Settings of the EC2 backend. Without a region it is disabled."""
+"""Settings of the EC2 backend. Without a region, the backend is disabled."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ REQUIRED_MODULES = ("boto3", "grpc", "grpc_health")
 
 
 class EC2Settings(EnvironmentSettings):
-    """boto3 finds the credentials by its own rules: environment, web identity, the node's profile."""
+    """boto3 finds the credentials itself: in the environment, a web identity or the node's profile."""
 
     region: str = setting(
         REGION,
@@ -43,7 +43,7 @@ class EC2Settings(EnvironmentSettings):
 
 
 def read_ec2_settings(environment: Mapping[str, str]) -> EC2Settings | None:
-    """None where EC2 is disabled. Raises ValueError with a message that names the variable."""
+    """Returns None if no region is set. The message of a ValueError names the variable."""
     settings = EC2Settings.read(environment)
     missing = [module for module in REQUIRED_MODULES if settings.region and find_spec(module) is None]
     if missing:

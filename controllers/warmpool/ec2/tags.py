@@ -1,8 +1,8 @@
-"""The tags of an EC2 instance: what a change writes, and the warm VM that is read from them.
+"""Converts between the tags of an EC2 instance and the view of a warm VM.
 
-An instance is read as if it were a VirtualMachine whose labels and annotations are its tags, so that VMs and instances
-have one view. Some tags of the design document are for people: `WarmPool` is the state, and `KubernetesPodName`,
-`KubernetesPodNamespace` and `KubernetesPodUUID` are the claim of an instance.
+The parser treats the tags as the labels and annotations of a VirtualMachine, so that VMs and instances have one view.
+Some tags of the design document are for people: `WarmPool` is the state. `KubernetesPodName`, `KubernetesPodNamespace`
+and `KubernetesPodUUID` identify the claim of an instance.
 """
 
 import hashlib
@@ -25,23 +25,23 @@ DISPLAY_NAME = "Name"
 STATE = "WarmPool"
 POD = {"name": "KubernetesPodName", "namespace": "KubernetesPodNamespace", "uid": "KubernetesPodUUID"}
 RESERVED_TAGS = frozenset({DISPLAY_NAME, STATE, *POD.values()})
-"""besides all of our domain: labels of claims do not replace them"""
+"""tags that labels of claims do not replace, in addition to all tags of the project's domain"""
 CLUSTER = f"{DOMAIN}/cluster"
 NAMESPACE = f"{DOMAIN}/namespace"
 NAME = f"{DOMAIN}/name"
 OWNER = f"{DOMAIN}/owner"
 REVISION = f"{DOMAIN}/revision"
 AGENT = f"{DOMAIN}/agent"
-"""endpoint of the agent, such as `GRPC:8200`, so that it can be called after the pool is deleted"""
+"""endpoint of the agent, such as `GRPC:8200`; the tag is needed after the pool is deleted"""
 OUTLIVES_POOL = f"{DOMAIN}/outlives-pool"
-"""on instances of a pool with deletionPolicy Orphan, for the case that the pool is deleted while EC2 is out of reach"""
+"""tag of instances of a pool with deletionPolicy Orphan, for a pool that is deleted while EC2 is unreachable"""
 
 MAX_CHARACTERS = 256
 TERMINATED_STATES = ("shutting-down", "terminated")
 
 
 def new_tags(request: CreateRequest, cluster: str, now: datetime) -> Tags:
-    """Of an instance that is to be created. An empty tag counts as absent."""
+    """The tags of a new instance. An empty tag counts as absent."""
     found = {
         **_without_reserved(request.labels, request.annotations),
         DISPLAY_NAME: request.name,
@@ -64,7 +64,7 @@ def new_tags(request: CreateRequest, cluster: str, now: datetime) -> Tags:
 
 
 def changed_tags(before: Mapping[str, str], change: Change, now: datetime) -> Tags:
-    """The tags that one write sets. Removed tags become empty, because deleting them would be a second call."""
+    """The tags that one write sets. A removed tag becomes empty, because its deletion would need a second call."""
     found = _without_reserved(change.labels, change.annotations)
     if change.state is not None:
         found[STATE] = change.state.value
@@ -94,7 +94,7 @@ def to_aws(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def parse_warm_vm(instance: Json) -> WarmVM | None:
-    """None for an instance that is not ours or is terminated."""
+    """None for a terminated instance, or one without the tags of this project."""
     tags = {key: value for key, value in from_aws(instance).items() if value}
     state = (instance.get("State") or {}).get("Name")
     if state == "terminated" or not (tags.get(NAMESPACE) and tags.get(NAME)):
@@ -121,12 +121,12 @@ def parse_warm_vm(instance: Json) -> WarmVM | None:
 
 
 def is_instance(vm: WarmVM) -> bool:
-    """UIDs of the API server never begin like instance IDs."""
+    """Whether the UID is an instance ID. UIDs of the API server never start with `i-`."""
     return vm.uid.startswith("i-")
 
 
 def parse_vmi(instance: Json) -> VMI | None:
-    """None while the instance does not run."""
+    """None if the instance is neither pending nor running."""
     vm = parse_warm_vm(instance)
     state = (instance.get("State") or {}).get("Name")
     if vm is None or state not in ("pending", "running"):
@@ -145,8 +145,8 @@ def parse_vmi(instance: Json) -> VMI | None:
 
 
 def client_token(request: CreateRequest, cluster: str) -> str:
-    """Equal for equal requests, so that a repeated request creates one instance. It includes the subnet, because EC2
-    refuses a token that is repeated with other parameters."""
+    """Equal for equal requests, so that a repeated request creates one instance. The token includes the subnet, because
+    EC2 refuses a token that is repeated with other parameters."""
     subnet = str(request.placement.get("name") or "")
     identity = "/".join((cluster, request.namespace, request.name, request.pool_uid, request.claim_uid, subnet))
     return hashlib.sha256(identity.encode()).hexdigest()

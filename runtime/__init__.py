@@ -1,11 +1,11 @@
 """The library that every service uses to talk to the Kubernetes API, in the words of client-go.
 
-A `Controller` (`controller`) reconciles keys from its `WorkQueue` (`workqueue`). An `Informer` (`informer`) puts keys
-there when objects change; informers of one resource share a `Reflector` (`reflector`), which lists and watches it.
-Controllers write through `Api` (`api`, the only module that imports the Kubernetes client), many objects at a time
-through `BatchWriter` (`batch_writer`). A service runs its controllers inside `LeaderElector.run` (`leader_election`).
+A `Controller` (`controller`) reconciles keys from its `WorkQueue` (`workqueue`). An `Informer` (`informer`) adds keys
+to the queue when objects change. A `Reflector` (`reflector`) lists and watches a resource for all informers of it.
+Controllers write through `Api` (`api`, the only importer of the Kubernetes client). `BatchWriter` (`batch_writer`)
+writes many objects at a time. A service runs its controllers inside `LeaderElector.run` (`leader_election`).
 
-- An informer keeps no documents: only the small frozen view that its owner makes of each object.
-- `Api` repeats no call: after `Unreachable` only the caller knows whether a second attempt is safe.
+- An informer keeps no documents. It keeps only a small frozen view of each object.
+- `Api` does not retry calls. After `Unreachable` only the caller knows whether a retry is safe.
 - Every call has a deadline.
 """

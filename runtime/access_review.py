@@ -1,4 +1,4 @@
-"""Builds access reviews of authorization.k8s.io: may a user do this?"""
+"""Builds access reviews of authorization.k8s.io, which say whether a user may do something."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessre
 
 
 def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str) -> Json:
-    """About the userInfo of an admission request, sent with our own credentials."""
+    """A review of the user of an admission request, which this process sends with its own credentials."""
     extra = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
     return _review("SubjectAccessReview", {"user": user.get("username", ""), **extra}, verb, resource, namespace)
 
 
 def self_subject_access_review(verb: str, resource: Resource, namespace: str) -> Json:
-    """About a caller, sent with the token of the caller."""
+    """A review of the caller, which this process sends with the caller's token."""
     return _review("SelfSubjectAccessReview", {}, verb, resource, namespace)
 
 

@@ -25,7 +25,7 @@ from runtime.metrics import Metrics
 from runtime.resource import Resource, resource_of_path
 from runtime.transport import Document, Request, Transport, new_session, parse_object
 
-# Inside `Api`, `list` is a method.
+# A name for `list[Document]` inside `Api`, where `list` is a method.
 Documents = list[Document]
 JSONPatch = list[Any]
 Warnings = list[str]
@@ -37,14 +37,14 @@ PATCH_TYPES: dict[str, str] = {
     "apply": "application/apply-patch+yaml",
 }
 
-# The API server sends a bookmark about every minute. A watch that is silent for longer may be half open. To start it
-# again costs one request; to trust it could hide changes for minutes.
+# The API server sends a bookmark about every minute. The connection of a watch that is silent for longer may be dead.
+# A new watch costs one request. A dead watch can hide changes for minutes.
 IDLE_TIMEOUT_SECONDS = 100.0
-# How long a watch may exceed the time that was asked for before the client closes it.
+# How long a watch may exceed its `timeout_seconds` before the client closes it.
 OVERTIME_SECONDS = 10.0
-# A kubeconfig whose credentials are refused is read again, but not after every refused request.
+# The shortest time between two reads of a kubeconfig whose credentials the API server refuses.
 RELOAD_SECONDS = 10.0
-# The Kubernetes client raises these for a YAML file that is not a kubeconfig.
+# Errors of the Kubernetes client for a YAML file that is not a kubeconfig.
 INVALID_KUBECONFIG = (AttributeError, IndexError, KeyError, TypeError)
 
 
@@ -58,7 +58,7 @@ class Credentials:
         self.host = ""
 
     async def load(self) -> None:
-        # Imported here: it takes 0.2 s and 22 MB, which a process that needs only an ApiError does not pay.
+        # The import takes 0.2 s and 22 MB. A process that needs only ApiError does not import the client.
         from kubernetes.aio import client, config
 
         settings = client.Configuration()
@@ -66,7 +66,7 @@ class Credentials:
             if self._kubeconfig is None:
                 config.load_incluster_config(client_configuration=settings)
             else:
-                # It runs exec plugins, and may write TLS files to a temporary directory.
+                # The function runs exec plugins, and may write TLS files to a temporary directory.
                 await config.load_kube_config(
                     config_file=str(self._kubeconfig),
                     context=self._context,
@@ -87,7 +87,7 @@ class Credentials:
         self._loaded_at = asyncio.get_running_loop().time()
 
     async def authorization(self) -> str | None:
-        # Reads the token of a pod again after a minute.
+        # The client reads the token file of a pod again after a minute.
         value = await self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")
         return value.strip() if value else None
 
@@ -99,10 +99,10 @@ class Credentials:
 
 
 class Api:
-    """One API server. Every call has a deadline, which starts when the request is sent: at most `max_connections`
-    calls are in flight at one time, and the wait for a free place does not count.
+    """A client of one API server, with at most `max_connections` calls in flight. The deadline of a call starts when
+    its request is sent, after the wait for other calls.
 
-    No call is repeated, except once with new credentials after a 401. Watches and `urgent` calls need no free place.
+    After a 401 the client repeats a call once, with new credentials. Watches and `urgent` calls do not wait.
     """
 
     def __init__(self, transport: Transport, identity: str) -> None:
@@ -123,8 +123,8 @@ class Api:
         context: str | None = None,
         clock: ApiServerClock | None = None,
     ) -> Api:
-        """Reads address and credentials (from `kubeconfig`, else $KUBECONFIG, else the pod's service account), and
-        sends no request. `context` is of the kubeconfig; without it, the current context."""
+        """Reads address and credentials from `kubeconfig`, else $KUBECONFIG, else the pod's service account. Sends no
+        request. `context` is the name of a context in the kubeconfig; the default is its current context."""
         if kubeconfig is None and (variable := os.environ.get("KUBECONFIG")):
             kubeconfig = Path(variable)
         credentials = Credentials(kubeconfig, context)
@@ -165,7 +165,7 @@ class Api:
 
     @property
     def urgent(self) -> Api:
-        """The same client, whose calls need no free place: a lease must be renewed while all places are taken."""
+        """The same client without the limit on calls in flight. A leader must renew its lease under any load."""
         return Api(self._transport.unbounded, self.identity)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Document:
@@ -198,10 +198,10 @@ class Api:
         field_selector: str | None = None,
         page: int = 500,
     ) -> AsyncGenerator[tuple[Documents, str]]:
-        """Pages of objects, each with the resourceVersion of the list, which all pages share.
+        """Pages of objects, each with the resourceVersion of the list. All pages have the same resourceVersion.
 
-        The request has no resourceVersion: a list from the cache of a restarted API server may be older than what this
-        process has already seen.
+        The request has no resourceVersion. Otherwise a restarted API server could answer from its cache, with objects
+        older than this process has seen.
         """
         query = {"limit": str(page)} | _selectors(label_selector, field_selector)
         while True:
@@ -280,10 +280,10 @@ class Api:
         timeout_seconds: float,
         idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
     ) -> AsyncGenerator[tuple[str, Document]]:
-        """Type and object of each event after the version, bookmarks included. Use it in `contextlib.aclosing`.
+        """Type and object of each event after `resource_version`, with bookmarks. Use it in `contextlib.aclosing`.
 
-        The watch ends when the server ends it, shortly after `timeout_seconds` at the latest, or when no event came for
-        `idle_timeout_seconds`. A cut stream and an ERROR event raise.
+        The watch ends when the server ends it, shortly after `timeout_seconds` at the latest, or after
+        `idle_timeout_seconds` without an event. An interrupted stream or an ERROR event raises ApiError.
         """
         query = {
             "watch": "true",
@@ -311,8 +311,8 @@ class Api:
         timeout_seconds: float | None = None,
         warnings: Warnings | None = None,
     ) -> Document:
-        """Any other call. With `token` it is made only as the user of that token. The warnings of the answer, even of
-        an error, are appended to `warnings`."""
+        """Sends any request. With `token`, the request has only the credentials of that token's user. Appends the
+        warnings of the response, even of an error, to `warnings`."""
         call = Request(
             method.lower(),
             resource_of_path(path),
@@ -328,7 +328,7 @@ class Api:
         return await self._transport.send(call)
 
     async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
-        """An answer that is not JSON, such as the log of a pod or /readyz."""
+        """Gets a response that is not JSON, such as the log of a pod or /readyz."""
         raw = await self._transport.send_raw(Request("get", resource_of_path(path), "GET", path, query=query))
         return raw.decode(errors="replace")
 
@@ -378,8 +378,8 @@ def _dry(dry_run: bool) -> dict[str, str]:
 
 
 def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
-    """The context that the Kubernetes client would make, with our client certificate or without."""
-    # Older releases of the client have no `ca_cert_data`: they write the CA to a file.
+    """The TLS context of the Kubernetes client, with or without the client certificate."""
+    # Older releases of the client write the CA to a file and have no `ca_cert_data`.
     context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
     if client_certificate and settings.cert_file:
         context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)

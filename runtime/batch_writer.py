@@ -1,4 +1,4 @@
-"""Writes many objects for one owner: in batches that grow, with expectations, and with refused objects last."""
+"""Writes many objects for one owner in batches of growing size. Objects that were refused before come last."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,10 +19,10 @@ MAX_REFUSED = 1000
 async def slow_start_batch(
     calls: Sequence[Callable[[], Awaitable[T]]], *, first: int = 1, most: int = MAX_BATCH_SIZE
 ) -> list[T | Exception]:
-    """Makes the calls in batches that double in size (1, 2, 4, ... `most`); a batch with a failure is the last.
+    """Makes the calls in batches that double in size (1, 2, 4, ... `most`), and stops after a batch with a failure.
 
-    Returns the results of the calls made, in their order. So a full quota or a refused template costs one refused
-    request at each attempt, and not a thousand.
+    Returns the results of the calls made, in their order. With a full quota or a refused template, an attempt
+    therefore sends one request and not a thousand.
     """
     results: list[T | Exception] = []
     size = max(1, min(first, most))
@@ -45,12 +45,12 @@ async def _result(call: Callable[[], Awaitable[T]]) -> T | Exception:
 
 
 class NotSent(Exception):
-    """An earlier batch failed."""
+    """The write was not sent, because an earlier batch failed."""
 
 
 @dataclass(frozen=True)
 class ExpectedEvents:
-    """What a store will show after a write: names that appear and UIDs that go (or get a deletionTimestamp)."""
+    """The changes that a store shows after a write: names of created objects and UIDs of deleted objects."""
 
     creates: tuple[str, ...] = ()
     deletes: tuple[str, ...] = ()
@@ -65,13 +65,13 @@ class BatchWriter:
         *,
         outcome_unknown: tuple[type[Exception], ...] = OUTCOME_UNKNOWN,
     ) -> None:
-        """`expectations` are by UID of the owner. After an error of `outcome_unknown` the write may have been done:
-        its expectation stays."""
+        """The owners in `expectations` are UIDs. The expectation of a write stays after an error of the types
+        `outcome_unknown`, because the API server may have done the write."""
         self._expectations, self._clock = expectations, clock
         self._expected_events, self._outcome_unknown = expected_events, outcome_unknown
-        # Owners and verbs whose last writes were all accepted: the next batch starts at full size.
+        # Owners and verbs whose last writes were all accepted. Their next batch starts at full size.
         self._trusted: set[tuple[str, str]] = set()
-        # By owner, the writes that were refused for their content, until they are accepted. The newest is the last.
+        # By owner, the writes that were refused for their content and not accepted since, in order of refusal.
         self._refused: dict[str, dict[ExpectedEvents, None]] = {}
 
     async def make(
@@ -84,11 +84,11 @@ class BatchWriter:
         most: int = MAX_BATCH_SIZE,
         careful: bool = True,
     ) -> list[tuple[A, Exception | None]]:
-        """Each action with its error, or None where it was done. With `careful` a verb starts with one write, until a
-        whole batch was accepted. Writes that were refused before come last, so that they delay no others."""
+        """Calls `call` for each action. Returns each action with its error, or None after a success. With `careful` the
+        first batch is one write, unless the owner's last batch of the verb succeeded. Refused writes come last."""
         if not actions:
             return []
-        # Before the first call: an event may arrive before the answer to its call.
+        # Must precede the first call, because an event may arrive before the response to its call.
         self.expect(owner, actions)
         first = most if not careful or (owner, verb) in self._trusted else 1
         self._trusted.discard((owner, verb))
@@ -105,7 +105,7 @@ class BatchWriter:
         return made
 
     def not_begun(self, owner: str, actions: Sequence[A], error: Exception) -> None:
-        """The actions were expected but not sent, because the first of them would be refused with this error."""
+        """Removes the expectations of actions that were not sent, because the first would be refused with `error`."""
         self._take_back(owner, actions)
         self._remember(owner, [(actions[0], error)])
 
@@ -114,14 +114,14 @@ class BatchWriter:
         return frozenset(each for events in self._refused.get(owner, ()) for each in (*events.creates, *events.deletes))
 
     def expect(self, owner: str, actions: Sequence[Any]) -> None:
-        """`make` calls it too; call it before if the owner must not be planned for in between."""
+        """Records the expectations of the actions. Call it before `make` to stop planning for the owner earlier."""
         events = [self._expected_events(action) for action in actions]
         creates, deletes = [name for e in events for name in e.creates], [uid for e in events for uid in e.deletes]
         if owner and (creates or deletes):
             self._expectations.expect(owner, creates=creates, deletes=deletes, now=self._clock())
 
     def forget(self, owner: str) -> None:
-        """The owner is gone."""
+        """Removes the batch sizes and the refused writes of a deleted owner."""
         self._trusted -= {each for each in self._trusted if each[0] == owner}
         self._refused.pop(owner, None)
 
@@ -135,7 +135,7 @@ class BatchWriter:
             events = self._expected_events(action)
             if error is None:
                 known.pop(events, None)
-            # A full quota is not about this object: the next attempt may find room.
+            # A full quota is no property of the object, so the next attempt may succeed.
             elif owner and isinstance(error, Invalid | Forbidden) and not isinstance(error, QuotaExceeded):
                 known[events] = None
         if known:

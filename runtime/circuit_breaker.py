@@ -1,7 +1,7 @@
-"""A circuit breaker: it keeps calls from a service that fails, instead of letting each wait for its deadline.
+"""A circuit breaker stops calls to a failing service, so that callers do not wait for each deadline.
 
-It is a value: each event returns the next breaker. Closed, it allows every call. After several failures in a row it
-opens and allows no call during a pause. Then it allows one call, the probe, whose result closes or opens it.
+A breaker is immutable: each method returns the next breaker. A closed breaker allows every call. Several failures in a
+row open it: it allows no call during a pause. Then it allows one call, the probe, whose result closes or opens it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class CircuitBreaker:
 
     failures: int = 0
     openings: int = 0
-    """in a row; each doubles the pause"""
+    """number of openings in a row; each doubles the pause"""
     next_probe_at: float | None = None
-    """None while closed"""
+    """time at which the next probe is allowed; None while the breaker is closed"""
     probing: bool = False
 
     @property
@@ -47,18 +47,18 @@ class CircuitBreaker:
         return replace(self, probing=True, next_probe_at=now + self.probe_seconds), True
 
     def succeeded(self) -> CircuitBreaker:
-        """Any answer closes the breaker, a late one too."""
+        """The closed breaker. Any response closes it, even a late response."""
         if self.next_probe_at is None and not self.failures:
             return self
         return replace(self, failures=0, openings=0, next_probe_at=None, probing=False)
 
     def failed(self, now: float) -> CircuitBreaker:
-        # Calls that were in progress when the breaker opened may fail after that. They do not count.
+        # Failures of calls that were in progress when the breaker opened do not count.
         if self.next_probe_at is not None and not self.probing:
             return self
         failures = self.failures + 1
         if not self.probing and failures < self.failures_to_open:
             return replace(self, failures=failures)
         pause = min(self.longest_pause_seconds, self.first_pause_seconds * 2**self.openings)
-        openings = min(self.openings + 1, 32)  # keeps the power within a float
+        openings = min(self.openings + 1, 32)  # limits 2 ** openings to the range of a float
         return replace(self, failures=failures, openings=openings, next_probe_at=now + pause, probing=False)

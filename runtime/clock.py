@@ -1,11 +1,11 @@
-"""The time by the clock of the API server, which stamps what other writers write.
+"""The time by the clock of the API server, which sets the timestamps of objects.
 
-A leader whose own clock is an hour ahead would find every claim expired and every VM too old. So the time is counted
-with the monotonic clock of this machine, which nothing sets, and corrected by the `Date` headers of the API server.
+A leader whose own clock is an hour ahead would find every claim expired and every VM too old. Its time is therefore the
+monotonic clock of this machine, plus an offset that is computed from the `Date` headers of the API server.
 
-One answer proves little: a proxy may have cached it, or one of three API servers has a wrong clock. The median of the
-last answers decides. Small differences do not count, because a clock that moves often is worse than one that is
-slightly off.
+A proxy may have cached a response, and one of three API servers may have a wrong clock. The offset is therefore the
+median of the last responses. Small differences do not change the offset, because a time that jumps often is worse than
+a time that is slightly wrong.
 """
 
 import logging
@@ -21,10 +21,10 @@ from runtime.metrics import Metrics
 log = logging.getLogger(__name__)
 
 MIN_SAMPLES = 3
-"""Before a replica leads, it has listed what it watches, which takes more answers than this."""
+"""A replica has received more responses than this before it leads, because it lists its resources first."""
 MAX_SAMPLES = 15
 SAMPLE_INTERVAL_SECONDS = 1.0
-"""Once there are enough samples, a burst of answers counts as one."""
+"""The shortest time between two samples, once there are enough samples."""
 TOLERANCE_SECONDS = 3.0
 
 
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     epoch: float
     """the API server's time when the monotonic clock of this machine was 0"""
     uncertainty: float
-    """in seconds; the server wrote `Date` at some moment between request and answer"""
+    """seconds by which `epoch` may be wrong: the server wrote `Date` at any time between request and response"""
 
 
 class ApiServerClock:
@@ -50,21 +50,21 @@ class ApiServerClock:
 
     @property
     def steady(self) -> float:
-        """The monotonic clock, to read before a request is sent."""
+        """The time of the monotonic clock. Read it before a request is sent."""
         return self._steady()
 
     def observe(self, headers: Mapping[str, str], sent_at: float) -> None:
-        """Takes the headers of an answer; `sent_at` is `steady` of before the request."""
+        """Adds a sample from the headers of a response. `sent_at` is the value of `steady` before the request."""
         at = self._steady()
         full = len(self._samples) == MAX_SAMPLES
-        if "Age" in headers or (full and at - self._sampled_at < SAMPLE_INTERVAL_SECONDS):  # Age: from a cache
+        if "Age" in headers or (full and at - self._sampled_at < SAMPLE_INTERVAL_SECONDS):  # a cache sets Age
             return
         if (date := parse_date(headers.get("Date", ""))) is None:
             return
         self._sampled_at = at
         # `Date` has whole seconds: on average the server wrote it half a second later.
         self._samples.append(Sample(date + 0.5 - (sent_at + at) / 2, (at - sent_at) / 2 + 0.5))
-        # An even number of samples may be a tie, which proves nothing.
+        # An even number of samples may have two medians.
         if len(self._samples) >= MIN_SAMPLES and len(self._samples) % 2:
             self._correct(sorted(self._samples)[len(self._samples) // 2], self._wall() - at)
 

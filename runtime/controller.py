@@ -20,14 +20,14 @@ SERVER_RETRY_SECONDS = 15.0
 
 
 class RetryWithBackoff(Exception):
-    """A reconcile raises this if it could not finish its work. A condition or an event tells the user why."""
+    """Raised by a reconcile that could not finish its work and has reported the reason in a condition or event."""
 
 
 class Controller(Generic[K]):
-    """Calls `reconcile(key)` for enqueued keys. It returns after how many seconds it wants the key again, or None.
+    """Calls `reconcile(key)` for queued keys. `reconcile` returns the seconds until its next call, or None.
 
-    After an exception the key returns after a pause that grows. Without a deadline a reconcile may take any time; each
-    of its calls has a deadline of its own.
+    After an exception the controller retries the key with exponential backoff. Without a deadline a reconcile may take
+    any time, although each of its API calls has a deadline.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Controller(Generic[K]):
         self.queue.add_after(key, after_seconds)
 
     async def run(self) -> None:
-        """Runs until it is cancelled; then it cancels every reconcile, and returns when they have ended."""
+        """Runs the workers until it is cancelled. Then it cancels every reconcile and waits until they have ended."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-{number}")
@@ -75,17 +75,17 @@ class Controller(Generic[K]):
         finally:
             self._duration.observe(time.perf_counter() - began)
             self.queue.done(key)
-        # A reconcile may pass without waiting. A key that always returns at once would then stop the event loop.
+        # A key that is always ready again, with a reconcile that never waits, would block the event loop.
         await asyncio.sleep(0)
 
     def _retry(self, key: K, error: Exception) -> None:
         self._errors.labels(self.name, type(error).__name__).inc()
         at_least = error.retry_after_seconds if isinstance(error, ApiError) else None
-        # When the API server is back, no key waits for the end of a long pause.
+        # A short limit on the pause, so that keys are retried soon after the API server is available again.
         at_most = SERVER_RETRY_SECONDS if isinstance(error, Unreachable | Unavailable | Throttled) else float("inf")
         pause = self.queue.add_rate_limited(key, at_least_seconds=at_least or 0.0, at_most_seconds=at_most)
         match error:
-            case Conflict():  # another writer was first, which resourceVersions are for
+            case Conflict():  # another writer has changed the object: no error to log
                 level = logging.DEBUG
             case Throttled() | RetryWithBackoff():
                 level = logging.INFO

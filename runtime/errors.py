@@ -4,13 +4,13 @@ ApiError
 ├── NotFound       the object or its kind does not exist
 ├── AlreadyExists  another writer has created it
 ├── Conflict       it changed since it was read: read it again
-├── Invalid        the same body will never be accepted: tell its author
+├── Invalid        the API server will never accept this body: report it to its author
 ├── Forbidden      RBAC (401 too) or an admission policy refuses it
 │   └── QuotaExceeded  a quota is full: retry later
 ├── Expired        the resourceVersion is too old: list again
 ├── Throttled      retry, but not before `retry_after_seconds`
 ├── Unavailable    the server failed; a write may have been done
-└── Unreachable    no answer, or an incomplete one; a write MAY HAVE BEEN DONE
+└── Unreachable    no response, or an incomplete response; a write MAY HAVE BEEN DONE
 """
 
 import json
@@ -21,12 +21,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 TEXT_LIMIT = 2000
-# An answer may come from anywhere, so the wait that it asks for is bounded.
+# Limit on Retry-After, because a proxy may have written the response.
 RETRY_AFTER_LIMIT_SECONDS = 300.0
 
 
 class ApiError(Exception):
-    """`message` is the server's own message with its causes."""
+    """An error of the Kubernetes API. `message` is the server's message with its causes."""
 
     def __init__(
         self,
@@ -84,10 +84,10 @@ class Unreachable(ApiError): ...
 
 
 OUTCOME_UNKNOWN: tuple[type[Exception], ...] = (Unreachable, Unavailable, TimeoutError)
-"""After these errors the request may have been carried out."""
+"""Errors after which the API server may have executed the request."""
 
 QUOTA = re.compile(r"is forbidden: (exceeded quota|status unknown for quota): ")
-"""The quota is full, or so new that its usage is not counted yet."""
+"""Message of the API server when a quota is full, or when the usage of a new quota is not counted yet."""
 
 CLASSES: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -105,7 +105,7 @@ CLASSES: dict[int, type[ApiError]] = {
 def error_from_status(
     status: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None, now: datetime, call: str = ""
 ) -> ApiError:
-    """The error of a `Status` object, which is an answer or an event of a watch."""
+    """The error of a `Status` object in a response or a watch event."""
     number = code or _number(status.get("code")) or 500
     reason = str(status.get("reason") or "")
     details = status.get("details") if isinstance(status.get("details"), dict) else {}
@@ -124,7 +124,7 @@ def error_from_status(
 def error_from_response(
     code: int, body: bytes, *, retry_after: str | None = None, now: datetime, call: str = ""
 ) -> ApiError:
-    """The error of an HTTP answer. A proxy may have written it, in HTML or without a body."""
+    """The error of an HTTP response. A proxy may have written the response, in HTML or without a body."""
     try:
         status = json.loads(body)
     except ValueError:
@@ -138,10 +138,10 @@ def error_from_response(
 def _class(code: int, reason: str, retry_after_seconds: float | None, message: str) -> type[ApiError]:
     if reason == "AlreadyExists":
         return AlreadyExists
-    # Events of a watch have this reason with another code.
+    # ERROR events of a watch have the reason Expired with codes other than 410.
     if reason in {"Expired", "Gone"}:
         return Expired
-    # The server sends 503 with Retry-After before it does anything.
+    # A 503 with Retry-After means that the server has not executed the request.
     if code == 503 and retry_after_seconds is not None:
         return Throttled
     # An exceeded quota has the code and the reason of every other `Forbidden`. Only the message differs.
@@ -151,7 +151,7 @@ def _class(code: int, reason: str, retry_after_seconds: float | None, message: s
 
 
 def _sentence(status: Mapping[str, Any], details: Mapping[str, Any]) -> str:
-    """The server's message, and the causes that it does not quote."""
+    """The server's message, and the causes that the message does not contain."""
     message = str(status.get("message") or status.get("reason") or "the answer has no message")
     for cause in details.get("causes") or []:
         if isinstance(cause, dict):
@@ -167,7 +167,7 @@ def _number(value: object) -> int | None:
 
 
 def _seconds(retry_after: str | None, now: datetime) -> float | None:
-    """Retry-After is a number of seconds or a date."""
+    """The seconds of a Retry-After header, which is a number of seconds or a date."""
     if not retry_after:
         return None
     if retry_after.strip().isdecimal():

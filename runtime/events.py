@@ -1,7 +1,7 @@
 """Records Events for users (`kubectl events`), of events.k8s.io/v1.
 
-`emit` never waits: it puts the Event into a bounded queue, and an Event that does not fit is counted and dropped.
-`EventCorrelator` turns repetitions into one Event with a count, as client-go's does.
+`emit` never waits: it puts the Event into a bounded queue. If the queue is full, it drops the Event and counts it.
+`EventCorrelator` turns repetitions into one Event with a count, like client-go's `EventCorrelator`.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ ATTEMPTS = 3
 DRAIN_SECONDS = 2.0
 
 SERIES_LIMIT = 4096
-# After this many different notes for one key, the next notes share one Event.
+# After this many different notes for one key, further notes are combined into one Event.
 NOTES_LIMIT = 10
 COMBINED = "(several of this kind) "
-# What happens every second of a day costs 300 writes of its count, not 86,400.
+# An Event that repeats every second for a day costs 300 writes of its count, not 86,400.
 COUNT_PAUSES = Backoff(base_seconds=10, cap_seconds=300, spread=0)
 # After this time without a repetition a series ends.
 SERIES_SECONDS = 600.0
@@ -43,7 +43,7 @@ SERIES_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class EventKey:
-    """What an Event is about, without its note. `regarding` is an object reference as sorted pairs."""
+    """The fields of an Event except its note. `regarding` is an object reference as sorted pairs."""
 
     regarding: tuple[tuple[str, str], ...]
     type: EventType
@@ -52,13 +52,13 @@ class EventKey:
 
     @property
     def namespace(self) -> str:
-        """Events of cluster-scoped objects are in `default`."""
+        """The namespace of the Event: `default` for a cluster-scoped object."""
         return dict(self.regarding).get("namespace", "default")
 
 
 @dataclass
 class EventSeries:
-    """An Event that was created, and how often it happened."""
+    """A created Event and the number of its occurrences."""
 
     key: EventKey
     note: str
@@ -73,14 +73,14 @@ class EventSeries:
 
 
 class EventCorrelator:
-    """The series of the last minutes. `now` is of a monotonic clock, `date` is written into Events."""
+    """The series of the last minutes. `now` is monotonic time; `date` is the time written into Events."""
 
     def __init__(self) -> None:
         self._series: OrderedDict[tuple[EventKey, str | None], EventSeries] = OrderedDict()
         self._notes: OrderedDict[EventKey, tuple[float, set[str]]] = OrderedDict()
 
     def observe(self, key: EventKey, note: str, now: float, date: datetime) -> EventSeries | None:
-        """The series whose Event is to be created; None if only the count of an existing series grew."""
+        """Counts an occurrence. Returns the series if its Event must be created; None if the series existed."""
         combine = self._exceeds_notes(key, note, now)
         index = key, None if combine else note
         known = self._series.get(index)
@@ -88,7 +88,7 @@ class EventCorrelator:
             known.count += 1
             known.last, known.seen_at = date, now
             return None
-        # A combined Event keeps its first note: the API server allows changes only to the count.
+        # A combined Event keeps its first note, because only the count of an Event can be changed.
         text = COMBINED + note if combine else note
         series = EventSeries(key, text, _event_name(key, text, date), date, date, now, now + COUNT_PAUSES.delay(1))
         self._series.pop(index, None)
@@ -98,7 +98,7 @@ class EventCorrelator:
         return series
 
     def due(self, now: float) -> Iterator[EventSeries]:
-        """Series whose count is to be written now. Drops the series that have ended."""
+        """The series whose count must be written now. Removes the series that have ended."""
         for index, series in list(self._series.items()):
             if series.count > series.written and now >= series.due:
                 series.written = series.count
@@ -128,7 +128,7 @@ class EventCorrelator:
 
 
 def _event_name(key: EventKey, note: str, date: datetime) -> str:
-    """At most 253 characters. A create whose answer was lost is repeated under the same name."""
+    """A name of at most 253 characters. It is the same in a retry of the create."""
     prefix = dict(key.regarding).get("name", "")[:230].rstrip("-.")
     digest = blake2b(repr((key, note, date)).encode(), digest_size=8).hexdigest()
     return f"{prefix}.{digest}" if prefix else digest
@@ -167,7 +167,7 @@ class EventRecorder:
             raise
 
     async def _send_next(self) -> None:
-        """Sends the next Event or the counts that are due, whichever comes first."""
+        """Waits for the next Event or the next due count, and sends it."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(self._correlator.next_due()):
@@ -184,14 +184,14 @@ class EventRecorder:
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 await write(series)
-            except AlreadyExists:  # an earlier attempt, whose answer was lost
+            except AlreadyExists:  # an earlier attempt succeeded, but its response was lost
                 pass
             except (Throttled, Unavailable, Unreachable) as error:
                 if attempt < ATTEMPTS:
                     await asyncio.sleep(max(RETRIES.delay(attempt, series.name), error.retry_after_seconds or 0))
                     continue
                 return self._refused(series, error)
-            except ApiError as error:  # the namespace is terminating, or RBAC does not allow it
+            except ApiError as error:  # for example, the namespace is terminating or RBAC forbids the write
                 return self._refused(series, error)
             self._outcomes.labels("sent").inc()
             return None
@@ -252,7 +252,7 @@ class ObjectMeta(Protocol):
 
 
 def view_reference(resource: Resource, view: ObjectMeta) -> dict[str, str]:
-    """The object reference of an informer's view."""
+    """The object reference of a view of an object."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -263,6 +263,6 @@ def view_reference(resource: Resource, view: ObjectMeta) -> dict[str, str]:
 
 
 def truncate_note(note: str) -> str:
-    """At most the 1024 bytes that the API server accepts."""
+    """The note, cut to the 1024 bytes that the API server accepts."""
     raw = note.encode()
     return note if len(raw) <= NOTE_BYTES else raw[: NOTE_BYTES - 3].decode(errors="ignore") + "…"

@@ -1,18 +1,18 @@
-"""Writes that the store does not show yet, like client-go's `ControllerExpectations`.
+"""Records writes that the store does not show yet, like client-go's `ControllerExpectations`.
 
 A store lags behind the API server. A controller that has just created three VMs and plans again from a store that shows
-none of them would create three more. So it records what it expects before it writes, and does not plan for that owner
-until the store shows it.
+none of them would create three more. The controller therefore records its writes as expectations before it sends
+them. It does not plan for their owner until the store shows them.
 
-The order matters:
+The order of calls matters:
 
 - *Expect before the call.* The event may arrive before the answer to the call. An expectation recorded after the event
   would wait for an event that does not come again.
-- *Take back after a refusal.* A refused call causes no event. A call without an answer (`Unreachable`, `Unavailable`)
-  may have been carried out: its expectation stays, and the event or the timeout ends it.
+- *Remove after a refusal.* A refused call causes no event. A call without a response (`Unreachable`, `Unavailable`) may
+  have succeeded: its expectation stays until the event or the timeout.
 
-The cost: an event that never comes (an object created and deleted between two lists) stops the owner until the timeout.
-After the timeout, names that depend on the ordinal and deletes with a UID make repeated writes fail.
+If an event never comes (an object was created and deleted between two lists), the owner waits until the timeout.
+Repeated writes then fail, because created names depend on the ordinal and deletes have a UID as precondition.
 """
 
 from collections.abc import Hashable, Iterable
@@ -32,15 +32,15 @@ class _Expected:
 
 
 class Expectations(Generic[O]):
-    """By owner: names that will appear and UIDs that will go. A delete is observed when the object is gone *or has a
-    deletionTimestamp*: finalizers may keep it for hours, in which no controller counts it."""
+    """Names of objects to be created and UIDs of objects to be deleted, by owner. A delete is observed when the object
+    has a deletionTimestamp or is gone, because finalizers may keep it for hours and no controller counts it."""
 
     def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._timeout_seconds = timeout_seconds
         self._owners: dict[O, _Expected] = {}
 
     def expect(self, owner: O, *, creates: Iterable[str] = (), deletes: Iterable[str] = (), now: float) -> None:
-        """Call it before the writes. It restarts the timeout of all expectations of the owner."""
+        """Adds expectations, and restarts the timeout of all expectations of the owner. Call it before the writes."""
         expected = self._owners.setdefault(owner, _Expected(now))
         expected.since = now
         expected.creates |= set(creates)
@@ -54,7 +54,7 @@ class Expectations(Generic[O]):
         self._fulfil(owner, deletes=(uid,))
 
     def write_failed(self, owner: O, *, creates: Iterable[str] = (), deletes: Iterable[str] = ()) -> None:
-        """The writes were refused or not sent, so no event will come."""
+        """Removes the expectations of writes that were refused or not sent."""
         self._fulfil(owner, creates, deletes)
 
     def satisfied(self, owner: O, now: float) -> bool:
@@ -73,7 +73,7 @@ class Expectations(Generic[O]):
         return (frozenset(expected.creates), frozenset(expected.deletes)) if expected else (frozenset(), frozenset())
 
     def forget(self, owner: O) -> None:
-        """Call it when the owner is gone: a new owner of the same name does not wait for its writes."""
+        """Removes the expectations of a deleted owner, so that a new owner of the same name does not wait for them."""
         self._owners.pop(owner, None)
 
     def wait_seconds(self, owner: O, now: float) -> float | None:

@@ -1,6 +1,6 @@
-"""Keeps a small frozen view of every object of a resource, with indexes, and tells handlers about changes.
+"""Keeps a small frozen view of every object of a resource, with indexes, and calls handlers after changes.
 
-An informer has a reflector of its own; `shared_reflectors` lets the informers of one resource share one.
+Each informer has its own reflector, unless `shared_reflectors` gives several informers a common one.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ class Informer(Generic[V]):
         indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None,
         page: int = PAGE_SIZE,
     ) -> None:
-        """`view` makes the value that is kept of a document. With `name` the informer follows that object alone, which
-        needs no right to list all of them."""
+        """`view` converts a document to the value that the store keeps. With `name` the informer watches only that
+        object, and needs no right to list others."""
         self.store: Store[V] = Store(indexes)
         self.resource, self.namespace, self.label_selector, self.name = resource, namespace, label_selector, name
         self.reflector = Reflector(
@@ -45,14 +45,14 @@ class Informer(Generic[V]):
         self._synced = asyncio.Event()
 
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
-        """Calls `changed(old, new)` for each view in the store now, and for each change: `old` is None for a new
-        object, `new` for a deleted one. The handler must return quickly; its exceptions are only logged."""
+        """Calls `changed(old, new)` for each view in the store and for each later change. `old` is None for a new
+        object, `new` for a deleted object. The handler must return quickly; the informer logs its exceptions."""
         self._handlers.append(changed)
         for view in self.store.all():
             self._call(changed, None, view)
 
     async def synced(self) -> None:
-        """Waits until the store has held all objects once."""
+        """Waits until the first list is complete."""
         await self._synced.wait()
 
     @property
@@ -61,7 +61,7 @@ class Informer(Generic[V]):
 
     @property
     def problem(self) -> str | None:
-        """Why the informer cannot follow the API server now, for /readyz."""
+        """Why the informer cannot list or watch now, for /readyz; None if it can."""
         return self.reflector.problem
 
     async def run(self) -> NoReturn:
@@ -78,7 +78,7 @@ class Informer(Generic[V]):
                 gathered[key] = self._view(document)
             except Exception:
                 log_unreadable(self.resource, document)
-                # The object exists, so its last readable view stays.
+                # The object still exists, so the store keeps its last valid view.
                 if kept is not None:
                     gathered[key] = kept
 
@@ -107,7 +107,7 @@ class Informer(Generic[V]):
             self._notify(old, None)
 
     def _selects(self, document: Document) -> bool:
-        # The API server selects too, unless the reflector is shared with an informer that wants other objects.
+        # The API server does not select if the reflector is shared with an informer of other objects.
         return not self._selector or matches(self._selector, document["metadata"].get("labels"))
 
     def _put(self, key: Key, view: V) -> None:
@@ -127,10 +127,10 @@ class Informer(Generic[V]):
 
 
 def shared_reflectors(informers: Iterable[Informer[Any]]) -> list[Reflector]:
-    """The reflectors to run for these informers: one for each resource and namespace.
+    """Creates the reflectors of these informers: one for each resource, namespace and selector.
 
-    If one of the informers wants all objects, the others select by label themselves; else the API server selects. An
-    informer of one object keeps its own reflector.
+    If one of the informers has no label selector, the others select by label themselves; else the API server selects.
+    An informer of a single object keeps its own reflector.
     """
     all_informers = list(informers)
     named, others = [i.reflector for i in all_informers if i.name], [i for i in all_informers if not i.name]

@@ -1,9 +1,9 @@
 """Elects a leader with a Lease of coordination.k8s.io.
 
-No two clocks have to agree. A candidate waits for `duration_seconds` *of its own clock* after it saw the lease change.
-The leader counts `renew_deadline_seconds` from the moment *before* it sent its last successful renewal, which no
-candidate can have seen earlier. When the leader cancels its work, it has `duration_seconds - renew_deadline_seconds` to
-end it before a candidate can take the lease. An API server that refuses, resets or hangs only delays a renewal.
+The clocks of the processes need not agree. A candidate waits `duration_seconds` *of its own clock* after a change of
+the lease. The leader counts `renew_deadline_seconds` from *before* its last successful renewal, which no candidate
+can have seen earlier. When the leader cancels its work, `duration_seconds - renew_deadline_seconds` remain to end the
+work before a candidate can take the lease. A failed request only delays a renewal.
 
 A process that is suspended (SIGSTOP, a suspended laptop) does not notice that its lease has expired. Each write
 therefore needs a precondition: a resourceVersion or a UID.
@@ -52,8 +52,8 @@ class ObservedLease:
 
 
 class LeaderElector:
-    """`identity` must be unique among running processes. A process that restarts with the same identity gets the lease
-    at once; with a new identity it waits until the lease expires."""
+    """Acquires, renews and releases a lease. `identity` must be unique among running processes. A process that restarts
+    with the same identity gets the lease at once; with a new identity it waits until the lease expires."""
 
     def __init__(
         self,
@@ -67,15 +67,15 @@ class LeaderElector:
         *,
         exit_process: Callable[[], object] = _exit,
     ) -> None:
-        """`exit_process` is called when cancelled work has not ended and the lease is about to expire: two processes
-        that do the same work are worse than none."""
+        """`exit_process` is called if cancelled work has not ended when the lease is about to expire. Two processes
+        must never do the same work."""
         if not retry_seconds < renew_deadline_seconds < duration_seconds:
             raise ValueError("must be: retry_seconds < renew_deadline_seconds < duration_seconds")
-        self._api = api.urgent  # a renewal does not wait for a thousand creates
+        self._api = api.urgent  # a renewal must not wait for other calls
         self._namespace, self._name, self._identity = namespace, name, identity
         self._duration_seconds, self._retry_seconds = duration_seconds, retry_seconds
         self._renew_deadline_seconds = renew_deadline_seconds
-        # Three attempts fit into the deadline: a hanging one may be the fault of its connection.
+        # Three attempts fit into the deadline, because a request may hang on a dead connection.
         self._attempt_seconds = renew_deadline_seconds / 3
         self._exit_process = exit_process
         self._document: dict[str, Any] = {}
@@ -120,7 +120,7 @@ class LeaderElector:
         await working
 
     async def _until_ended(self, working: asyncio.Task[None], keeping: asyncio.Task[None]) -> None:
-        """Keeps the lease, if possible, until the cancelled work has ended."""
+        """Waits until the cancelled work has ended, and renews the lease meanwhile if possible."""
         loop = asyncio.get_running_loop()
         spare = (self._duration_seconds - self._renew_deadline_seconds) / 5
         while not working.done():
@@ -146,7 +146,7 @@ class LeaderElector:
                         return
                 failures = 0
             except Conflict:
-                failures = 0  # another candidate has written first
+                failures = 0  # another candidate has written the lease first
             except (ApiError, TimeoutError) as error:
                 failures += 1
                 log.warning("lease %s: not acquired: %s", self._name, str(error) or "no answer before the deadline")
@@ -204,7 +204,7 @@ class LeaderElector:
         except NotFound:
             return False
         except Conflict:
-            # An earlier renewal may have succeeded although its answer was lost.
+            # An earlier renewal may have succeeded although its response was lost.
             self._document = await self._api.get(LEASES, self._namespace, self._name)
             if self._observe(self._document).holder != self._identity:
                 return False
@@ -216,7 +216,7 @@ class LeaderElector:
         return True
 
     async def _release(self) -> None:
-        """Lets a candidate take the lease before it expires. Call it only after the work has ended."""
+        """Releases the lease, so that a candidate can take it at once. Call it only after the work has ended."""
         try:
             async with asyncio.timeout(self._attempt_seconds):
                 self._document = await self._api.get(LEASES, self._namespace, self._name)
@@ -235,7 +235,7 @@ class LeaderElector:
         self._observe(document)
 
     def _record(self, document: dict[str, Any]) -> dict[str, Any]:
-        """The lease with this process as its holder. Its times are for people; no process compares them."""
+        """The lease with this process as its holder. Its times are for users only; no process compares them."""
         spec = dict(document.get("spec") or {})
         now = format_micro_time(datetime.now(UTC))
         if spec.get("holderIdentity") != self._identity:

@@ -15,7 +15,7 @@ CALLS = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15)
 
 
 class Metrics:
-    """Without a registry the values go to a private one, so that no caller needs a condition."""
+    """The metrics of the runtime library. Without a registry they are in a private registry that nothing reads."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry if registry is not None else CollectorRegistry()

@@ -1,7 +1,7 @@
-"""Lists and watches one resource, without end, for all consumers in the process, like client-go's `Reflector`.
+"""Lists and watches one resource for all consumers in the process, like client-go's `Reflector`.
 
-Receiving and parsing an object takes most of the time, so it happens once for all consumers. If the API server omits an
-event, the next full list repairs this. If it sends an event late, the resourceVersion shows that the event is old.
+Receiving and parsing objects is expensive, so all consumers share it. If the API server omits an event, the next full
+list repairs the stores. If it sends an event late, the resourceVersion shows that the event is old.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from runtime.resource import Key, Resource, object_key
 log = logging.getLogger(__name__)
 
 PAUSES = Backoff(base_seconds=0.5, cap_seconds=10)
-# Lists are expensive: an API server that calls each of its own lists expired is asked less often.
+# Pauses between lists if the API server reports each list as expired: lists are expensive.
 LIST_PAUSES = Backoff(base_seconds=0.5, cap_seconds=60)
-# After a watch of this length the next failure counts as the first.
+# A watch of at least this length resets the count of failures.
 GOOD_WATCH_SECONDS = 30.0
 WATCH_SECONDS = 300.0
-# Watches have lost events (bugs of caches, etcd restored from a backup). A rare full list repairs that.
+# Interval of full lists, because watches can lose events (bugs of caches, etcd restored from a backup).
 RELIST_SECONDS = 1800.0
-# After this many refused watches in a row the resourceVersion may be the reason.
+# After this many refused watches in a row the reflector lists again: the resourceVersion may be the reason.
 MAX_REFUSED_WATCHES = 3
 # Measured with 1,000 VMs of 6 KB: pages of 500 objects keep 30 MB and block the event loop for 0.15 s, pages of 200
 # keep 13 MB and block it for 0.05 s.
@@ -36,13 +36,13 @@ Document = dict[str, Any]
 
 
 class ReflectorConsumer(Protocol):
-    """Keeps what it needs of each object. It must not keep the document."""
+    """Receives the objects of a reflector. A consumer must not keep the documents."""
 
     def gather(self, key: Key, document: Document, gathered: dict[Key, Any], *, known: bool) -> None:
-        """Adds an object of a list that may still fail. A `known` object has not changed since it was last shown."""
+        """Adds an object of an unfinished list to `gathered`. A `known` object has not changed since the last call."""
 
     def replace(self, gathered: dict[Key, Any]) -> None:
-        """The list is complete."""
+        """Replaces all objects by those of a complete list."""
 
     def change(self, key: Key, document: Document) -> None: ...
 
@@ -61,20 +61,20 @@ class Reflector:
         name: str | None = None,
         page: int = PAGE_SIZE,
     ) -> None:
-        """The API server selects by `label_selector`, or the one object of that `name`, for all consumers."""
+        """`label_selector` and `name` limit the objects for all consumers."""
         self.resource = resource
         self.problem: str | None = "not listed yet"
-        """Why the reflector cannot follow the API server now, for /readyz."""
+        """Why the reflector cannot list or watch now, for /readyz; None if it can."""
         self._api = api
         self._consumers = tuple(consumers)
         self._namespace, self._label_selector = namespace, label_selector
-        # RBAC rules with `resourceNames` allow only this form.
+        # RBAC rules with `resourceNames` allow a list only with this field selector.
         self._field_selector = f"metadata.name={name}" if name else None
         self._page = page
         self._identity = f"{api.identity}/{resource.plural}"
-        self._version: str | None = None  # to watch from; None when a list is needed
+        self._version: str | None = None  # resourceVersion to watch from; None when a list is needed
         self._listed_at = 0.0
-        # resourceVersions of all objects, and of those deleted since the last bookmark: older events are ignored.
+        # resourceVersions of all objects, and of objects deleted since the last bookmark, to ignore older events.
         self._versions: dict[Key, str] = {}
         self._deleted: dict[Key, str] = {}
         self._failures = 0
@@ -88,7 +88,7 @@ class Reflector:
         self._contact = metrics.informer_contact
 
     async def run(self) -> NoReturn:
-        # The metrics exist only while the reflector runs: those of a standby replica would look stale.
+        # The metrics exist only while the reflector runs, because the metrics of a standby replica would be stale.
         self._contact.labels(self.resource.plural).set(time.time())
         try:
             while True:
@@ -100,7 +100,7 @@ class Reflector:
                     gauge.remove(self.resource.plural)
 
     async def _list_and_watch(self) -> float:
-        """Lists if needed, watches until the watch ends; returns the pause before the next call."""
+        """Lists if needed, then watches until the watch ends. Returns the seconds until the next call."""
         loop = asyncio.get_running_loop()
         watching_since: float | None = None
         events = 0
@@ -113,7 +113,7 @@ class Reflector:
         except ApiError as caught:
             error = caught
             self._failed(error)
-        # The length of the watch decides, not its events: a server that sends one event and hangs up needs a pause.
+        # The length of the watch decides, not its events: a watch that ends after one event needs a pause too.
         if watching_since is not None and loop.time() - watching_since >= GOOD_WATCH_SECONDS:
             self._failures = self._refused = self._expired = 0
         else:
@@ -125,13 +125,13 @@ class Reflector:
         return pause
 
     def _failed(self, error: ApiError) -> None:
-        """Decides whether the next call watches on or lists again."""
+        """Decides whether the next call continues the watch or lists again."""
         self.problem = str(error)
         if isinstance(error, Expired):
             self._version = None
             self._expired += 1
         elif not isinstance(error, Unreachable):
-            # This cause means that the API server has never seen the version: its etcd was restored.
+            # The API server has never had this resourceVersion, because its etcd was restored from a backup.
             too_large = any(cause.get("reason") == "ResourceVersionTooLarge" for cause in error.causes)
             self._refused += 1
             if too_large or self._refused >= MAX_REFUSED_WATCHES:
@@ -185,7 +185,7 @@ class Reflector:
         """Applies the events of one watch until it ends; returns their number."""
         assert self._version is not None
         self._watches += 1
-        # Watches that started together end at different times.
+        # The jitter lets watches that started together end at different times.
         seconds = WATCH_SECONDS * (1 - 0.3 * hash_fraction(f"{self._identity}#{self._watches}"))
         count = 0
         events = self._api.watch(
@@ -244,13 +244,13 @@ class Reflector:
 
 
 def log_unreadable(resource: Resource, document: Document) -> None:
-    """An object that cannot be read is skipped; the others are still followed."""
+    """Logs that the reflector ignores an object because its document is invalid."""
     metadata = document.get("metadata")
     name = {k: metadata.get(k) for k in ("namespace", "name")} if isinstance(metadata, dict) else repr(document)[:200]
     log.exception("%s: cannot read %s", resource.plural, name)
 
 
 def is_older(version: str, than: str) -> bool:
-    """Whether a resourceVersion is certainly older. Those of the API server are growing numbers; versions of
-    aggregated servers may not be numbers, and are never older."""
+    """Whether a resourceVersion is certainly older than another. False if one of them is not a number, which aggregated
+    API servers may use."""
     return version.isdecimal() and than.isdecimal() and int(version) < int(than)

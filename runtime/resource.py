@@ -9,14 +9,14 @@ Key = tuple[str, str]
 
 
 class ServedKind(Protocol):
-    """The part of a kind's declaration that says where the API server serves it."""
+    """The group, versions and plural of a kind."""
 
     @property
     def group(self) -> str: ...
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The first is the storage version."""
+        """The served versions. The first is the storage version."""
 
     @property
     def plural(self) -> str: ...
@@ -53,7 +53,7 @@ class Resource:
             raise ValueError(f"{self.kind} {name!r} is namespaced, but no namespace is given")
         parts.append(self.plural)
         parts += [part for part in (name, subresource) if part is not None]
-        # Names come from users. An empty name, or a name with a slash, must not become the path of another object.
+        # An empty name, or a name with a slash, must not become the path of another object.
         if not all(parts):
             raise ValueError(f"the path of {self.kind} has an empty part: {parts}")
         return "/" + "/".join(quote(part, safe=":") for part in parts)
@@ -70,7 +70,7 @@ def object_key(document: dict[str, object]) -> Key:
 
 
 def resource_of_path(path: str) -> str:
-    """The plural in a URL path, as a metric label. It is never a name of an object, of which there are too many."""
+    """The plural in a URL path, for a metric label. Names of objects would give too many label values."""
     parts = path.strip("/").split("/")
     rest = parts[3:] if parts[0] == "apis" else parts[2:] if parts[0] == "api" else parts[:1]
     if len(rest) > 2 and rest[0] == "namespaces" and rest[2] not in ("status", "finalize"):

@@ -1,7 +1,7 @@
-"""Copies the data of a Secret into files, and again whenever the Secret changes.
+"""Copies the data of a Secret into files whenever the Secret changes.
 
 A kubelet does the same for a mounted Secret, but needs up to two minutes after a change. A pod that starts before its
-Secret exists waits even longer. This copy takes seconds, and needs only the right to `get` the one Secret.
+Secret exists waits even longer. This module needs seconds, and only the right to `get` the Secret.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ PAUSES = Backoff(base_seconds=1, cap_seconds=30)
 
 
 class SecretFiles:
-    """The files stay when the Secret is deleted."""
+    """The copy of a Secret in files. The files stay when the Secret is deleted."""
 
     def __init__(self, api: Api, namespace: str, name: str, directory: Path) -> None:
         self._api, self._namespace, self._name, self._directory = api, namespace, name, directory
@@ -56,7 +56,7 @@ class SecretFiles:
         if not data or data == self._written:
             return False
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A reader that sees one new and one old file reads both again when the other file changes.
+        # A reader of one new and one old file reads both files again when the old file changes.
         for file, content in data.items():
             write_atomically(self._directory / file, content)
         self._written = data

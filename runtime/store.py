@@ -9,12 +9,12 @@ V = TypeVar("V")
 
 
 class Store(Generic[V]):
-    """Only its informer writes to it."""
+    """The views by key. Only the informer of a store changes the store."""
 
     def __init__(self, indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None) -> None:
         self._views: dict[Key, V] = {}
         self._indexes = dict(indexes or {})
-        # The keys are in a dict because it is ordered: the same events give the same lists, and so the same plans.
+        # The keys are in dicts because dicts are ordered. The same events therefore give the same lists and plans.
         self._keys: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexes}
 
     def get(self, key: Key) -> V | None:
@@ -36,7 +36,7 @@ class Store(Generic[V]):
         return iter(self.all())
 
     def put(self, key: Key, view: V) -> V | None:
-        """Returns the view that it replaces."""
+        """Stores a view. Returns the view that it replaces, or None."""
         old = self.drop(key)
         self._views[key] = view
         for name, index in self._indexes.items():

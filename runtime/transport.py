@@ -1,4 +1,4 @@
-"""Sends HTTP requests to one API server: each returns one whole answer or raises one error, within a deadline."""
+"""Sends HTTP requests to one API server. Each request returns a complete response or raises an error in time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runtime.metrics import Metrics
 
 Document = dict[str, Any]
 
-# No object of Kubernetes is longer than a few megabytes.
+# A limit far above the few megabytes of the largest Kubernetes objects.
 MAX_LINE_BYTES = 32 * 1024 * 1024
 
 
@@ -33,20 +33,20 @@ class RestConfig(Protocol):
     host: str
     tls: ssl.SSLContext
     anonymous_tls: ssl.SSLContext
-    """without a client certificate, which would take precedence over the token of another user"""
+    """context without client certificate, because a certificate takes precedence over the token of another user"""
     server_name: str | None
     proxy: str | None
 
     async def authorization(self) -> str | None: ...
 
     async def renew(self) -> bool:
-        """Reads the configuration again, unless it was read just now; returns whether it did."""
+        """Reads the configuration again, unless it was read seconds ago. Returns whether it was read."""
 
 
 @dataclass(frozen=True)
 class Request:
     verb: str
-    """a metric label, as is `resource`"""
+    """metric label, like `resource`"""
     resource: str
     method: str
     path: str
@@ -54,10 +54,10 @@ class Request:
     query: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
     token: str | None = None
-    """of another user, for whom the request is made"""
+    """token of another user, for whom the request is made"""
     timeout_seconds: float | None = None
     warnings: list[str] | None = None
-    """The warnings of the answer are appended to it."""
+    """list to which the warnings of the response are appended"""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -69,7 +69,7 @@ class Transport:
     session: aiohttp.ClientSession
     timeout_seconds: float
     in_flight: asyncio.Semaphore | None
-    """Bounds the requests at one time. The deadline of a request starts when it is sent."""
+    """limit on the requests in flight; the deadline of a request starts when the request is sent"""
     metrics: Metrics
     clock: ApiServerClock
 
@@ -89,11 +89,11 @@ class Transport:
     async def lines(
         self, request: Request, *, timeout_seconds: float, idle_timeout_seconds: float
     ) -> AsyncGenerator[bytes]:
-        """The lines of a stream, until the server ends it, no line came for `idle_timeout_seconds` or `timeout_seconds`
-        are over. A stream that is cut inside a line raises `Unreachable`."""
+        """The lines of a stream, until its end, `timeout_seconds`, or `idle_timeout_seconds` without a line. Raises
+        `Unreachable` if the stream ends inside a line."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_seconds
-        # A deadline around a `yield` would cancel what the caller does with the line.
+        # A deadline around a `yield` would also cancel the caller's code.
         async with _unreachable(request), self._open(request) as answer:
             while True:
                 try:
@@ -119,14 +119,14 @@ class Transport:
 
     @asynccontextmanager
     async def _open(self, request: Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """A 2xx answer whose headers came before the deadline. Any other answer raises its error."""
+        """Sends the request, and returns a 2xx response once its headers have arrived. Raises ApiError otherwise."""
         code = 0
         try:
             async with asyncio.timeout(request.timeout_seconds or self.timeout_seconds):
                 sent_at = self.clock.steady
                 answer = await self._send(request)
                 code = answer.status
-                if code < 300:  # an error may come from a proxy, with the time of the proxy
+                if code < 300:  # an error may come from a proxy, with the proxy's `Date`
                     self.clock.observe(answer.headers, sent_at)
                 if request.warnings is not None:
                     request.warnings.extend(warning_texts(answer.headers.getall("Warning", ())))
@@ -143,7 +143,7 @@ class Transport:
             self.metrics.requests.labels(request.verb, request.resource, str(code)).inc()
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        """Repeats only requests that certainly had no effect (TLS failed, or 401), and only with new credentials."""
+        """Sends the request. After a TLS failure or a 401, sends it again if new credentials can be read."""
         try:
             answer = await self._send_once(request)
         except aiohttp.ClientConnectorCertificateError:
@@ -177,20 +177,20 @@ class Transport:
             ssl=config.tls if request.token is None else config.anonymous_tls,
             server_hostname=config.server_name,
             proxy=config.proxy,
-            # asyncio.timeout sets the deadlines: aiohttp would round them up to whole seconds.
+            # asyncio.timeout sets the deadlines, because aiohttp rounds deadlines up to whole seconds.
             timeout=aiohttp.ClientTimeout(total=None),
-            # A redirect must not receive our credentials.
+            # The target of a redirect must not receive the credentials.
             allow_redirects=False,
         )
 
 
 def new_session(user_agent: str) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        # `in_flight` bounds the connections, so that watches do not count.
+        # `in_flight` limits the requests instead, because watches must not count.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
         headers={"User-Agent": user_agent, "Accept": "application/json"},
         cookie_jar=aiohttp.DummyCookieJar(),
-        # `RestConfig` knows the proxy. With trust_env, aiohttp would look for .netrc in a thread at every request.
+        # `RestConfig` has the proxy. With trust_env, aiohttp would search for .netrc in a thread at every request.
         trust_env=False,
     )
 
@@ -209,7 +209,7 @@ async def _unreachable(request: Request) -> AsyncIterator[None]:
 
 
 def _message(error: Exception) -> str:
-    """aiohttp's own message of a connection error contains the address of a Python object."""
+    """The message of an error, without the address of a Python object in aiohttp's connection errors."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         return f"cannot connect to {error.host}:{error.port}: {_cause(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
@@ -218,7 +218,7 @@ def _message(error: Exception) -> str:
 
 
 def _cause(error: Exception) -> str:
-    """The message of a refused connection is the arguments of a function; those of DNS and TLS are sentences."""
+    """A readable cause. aiohttp's messages are readable for DNS and TLS errors, but not for refused connections."""
     if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in errno.errorcode:
         return os.strerror(error.errno or 0)
     return getattr(error, "strerror", None) or str(error)

@@ -15,21 +15,21 @@ RETRY = Backoff(base_seconds=0.1, cap_seconds=120)
 
 
 class WorkQueue(Generic[K]):
-    """One worker at a time works on a key. A key that is added meanwhile, however often, is worked on once more. So a
-    thousand events of one pool cost two reconciles. The queue belongs to one event loop and starts no task."""
+    """Gives a key to one worker at a time. A key that is added while a worker has it is reconciled once more, so that a
+    thousand events of a pool cost two reconciles. The queue belongs to one event loop and starts no task."""
 
     def __init__(self, name: str = "", *, backoff: Backoff = RETRY, metrics: Metrics | None = None) -> None:
         metrics = metrics or Metrics()
         self._backoff = backoff
         self._ready: asyncio.Queue[K] = asyncio.Queue()
-        self._added_at: dict[K, float] = {}  # of keys that wait; also of those that were added while in work
+        self._added_at: dict[K, float] = {}  # also of keys that were added while a worker has them
         self._in_work: set[K] = set()
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
-        self._timer: asyncio.Handle | None = None  # of the earliest time in the heap
-        self._timer_due = float("inf")  # kept here, because uvloop's handle of a past time has no time
+        self._timer: asyncio.Handle | None = None  # timer for the earliest time in the heap
+        self._timer_due = float("inf")  # an expired handle of uvloop does not have its time
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)
@@ -44,8 +44,8 @@ class WorkQueue(Generic[K]):
             self._make_ready(key)
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Adds the key after a time; of several times the earliest counts. A reconcile that comes early asks again for
-        the time it needs."""
+        """Adds the key after `seconds`, or at the earliest of several times. A reconcile that runs too early must call
+        it again."""
         if seconds <= 0:
             self.add(key)
             return
@@ -75,7 +75,7 @@ class WorkQueue(Generic[K]):
         return self._failures.get(key, 0)
 
     async def get(self) -> K:
-        """The next key; no other worker gets it before `done`."""
+        """Waits for the next key. No other worker gets the key before `done`."""
         key = await self._ready.get()
         self._in_work.add(key)
         self._waited.observe(asyncio.get_running_loop().time() - self._added_at.pop(key))
@@ -88,7 +88,7 @@ class WorkQueue(Generic[K]):
             self._make_ready(key)
 
     def __len__(self) -> int:
-        """The keys that are ready to be worked on."""
+        """The number of keys that are ready."""
         return self._ready.qsize()
 
     def _make_ready(self, key: K) -> None:
@@ -107,7 +107,7 @@ class WorkQueue(Generic[K]):
         now = asyncio.get_running_loop().time()
         while self._heap and self._heap[0][0] <= now:
             due, _, key = heapq.heappop(self._heap)
-            if self._due.get(key) == due:  # else an earlier time has replaced it
+            if self._due.get(key) == due:  # an earlier time may have replaced this one
                 del self._due[key]
                 self.add(key)
         self._set_timer()

@@ -1,6 +1,6 @@
 """Sets the hardware defaults of a VM with libvirt, before the VM exists.
 
-Begin with `defaulting.set_defaults`: a document in, the same document with every field that the guest sees out.
+Begin with `defaulting.set_defaults`: it fills every field of a document that the guest can see.
 
 | module | content |
 | --- | --- |
@@ -9,7 +9,7 @@ Begin with `defaulting.set_defaults`: a document in, the same document with ever
 | `pci_addresses` | the order in which virt-launcher lets libvirt assign addresses |
 | `driver`, `worker`, `worker_pool` | libvirt, in worker processes that may be killed at any time |
 | `hook` | restores recorded hardware when KubeVirt starts the VM |
-| `contract` | all that other rooms may import |
+| `contract` | the only module that other packages import |
 
-The service has no Kubernetes client and stores nothing. The claims, secrets and networks of a spec need not exist.
+The service has no Kubernetes client and stores nothing. The PVCs, Secrets and networks of a spec need not exist.
 """

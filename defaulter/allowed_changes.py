@@ -1,11 +1,10 @@
 """The fields that the defaulter may change, and a check that a response changed nothing else.
 
-The defaulter may fill unset fields that the guest sees, and may set annotations of Poolhouse. Of the values that are
-set it may replace two: a machine type alias, and the hardware record.
+The defaulter may fill unset fields that the guest sees, and may set annotations of Poolhouse. It may
+replace two values that are set: a machine type alias, and the hardware record.
 
-The defaulter is another program behind a network, so a client compares each response with its request before the
-document is stored. A broken, outdated or hijacked defaulter can then leave hardware undefaulted, but it cannot give a
-VM another volume or image.
+A client compares each response with its request before the document is stored. A broken, outdated or hijacked defaulter
+can then leave hardware undefaulted, but cannot give a VM another volume or image.
 """
 
 from collections.abc import Iterator
@@ -35,18 +34,18 @@ _FILLABLE_FIELDS = {
 FILLABLE: frozenset[Path] = frozenset(
     tuple(f"{above}{field}".split(".")) for above, fields in _FILLABLE_FIELDS.items() for field in fields.split()
 )
-"""below the VMI spec; `*` is any list index, and everything below a path is fillable too"""
+"""paths below the VMI spec. `*` is any list index. Everything below a path is fillable too."""
 
 EXTENDABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "disks"),)
-"""KubeVirt adds a disk to each volume without one"""
+"""lists to which items may be added: KubeVirt adds a disk to each volume without a disk"""
 CREATABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",))
-"""KubeVirt adds a network to a VM without one"""
+"""lists that may be created: KubeVirt adds an interface and a network to a VM without networks"""
 MACHINE_TYPE: Path = ("domain", "machine", "type")
 
 
 def defaulted_fields(document: Json) -> dict[str, Any]:
-    """The values of the fillable fields, by path below the VMI spec. Devices are named, as in
-    `domain.devices.disks[root].disk.pciAddress`, so that their order does not matter."""
+    """The values of the fillable fields, by path below the VMI spec. A path has names of devices and not indexes, as in
+    `domain.devices.disks[root].disk.pciAddress`."""
     location = locate(document)
     spec = at(document, *location.spec) if location is not None else None
     return dict(_fillable_values(spec, (), "")) if isinstance(spec, dict) else {}
@@ -69,20 +68,20 @@ def _is_fillable(path: Path) -> bool:
 
 
 def forbidden_changes(request: Json, response: Json) -> list[str]:
-    """Paths that the response changed and must not change. Empty: the response may be stored."""
+    """Paths that the response must not change and has changed. If there are none, the response may be stored."""
     paths = PATHS_BY_KIND.get(str(request.get("kind")))
-    # A libvirt VM (v1alpha1) is never stored, and its defaults are in libvirt's own units.
+    # A libvirt VM (v1alpha1) is never stored, so its changes need no check.
     return [] if paths is None else list(_forbidden(request, response, (), tuple(map(str, paths.vmi))))
 
 
 def _forbidden(before: Any, after: Any, path: Path, vmi: Path) -> Iterator[str]:
-    # A container that is created is no change by itself: each value in it must be fillable.
+    # A new object or list is allowed if each value in it is fillable.
     if _is_container(before, after, dict):
         given = before or {}
         yield from (_format(path, key) for key in given if key not in after)
         for key, value in after.items():
             old = given.get(key)
-            # Most of a document is text that did not change.
+            # A fast path: most values of a document are strings that did not change.
             if type(value) is not str or type(old) is not str or old != value:
                 yield from _forbidden(old, value, (*path, key), vmi)
     elif _is_container(before, after, list) and len(before or ()) <= len(after):
@@ -124,14 +123,14 @@ def _may_fill(path: Path, vmi: Path) -> bool:
 
 
 def _is_resolved_alias(before: Any, after: Any, path: Path, vmi: Path) -> bool:
-    """Such as `q35` to `pc-q35-7.2`."""
+    """Whether the change resolves a machine type alias, such as `q35` to `pc-q35-7.2`."""
     if _below_spec(path, vmi) != MACHINE_TYPE or not isinstance(before, str) or not isinstance(after, str):
         return False
     return before in after.split("-") or after.startswith(before + "-")
 
 
 def _is_new_record(before: Any, after: Any, path: Path, vmi: Path) -> bool:
-    """A stored document has a record, which lacks the devices that an update adds."""
+    """Whether the change replaces the hardware record. An update that adds devices needs a new record."""
     texts = isinstance(before, str) and isinstance(after, str) and after != ""
     return texts and path == (*vmi, "metadata", "annotations", HARDWARE_ANNOTATION)
 

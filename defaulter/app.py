@@ -1,4 +1,4 @@
-"""The REST service: hands the bodies of requests to the workers, and describes itself in OpenAPI."""
+"""The REST service: sends the bodies of requests to workers, and serves its OpenAPI document."""
 
 import asyncio
 import json
@@ -97,7 +97,7 @@ def _add_probes(app: FastAPI, workers: WorkerPool, metrics: Metrics) -> None:
 
     @app.get("/readyz", include_in_schema=False)
     async def readyz() -> Response:
-        """Ready: libvirt defines a domain now, however many requests wait."""
+        """Responds with 200 if libvirt can define a domain now. The number of waiting requests does not matter."""
         if workers.counts.ready == 0 and workers.counts.start_error:
             return Response(f"no worker starts: {workers.counts.start_error}", 503, media_type="text/plain")
         try:
@@ -112,7 +112,7 @@ def _add_probes(app: FastAPI, workers: WorkerPool, metrics: Metrics) -> None:
 
 
 def openapi_document() -> Json:
-    """FastAPI does not know the model of the request: the endpoint takes bytes, which a worker parses."""
+    """The OpenAPI document with the model of the request. FastAPI does not know the model: a worker parses the body."""
     without_workers: Any = None
     document = create(without_workers, without_workers).openapi()
     request = DefaultingRequest.model_json_schema(ref_template="#/components/schemas/{model}")

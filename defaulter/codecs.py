@@ -1,4 +1,4 @@
-"""Codecs: how a value is written in a VMI spec and in the XML of a domain, in both directions."""
+"""Codecs convert values between a VMI spec and the XML of a domain."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,18 +12,18 @@ Xml = str | Mapping[str, str]
 
 @dataclass(frozen=True)
 class Codec:
-    """`encode` returns a text, or all attributes of an element. `decode` is its inverse."""
+    """Converts values of one type. `encode` returns a text or all attributes of an element; `decode` is its inverse."""
 
     encode: Callable[[Any], Xml | None]
     decode: Callable[[Any], Any]
     accepts: Callable[[Any], bool]
     expected: str
-    """what an error message says after "must be" """
+    """the allowed values, in an error message after "must be" """
     is_element: bool = False
-    """encoded as all attributes of an element, with its text under the key "" """
+    """whether `encode` returns all attributes of an element, with the element's text under the key "" """
 
 
-# XML 1.0 cannot hold these characters, not even escaped.
+# Characters that XML 1.0 cannot contain, not even escaped.
 INVALID_XML_CHARACTERS = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -57,12 +57,12 @@ def _is_switch(value: Any) -> bool:
 
 
 def _is_on(value: Any) -> bool:
-    """KubeVirt's `{}` and `{enabled: true}` both mean on."""
+    """Whether a feature is on: KubeVirt's `{}` and `{enabled: true}` both mean on."""
     return value.get("enabled") is not False
 
 
 def one_of(*values: str, renamed: Mapping[str, str] | None = None) -> Codec:
-    """One of these words; `renamed` has the words that XML spells differently."""
+    """A codec for one of these words. `renamed` maps words to their spelling in XML."""
     names = {**{value: value for value in values}, **(renamed or {})}
     back = {theirs: ours for ours, theirs in names.items()}
     expected = "one of " + ", ".join(sorted(names))
@@ -83,7 +83,7 @@ def enabled(on: str = "on", off: str = "off") -> Codec:
 
 
 def has_alias(word: str) -> Codec:
-    """An object whose existence is this word in the XML."""
+    """A codec for an object in the spec that is this word in the XML."""
     return Codec(lambda value: word, lambda value: {}, _is_object, "an object")
 
 
@@ -97,7 +97,7 @@ TEXT = Codec(
 )
 COUNT = Codec(str, int, _is_count, "a whole number of at least 0")
 YES_NO, ON_OFF, STATE = switch("yes", "no"), switch("on", "off"), enabled()
-# A field that says whether an element exists.
+# A codec for a field that says whether an XML element exists.
 FLAG = Codec(lambda value: {} if value else None, lambda value: value is not None, _is_boolean, "true or false")
 FEATURE = Codec(lambda value: {} if _is_on(value) else None, lambda value: {}, _is_switch, STATE.expected)
 BYTES = Codec(
@@ -127,7 +127,7 @@ def pci_attributes(value: str) -> dict[str, str]:
 
 
 def format_pci_address(attributes: Mapping[str, str]) -> str | None:
-    """As the tools in a guest show it; None for an address of another type."""
+    """A PCI address in the format of `lspci`; None for an address of another type."""
     if attributes.get("type") != "pci":
         return None
     domain, bus, slot, function = (int(attributes.get(part, "0"), 16) for part in _PCI_PARTS)
@@ -144,5 +144,5 @@ PCI = Codec(
 
 
 def normalize_address(address: Any) -> str:
-    """A MAC address may have capitals and dashes, a PCI address capitals."""
+    """A MAC or PCI address in lower case, with colons instead of dashes."""
     return str(address).lower().replace("-", ":")

@@ -1,4 +1,4 @@
-"""What other rooms may use of the defaulter: its requests and responses, its client, and checks that need no libvirt.
+"""What other packages may use: the defaulter's requests and responses, its client, and checks without libvirt.
 
 Importing this module loads neither libvirt nor lxml; `Defaulter` loads aiohttp when it is used.
 """
@@ -65,18 +65,18 @@ class Problems(_Message):
 
 
 class DefaultingRequest(_Message):
-    """A document with what admission knows about it."""
+    """A document to default, with values from the admission request."""
 
     api_version: Literal["poolhouse.dev/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
     kind: Literal["DefaultingRequest"] = "DefaultingRequest"
     object: Json
     """The document: a VM, a VMI, a replica set or a pool."""
     old_object: Json | None = Field(default=None, alias="oldObject")
-    """The stored document, on UPDATE. Its values are kept where `object` leaves a field unset."""
+    """The stored document, on UPDATE. Its values fill the fields that `object` leaves unset."""
     namespace: str | None = None
-    """The namespace of the document where its metadata has none."""
+    """The namespace of a document without `metadata.namespace`."""
     seed: str | None = None
-    """Seed of MAC addresses, firmware UUIDs and serials, instead of the service's own."""
+    """Seed of MAC addresses, firmware UUIDs and serials, instead of the seed in the service's settings."""
     offered: MachineTypes | None = None
     """Machine types that the nodes can run; absent where the client does not watch nodes."""
 
@@ -87,24 +87,24 @@ class DefaultingResponse(_Message):
     object: Json
     """The document with its defaults."""
     warnings: tuple[str, ...] = ()
-    """Messages for the user, such as the machine type that an alias was resolved to."""
+    """Messages for the user, for example, which machine type replaced an alias."""
 
 
 class Version(_Message):
-    """The versions that decide, and their machine types by architecture."""
+    """The versions of the software that chooses defaults, and its machine types by architecture."""
 
     poolhouse: str
     libvirt: str
     qemu: dict[str, str]
-    """By architecture."""
+    """Version of QEMU by architecture."""
     machines: dict[str, tuple[str, ...]]
-    """Canonical machine types."""
+    """Canonical machine types by architecture."""
     aliases: dict[str, dict[str, str]] = {}
-    """The canonical machine type of each alias."""
+    """By architecture, the canonical machine type of each alias."""
 
 
 class DefaulterUnavailable(Exception):
-    """No response in time, or the service cannot work now. The document may be valid: fail open, or try again later."""
+    """The service did not respond in time or cannot work now. The document may be valid: fail open, or retry later."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -122,9 +122,9 @@ class ForbiddenChange(DefaulterUnavailable):
 class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
-    Each call ends within `timeout_seconds`: with a response, `InvalidDocument` or `DefaulterUnavailable`. A session
-    that is given stays open. Without one the client opens and closes its own. Each request carries the machine types
-    that `machine_types` returns.
+    Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. The client
+    closes only a session that it has opened itself. Each request contains the machine types that `machine_types`
+    returns.
     """
 
     def __init__(

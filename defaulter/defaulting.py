@@ -1,4 +1,4 @@
-"""Sets the defaults of a VM: a document in, the same document with every field that its guest sees out.
+"""Sets the defaults of a VM: fills every field of its document that the guest can see.
 
 Values come from four sources, in this order:
 
@@ -7,7 +7,7 @@ Values come from four sources, in this order:
 3. the name of the VM: its MAC addresses, firmware UUID and serial (`identity`);
 4. libvirt, from the domain that virt-launcher would define (`libvirt_defaults`).
 
-A value that is set never changes, with one exception: a machine type alias becomes the machine type that it stands for.
+A value that is set never changes, except that a machine type alias is replaced by its canonical machine type.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class VMRequest:
     namespace: str | None = None
     seed: str = ""
     machine_types: MachineTypes | None = None
-    """of the nodes; None where the client does not watch nodes"""
+    """machine types of the nodes; None if the client does not watch nodes"""
     seed_is_unique: bool = False
-    """the seed belongs to this document alone, so that addresses can follow from it without a name"""
+    """whether no other document has this seed, so that addresses can be derived without the VM's name"""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class DefaultedVM:
     document: Json
     warnings: list[str] = field(default_factory=list)
     domain: Element | None = None
-    """libvirt's domain after the last define; None where libvirt was not asked"""
+    """libvirt's domain after the last define; None if libvirt was not needed"""
 
 
 def set_defaults(
     request: VMRequest, cluster: ClusterConfig, host: Libvirt, cache: LibvirtCache | None = None
 ) -> DefaultedVM:
-    """Raises `InvalidDocument` with every problem, and `LibvirtUnavailable` where this libvirt cannot decide."""
+    """Raises `InvalidDocument` with every problem, or `LibvirtUnavailable` if this libvirt cannot decide."""
     if libvirt_vm.is_libvirt_vm(request.document):
         return _set_libvirt_vm_defaults(request, host)
     location = locate(request.document, request.namespace)
@@ -114,7 +114,7 @@ def prepare(request: VMRequest, location: VMLocation, cluster: ClusterConfig) ->
     if request.old is not None:
         fill_stored_values(editor, location, request.old, cluster)
         if is_canonical(str(at(request.old, *location.spec, *MACHINE_TYPE) or "")):
-            # An older version stored this VM without a display adapter. Adding it now would demand a restart.
+            # An older version stored this VM without a display adapter. Adding the adapter would require a restart.
             cluster = replace(cluster, video="leave")
     set_kubevirt_defaults(editor, location, cluster)
     _add_identity(editor, location, request, cluster)
@@ -139,7 +139,7 @@ def _add_identity(editor: DocumentEditor, location: VMLocation, request: VMReque
 
 
 def _has_same_hardware(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
-    """Whether the stored document has the same hardware, so that libvirt has accepted it before."""
+    """Whether the stored document has the same hardware, which libvirt has therefore accepted before."""
     if cluster.record and editor.get(location.record) is None:
         return False
     parts = ("domain", "volumes", "networks", "architecture")
@@ -181,7 +181,7 @@ def _warnings(request: VMRequest, editor: DocumentEditor, location: VMLocation) 
 
 
 def _unknown_features(spec: Json, location: VMLocation, host: Libvirt) -> Iterator[str]:
-    """CPU features that only a newer libvirt may know, so they are no errors: a node may have one."""
+    """Warnings about CPU features that this libvirt does not know. The libvirt of a node may know them."""
     for path, feature in walker.list_devices(CPU_FEATURES, spec):
         name = str(feature.get("name"))
         if not host.knows_cpu_feature(libvirt_architecture(spec), name):

@@ -1,7 +1,7 @@
 """Builds the domain that virt-launcher would define for a VMI spec.
 
-Sources, sockets and firmware files are placeholders that libvirt does not open and nothing reads back, so no claim,
-network, secret or path has to exist. The spec must be valid (`validation`).
+Sources, sockets and firmware files are placeholders, which libvirt does not open. PVCs, networks, Secrets and paths
+therefore need not exist. The spec must be valid (`validation`).
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ from defaulter.xml import Element
 
 NAME = "defaulting"
 PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
-"""of a domain whose spec has no UUID: each define must be of the same domain"""
+"""UUID of a domain whose spec has none: all defines of a domain need the same UUID"""
 
 
 def build(spec: Json) -> Element:
@@ -142,7 +142,7 @@ def _disk(element: Element, device: Json, spec: Json) -> None:
 
 
 def _disk_targets(devices: Element, spec: Json) -> None:
-    """Numbers the disks of each bus in spec order; SCSI units have the same numbers."""
+    """Names the disks of each bus in spec order, and gives SCSI disks the unit of the same number."""
     counts = {"vd": 0, "sd": 0}
     for disk in devices.iterfind("disk"):
         target = disk.find("target")
@@ -155,7 +155,7 @@ def _disk_targets(devices: Element, spec: Json) -> None:
 
 
 def _letters(index: int) -> str:
-    """a to z, then aa, ab, ..., as the Linux kernel names disks."""
+    """The letters of a disk's name in the Linux kernel: a to z, then aa, ab, ..."""
     name = ""
     while index >= 0:
         name = chr(ord("a") + index % 26) + name
@@ -178,7 +178,7 @@ def _input(element: Element, device: Json, spec: Json) -> None:
 
 
 def _tpm(element: Element, device: Json, spec: Json) -> None:
-    """With another backend than KubeVirt: its emulator need not be installed here, and the guest sees no difference."""
+    """Configures a TPM whose backend, unlike KubeVirt's, needs no emulator on this host. Guests see no difference."""
     element.set("model", "tpm-crb" if device.get("persistent") is True else "tpm-tis")
     xml.add(xml.add(element, "backend", type="passthrough"), "device", path="/tpm")
 
@@ -191,8 +191,8 @@ def _rng(element: Element, device: Json, spec: Json) -> None:
 _COMPLETE = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tpm, "rng": _rng}
 
 
-# KubeVirt adds these devices to every domain, and each takes an address that the other devices then do not get. Only a
-# node knows a real host device, so a placeholder takes its address.
+# KubeVirt adds these devices to every domain, and each takes an address. A placeholder takes the address of a host
+# device, because only a node has the device.
 
 
 def _add_default_devices(devices: Element, spec: Json) -> None:
@@ -254,7 +254,7 @@ def _add_host_devices(root: Element, devices: Element, spec: Json) -> None:
 
 
 def _pci_host_devices(spec: Json) -> Iterator[tuple[str, str]]:
-    """Alias and explicit address, in KubeVirt's order."""
+    """Alias and explicit address of each host device, in KubeVirt's order."""
     for field, prefix in (("hostDevices", "hostdevice"), ("gpus", "gpu")):
         for _, device in entries(spec, "domain", "devices", field):
             yield f"{prefix}-{device.get('name')}", ""
@@ -265,7 +265,7 @@ def _pci_host_devices(spec: Json) -> Iterator[tuple[str, str]]:
 
 def _add_host_device(devices: Element, index: int, name: str, address: str) -> None:
     device = xml.add(devices, "hostdev", mode="subsystem", type="pci", managed="no")
-    # No host has this PCI domain, so libvirt assumes a PCI Express function.
+    # libvirt assumes a PCI Express function, because no host has this PCI domain.
     slot, function = divmod(index, 8)
     place = {"domain": "0xffff", "bus": "0x00", "slot": f"0x{slot % 32:02x}", "function": f"0x{function}"}
     xml.add(xml.add(device, "source"), "address", **place)
@@ -282,7 +282,7 @@ def _add_filesystem(devices: Element, name: str) -> None:
 
 
 def _share_memory(root: Element, spec: Json) -> None:
-    """virtiofs needs memory that another process can map. KubeVirt puts it into one NUMA cell."""
+    """Makes the memory shared, which virtiofs needs, in one NUMA cell like KubeVirt."""
     backing = xml.add(root, "memoryBacking")
     xml.add(backing, "source", type="memfd")
     xml.add(backing, "access", mode="shared")

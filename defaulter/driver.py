@@ -1,4 +1,4 @@
-"""Uses libvirt: its embedded QEMU driver, below a root directory. The only module here that imports libvirt."""
+"""Runs libvirt's embedded QEMU driver below a root directory. No other module of the package imports libvirt."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ import libvirt
 from defaulter import xml
 from defaulter.errors import DomainRejected, LibvirtFailed
 
-# These codes are about the domain. Others, such as "internal error", may also mean that libvirt does not work.
+# Error codes that mean an invalid domain. Other codes, such as "internal error", may mean that libvirt is broken.
 _DOMAIN_ERRORS = frozenset(
     {
         libvirt.VIR_ERR_INVALID_ARG,
@@ -31,7 +31,7 @@ _PLAIN = "<domain type='qemu'><name>plain</name><memory>65536</memory><os><type>
 _PLAIN_CPU = "qemu64"
 _MAX_CACHED_FEATURES = 1024
 _MAX_CACHED_NAME_LENGTH = 64
-"""bounds of the cache, because a user may write any name"""
+"""limits the cache, because a user may write any name"""
 
 Define = Callable[[str], str]
 
@@ -47,7 +47,7 @@ def _embedded(root: Path) -> libvirt.virConnect:
 
 
 class Libvirt:
-    """One embedded libvirt. Its root directory belongs to it alone. It is not thread-safe."""
+    """An embedded libvirt, which is not thread-safe. No other libvirt may use its root directory."""
 
     def __init__(self, root: Path, connect: Callable[[Path], libvirt.virConnect] = _embedded) -> None:
         self._connection = connect(root)
@@ -57,7 +57,7 @@ class Libvirt:
 
     @contextmanager
     def scratch(self) -> Iterator[Define]:
-        """A function that defines a domain and returns libvirt's XML of it. Its domains are undefined at the end."""
+        """A function that defines a domain and returns libvirt's XML. At the end, all its domains are undefined."""
         defined: list[libvirt.virDomain] = []
 
         def define(text: str) -> str:
@@ -96,7 +96,7 @@ class Libvirt:
         return _dotted(self._connection.getVersion())
 
     def machines(self) -> dict[str, dict[str, str | None]]:
-        """By QEMU architecture: each machine type, with the canonical type if it is an alias."""
+        """By QEMU architecture, all machine types. The value is the canonical type of an alias, else None."""
         if not self._machines:
             for guest in xml.read(self._connection.getCapabilities()).iterfind("guest"):
                 arch = guest.find("arch")
@@ -106,7 +106,7 @@ class Libvirt:
         return self._machines
 
     def cpu_models(self, arch: str) -> frozenset[str]:
-        """Names of CPU models; empty where libvirt cannot list them."""
+        """Names of the CPU models; empty if libvirt cannot list them."""
         if arch not in self._cpu_models:
             self._cpu_models[arch] = frozenset()
             with suppress(libvirt.libvirtError):
@@ -114,7 +114,7 @@ class Libvirt:
         return self._cpu_models[arch]
 
     def knows_cpu_feature(self, arch: str, name: str) -> bool:
-        """Whether libvirt's CPU map has the feature, which a define does not check. True where libvirt cannot say."""
+        """Whether libvirt's CPU map has the feature, or the map is unknown. A define does not check features."""
         ask = self._knows_cpu_feature if len(name) <= _MAX_CACHED_NAME_LENGTH else self._find_cpu_feature
         return ask(arch, name)
 

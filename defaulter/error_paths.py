@@ -14,7 +14,7 @@ FindPath = Callable[[Json, re.Match[str]], Path | None]
 
 
 def find_error_path(message: str, spec: Json) -> Path:
-    """The most specific path that the message names; `domain` where it names none."""
+    """The most specific path that the message names; `domain` if the message names none."""
     for pattern, find in _RULES:
         match = re.search(pattern, message)
         path = find(spec, match) if match is not None else None
@@ -28,7 +28,7 @@ def _at(path: str) -> FindPath:
 
 
 def _find_address(*fields: tuple[DeviceList, Path]) -> FindPath:
-    """The field of the device that has the address in the message."""
+    """Returns a function that finds the field of the device with the address in a message."""
 
     def find(spec: Json, match: re.Match[str]) -> Path | None:
         for devices, field in fields:
@@ -54,7 +54,7 @@ def _serial(spec: Json, match: re.Match[str]) -> Path | None:
 
 
 def _target(spec: Json, match: re.Match[str]) -> Path | None:
-    """libvirt names the disks of each bus in spec order: vda, vdb, ... on virtio, sda, sdb, ... on other buses."""
+    """The path of a disk by libvirt's name. libvirt names the disks of each bus in spec order: vda, vdb, ..."""
     prefix, letters = match.group(1)[:2], match.group(1)[2:]
     index = 0
     for letter in letters:

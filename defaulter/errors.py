@@ -1,4 +1,4 @@
-"""Errors of a document, which its author must correct, and of this libvirt, which may be temporary."""
+"""Errors of a document, which its author must correct, and errors of this libvirt, which may be temporary."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -26,7 +26,7 @@ def raise_errors(spec: Path, errors: Iterable[FieldError]) -> None:
 
 
 class InvalidDocument(Exception):
-    """The document is invalid: the same document always fails with the same problems."""
+    """The document is invalid. A retry of the same document fails with the same problems."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -42,7 +42,7 @@ class LibvirtUnavailable(Exception):
 
 
 class LibvirtFailed(LibvirtUnavailable):
-    """libvirt does not work, whatever the domain, and will not work soon."""
+    """libvirt fails for every domain. A retry soon would fail too."""
 
 
 class DomainRejected(Exception):

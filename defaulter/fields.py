@@ -39,11 +39,11 @@ class Field:
     xml: str
     codec: Codec = TEXT
     from_libvirt: bool = False
-    """libvirt chooses a value where the spec has none, and the choice is written into the spec"""
+    """whether libvirt's choice is written into a spec without a value"""
     default: Any = None
-    """written into the XML, but never into the spec, where the spec has no value"""
+    """value in the XML if the spec has none; never written into the spec"""
     requires: str = ""
-    """an object of the spec without which the field does not apply"""
+    """path of an object in the spec that must exist for the field to apply"""
     side: Side = Side.GUEST
 
 
@@ -55,7 +55,7 @@ class DeviceList:
     element: str
     fields: tuple[Field, ...]
     has_alias: bool = True
-    """the element has the alias `ua-NAME`, which libvirt keeps"""
+    """whether the element has the alias `ua-NAME`, which libvirt keeps"""
     is_single: bool = False
 
 

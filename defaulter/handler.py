@@ -1,4 +1,4 @@
-"""Handles one request to set a VM's defaults: the bytes of a body in, an HTTP status and the bytes of a body out."""
+"""Handles one request to set a VM's defaults: converts its body to an HTTP status and a response body."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class HandlerConfig:
 
 
 def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool = False) -> Response:
-    """200 with the document and its defaults, or with the domain's XML; 400 or 422 with every problem; 503 where this
-    libvirt cannot decide."""
+    """Responds with 200 and the document with defaults or the domain's XML, with 400 or 422 and every problem, or with
+    503 if this libvirt cannot decide."""
     try:
         message = strict_json.loads(body, allow_lone_surrogates=True)
         request = read_request(message, config.seed)
@@ -65,7 +65,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
 
 
 def read_request(message: Json, default_seed: str) -> VMRequest:
-    """A body is a VM's document alone, or an envelope with what admission knows about it."""
+    """The request in a body, which is a VM's document or a `DefaultingRequest`."""
     if message.get("kind") != ENVELOPE:
         return VMRequest(message, seed=default_seed)
     document, old = message.get("object"), message.get("oldObject")

@@ -1,19 +1,19 @@
 """Derives MAC addresses, firmware UUIDs and serials from the name of a VM.
 
-They depend on a seed (one for each cluster), the namespace, the name and the device. So every replica of the service
-gives the same answer, also to a retry or a dry run. A VM that is created again under its old name keeps its DHCP lease
-and its licenses.
+The values depend on the cluster's seed, the namespace, the name and the device. Every replica of the service therefore
+gives the same response, also to a retry or a dry run. A VM that is created again under its old name keeps its DHCP
+lease and its licenses.
 """
 
 from hashlib import sha256
 from uuid import UUID
 
 _RESERVED = frozenset({0xFE})
-"""first bytes of the addresses that libvirt uses for its own side of a tap device"""
+"""first bytes of the MAC addresses that libvirt gives to the host's side of tap devices"""
 
 
 def digest(*parts: str) -> bytes:
-    """16 bytes that depend on each part and on the borders between parts."""
+    """A hash of 16 bytes. Parts of different lengths with the same joined text have different hashes."""
     hashed = sha256()
     for part in parts:
         piece = part.encode("utf-8", "surrogatepass")
@@ -22,7 +22,7 @@ def digest(*parts: str) -> bytes:
 
 
 def firmware_id(seed: str, namespace: str, name: str, part: str) -> str:
-    """A UUID of version 8, whose bits the application chooses."""
+    """A UUID of version 8, the version for bits that an application chooses."""
     raw = bytearray(digest(seed, namespace, name, part))
     raw[6] = raw[6] & 0x0F | 0x80
     raw[8] = raw[8] & 0x3F | 0x80
@@ -30,8 +30,8 @@ def firmware_id(seed: str, namespace: str, name: str, part: str) -> str:
 
 
 def mac_address(seed: str, namespace: str, name: str, device: str, taken: frozenset[str] = frozenset()) -> str:
-    """A locally administered unicast address. It has 46 free bits: the 24 of QEMU's prefix 52:54:00 collide at a few
-    thousand VMs."""
+    """A locally administered unicast address with 46 free bits. The 24 of QEMU's prefix 52:54:00 would collide at
+    a few thousand VMs."""
     attempt = 0
     while True:
         raw = bytearray(digest(seed, namespace, name, device, f"mac {attempt}")[:6])

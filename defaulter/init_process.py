@@ -1,4 +1,4 @@
-"""An init process for a container without one: reaps processes whose parents have ended.
+"""An init process for containers that have none: reaps processes whose parents have ended.
 
 libvirt probes QEMU with daemons, which stay zombies after they end until the init process reaps them. libvirt waits
 half a minute for each zombie.
@@ -12,10 +12,10 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, sign
 
 
 def run_under_init(service: Callable[[], int], first: bool) -> int:
-    """Runs the service and returns its exit code. With `first`, this process becomes its init process."""
+    """Runs the service and returns its exit code. With `first`, this process becomes the service's init process."""
     if not first:
         return service()
-    # Waited for, not handled: a handler that runs just before a wait for children would leave that wait without end.
+    # The loop waits for signals. With handlers, a signal just before a wait for children would be missed.
     awaited = {*_FORWARDED, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, awaited)
     child = os.fork()
@@ -31,7 +31,7 @@ def run_under_init(service: Callable[[], int], first: bool) -> int:
 
 
 def _reap(child: int) -> int | None:
-    """Reaps every ended process, because one signal may stand for several; returns the child's status if it ended."""
+    """Reaps every ended process, because a signal may stand for several. Returns the child's status if it has ended."""
     while True:
         ended, status = os.waitpid(-1, os.WNOHANG)
         if ended == child:

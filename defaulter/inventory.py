@@ -1,6 +1,6 @@
 """Lists the devices of a VM with their addresses, and compares two hardware records.
 
-A spec has the addresses of some devices; the hardware record has those of all.
+A spec has the addresses of some devices. The hardware record has the addresses of all devices.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ class Device:
     kind: str = ""
     address: str = ""
     field: str = ""
-    """path of the address in the spec, as in `defaulted_fields`; empty where a spec cannot hold it"""
+    """path of the address in the spec, as in `defaulted_fields`; empty if a spec cannot hold the address"""
 
 
 @dataclass(frozen=True)
 class Difference:
     device: str
     before: str | None
-    """the address or value; None where the device did not exist"""
+    """the address or value; None if the device did not exist"""
     after: str | None
 
 
@@ -105,7 +105,7 @@ def _addresses_by_device(record: Json) -> Iterator[tuple[str, str]]:
 
 
 def format_address(address: dict[str, Any]) -> str:
-    """As the tools in a guest show it."""
+    """The address in the format of tools such as `lspci`."""
     with suppress(ValueError):
         if pci := format_pci_address(address):
             return pci

@@ -1,4 +1,4 @@
-"""Paths of values in a JSON document, and filling the unset values of a document without changing the rest."""
+"""Parses paths of values in a JSON document, and fills the unset values of a document."""
 
 from functools import cache
 from typing import Any, cast
@@ -10,12 +10,12 @@ Path = tuple[str | int, ...]
 
 @cache
 def parse_path(dotted: str) -> Path:
-    """`disk.bus` as a path of keys; there is no form for an index."""
+    """Converts a text like `disk.bus` to a path of keys. The text cannot contain list indexes."""
     return tuple(dotted.split(".")) if dotted else ()
 
 
 def format_path(path: Path) -> str:
-    """As API servers write it: `spec.domain.devices.disks[0].disk.bus`."""
+    """The path in the form of API servers: `spec.domain.devices.disks[0].disk.bus`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
 
 
@@ -36,8 +36,8 @@ class DocumentEditor:
         return at(self.document, *path)
 
     def fill(self, path: Path, value: Any) -> bool:
-        """Sets a value that is unset, and creates the objects above it. Returns False where a value is set already, or
-        where something above it is not an object."""
+        """Sets an unset value, and creates the objects above the value. Returns False if the value is set already or if
+        its path leads through a value that is not an object."""
         if value is None or not is_unset(self.get(path)) or not _can_hold(self.document, path[:-1]):
             return False
         self.replace(path, value)
@@ -58,7 +58,7 @@ class DocumentEditor:
         self.filled.append((path, value))
 
     def _copy(self, container: Any) -> Any:
-        """Our copy of a container. `_copies` keeps each copy alive, so that no other object gets its id."""
+        """The editor's copy of an object or list. `_copies` keeps each copy alive, so that its id stays unique."""
         if id(container) in self._copies:
             return container
         copy = container.copy()

@@ -1,7 +1,7 @@
-"""The defaults that KubeVirt sets before it asks libvirt, set earlier.
+"""Sets the defaults that KubeVirt sets before it calls libvirt.
 
-KubeVirt sets most of them when a VM starts, in the VMI only. libvirt alone would choose others, such as IDE disks and
-the NIC model rtl8139. The same document always gets the same defaults; no libvirt is needed.
+KubeVirt sets most of these defaults when a VM starts, in the VMI only. libvirt alone would choose other defaults, such
+as IDE disks and the NIC model rtl8139. The same document always gets the same defaults, without libvirt.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,26 +22,26 @@ VideoPolicy = Literal["fill", "leave"]
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """The configuration of the cluster's KubeVirt, as far as the guest can see it."""
+    """The configuration of the cluster's KubeVirt that affects what a guest sees."""
 
     architecture: str = "amd64"
     binding: InterfaceBinding = "bridge"
-    """of the interface that KubeVirt adds to a VM without one"""
+    """binding of the interface that KubeVirt adds to a VM without interfaces"""
     cpu_model: str = "host-model"
     machines: Mapping[str, str] = field(default_factory=dict)
-    """the machine type that an alias stands for on the nodes, where it differs from this QEMU's"""
+    """machine types of aliases on the nodes, if they differ from the types of this QEMU"""
     unavailable_machines: UnavailablePolicy = "warn"
-    """what happens to a machine type that no node has"""
+    """whether a machine type that no node has is a warning or an error"""
     macs: MACPolicy = "deterministic"
     video: VideoPolicy = "fill"
-    """whether the display adapter gets a default: KubeVirt before 1.7 rejects a VM that names one"""
+    """whether the display adapter gets a default, which KubeVirt before 1.7 rejects"""
     record: bool = False
-    """whether an annotation records the hardware that a spec cannot hold"""
+    """whether VMs get the hardware record, the annotation for hardware that a spec cannot hold"""
 
 
 def with_input_device(spec: Json, location: VMLocation) -> Json:
-    """The spec with the input device that KubeVirt adds to the VMI each time the VM starts. A preference chooses the
-    device itself, and s390x has no USB."""
+    """The spec with the input device that KubeVirt adds to the VMI each time the VM starts. VMs with
+    a preference or on s390x get none."""
     devices = at(spec, "domain", "devices")
     wanted = location.is_vm and at(devices, "autoattachInputDevice") is True
     if not wanted or location.has_preference or at(devices, "inputs") or spec.get("architecture") == "s390x":
@@ -63,7 +63,7 @@ def add_devices(editor: DocumentEditor, location: VMLocation, cluster: ClusterCo
 
 
 def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig) -> None:
-    """Fills what KubeVirt fills before it builds the domain."""
+    """Fills the fields that KubeVirt fills before it builds the domain."""
     add_devices(editor, location, cluster)
     spec = location.spec
     if not location.has_preference:
@@ -88,7 +88,7 @@ def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster:
 def _processors(editor: DocumentEditor, domain: Path, architecture: str, cluster: ClusterConfig) -> None:
     cpu = (*domain, "cpu")
     editor.fill((*cpu, "model"), "host-passthrough" if architecture == "arm64" else cluster.cpu_model)
-    # With cores or threads set, virt-api reserves four times the sockets: the guest would see other hardware.
+    # If cores or threads are set, virt-api reserves four times the sockets, which would change the hardware.
     if all(is_unset(editor.get((*cpu, part))) for part in ("cores", "threads", "sockets")):
         wanted = _requested_count(editor.get(domain), "cpu")
         editor.fill((*cpu, "sockets"), wanted or 1)
@@ -105,7 +105,7 @@ def _requested_count(domain: Any, resource: str) -> int | None:
 
 
 def _memory(domain: Any) -> Any:
-    """The quantity as the user wrote it, so that it is not rounded."""
+    """The memory quantity as the user wrote it, without rounding."""
     sources = (
         ("resources", "requests", "memory"),
         ("resources", "limits", "memory"),

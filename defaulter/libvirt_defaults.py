@@ -31,7 +31,7 @@ from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_comple
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
 
-if TYPE_CHECKING:  # what chooses defaults can be used without libvirt
+if TYPE_CHECKING:  # the cache and the key can be imported without libvirt
     from defaulter.driver import Libvirt
 
 MAX_LIBVIRT_ERRORS = 8
@@ -43,13 +43,13 @@ MAX_CACHE_KEY_LENGTH = 65536
 @dataclass(frozen=True)
 class LibvirtChoices:
     values: tuple[tuple[Path, Any], ...]
-    """by their paths in the spec"""
+    """values by their paths in the spec"""
     record: str | None = None
-    """the hardware record, where the cluster keeps one"""
+    """the hardware record, if the cluster's configuration enables it"""
 
 
 class LibvirtCache:
-    """Keeps the choices that were used last: two replicas of a pool need libvirt once."""
+    """Caches the choices that were used last, so that equal replicas of a pool need libvirt only once."""
 
     def __init__(self) -> None:
         self._entries: OrderedDict[str, LibvirtChoices] = OrderedDict()
@@ -69,10 +69,10 @@ class LibvirtCache:
 
 
 def cache_key(spec: Json, location: VMLocation, open_paths: set[Path], inputs: Any = None) -> str | None:
-    """Equal for two specs only if libvirt chooses the same values; None where libvirt must be asked each time.
+    """A cache key: equal for two specs only if libvirt chooses the same values. None if libvirt's choice is random.
 
-    The key has everything in a spec that libvirt's choices depend on. It leaves out the VM's name, its firmware UUID
-    and MAC addresses, and the sources of disks and networks; these are validated each time without libvirt.
+    The key contains all values of a spec that libvirt's choices depend on. It omits the VM's name, firmware UUID and
+    MAC addresses, and the sources of disks and networks. These values are validated each time without libvirt.
     """
     if any(path[-1] == "macAddress" for path in open_paths):
         return None  # libvirt's own MAC addresses are random
@@ -121,7 +121,7 @@ class LibvirtDefaults:
         self._known = known
 
     def errors(self, old: Json | None) -> list[FieldError]:
-        """Every error of the spec; those of libvirt only where another error was found."""
+        """Every error of the spec. libvirt's errors are included only if another error was found."""
         found = validation.validate_values(self._spec, self._host.cpu_models(libvirt_architecture(self._spec)))
         if self._record is not None:
             try:
@@ -129,7 +129,7 @@ class LibvirtDefaults:
             except hook.InvalidHardwareRecord as error:
                 found.append(FieldError(("..", "metadata", "annotations", hook.HARDWARE_ANNOTATION), str(error)))
         machine = at(self._spec, *MACHINE_TYPE)
-        # A VM that is stored with a machine type can still be edited when the nodes with that type are gone.
+        # A stored VM may still be changed when no node has its machine type any more.
         stored = at(old, *self._location.spec, *MACHINE_TYPE) == machine
         if self._cluster.unavailable_machines == "refuse" and isinstance(machine, str) and not stored:
             message = unavailable_message(machine, self._machine_types) if is_canonical(machine) else None
@@ -137,7 +137,7 @@ class LibvirtDefaults:
         return [*found, *self._further_errors(found)] if found else []
 
     def choose(self, open_paths: set[Path], cache: LibvirtCache | None) -> tuple[LibvirtChoices, Element | None]:
-        """libvirt's choices for these paths, and its domain unless the choices come from the cache. Raises
+        """libvirt's choices for these paths, and libvirt's domain unless the choices come from the cache. Raises
         `InvalidDocument` with every error."""
         machine_type, asked = self._resolve_machine_type(), self._with_known_machine_type()
         inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE))
@@ -162,7 +162,7 @@ class LibvirtDefaults:
         return resolve_alias(machine, self._known.get(machine) or machine, self._cluster.machines, self._machine_types)
 
     def _with_known_machine_type(self) -> Json:
-        """The spec with a machine type that this QEMU has, where only the nodes have the spec's own."""
+        """The spec with a machine type that this QEMU has, if only the nodes have the spec's machine type."""
         machine = at(self._spec, *MACHINE_TYPE)
         if not isinstance(machine, str) or machine in self._known:
             return self._spec
@@ -202,7 +202,7 @@ class LibvirtDefaults:
         return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 4 else None
 
     def _further_errors(self, found: list[FieldError]) -> Iterator[FieldError]:
-        """The errors of libvirt that remain without the fields that are known to be invalid."""
+        """libvirt's errors after the fields with known errors are removed."""
         editor = DocumentEditor(self._spec)
         known = {error.path for error in found}
         if not all(_remove(editor, error.path) for error in found):
@@ -241,7 +241,7 @@ class LibvirtDefaults:
 
 
 def _remove(editor: DocumentEditor, path: Path) -> bool:
-    """Removes a value, or the whole device of a name; False where that would remove more than what is invalid."""
+    """Removes a value, or a whole device if the value is its name. False if valid values would be removed too."""
     if path and path[-1] == "name":
         path = path[:-1]
     if len(path) < 2 or path in (("domain", "devices"), ("domain", "devices", "disks")) or editor.get(path) is None:

@@ -1,8 +1,8 @@
-"""Sets the defaults of `kind: VM` of `kubevirt.io/v1alpha1`, whose spec is a libvirt domain in JSON.
+"""Sets the defaults of a `VM` of `kubevirt.io/v1alpha1`, whose spec is a libvirt domain in JSON.
 
 One table maps each XML element to JSON, in both directions. The values that libvirt adds are merged into the spec, and
 no value that is set changes. Devices are matched by an alias. Elements of the host (emulator, sources, drivers) are
-sent to libvirt, but not read back.
+written for libvirt, but not read back.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class ElementSchema:
     element: str
     attributes: tuple[str, ...] = ()
     text: str | None = None
-    """the key of the text; an element with nothing but text is a plain value in JSON"""
+    """the JSON key of the element's text; an element with only text is a plain value in JSON"""
     below: Mapping[str, ElementSchema] = field(default_factory=dict)
     many: bool = False
     numeric: bool = False
     of_host: bool = False
-    """of the host, not the guest: sent to libvirt, never read back"""
+    """whether the element describes the host and not the guest: written for libvirt, never read back"""
 
     @property
     def plain(self) -> bool:
@@ -168,7 +168,7 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
 
 
 def _elements(given: Json, schema: ElementSchema) -> Iterator[tuple[str, ElementSchema, Any]]:
-    """The inner elements that are set. Where a key is an attribute too, an object means the element."""
+    """The child elements that are set. If a key is also an attribute, an object as value means the element."""
     for key, inner in schema.below.items():
         value = given.get(key)
         if value is not None and (key not in schema.attributes or isinstance(value, dict)):
@@ -183,7 +183,7 @@ def _text_errors(value: Any, path: Path) -> Iterator[FieldError]:
 
 
 def build(given: Json, name: str = "") -> Element:
-    """The domain, which is always emulated (type qemu)."""
+    """The libvirt domain of a spec. Its type is always qemu."""
     root = xml.element("domain", type="qemu")
     xml.add(root, "name", name if _PLAIN_NAME.fullmatch(name) else NAME)
     _write(root, given, DOMAIN)
@@ -220,7 +220,7 @@ def _text(value: Any) -> str:
 
 
 def merge(given: Any, element: Element, schema: ElementSchema = DOMAIN) -> Any:
-    """The spec with the values of libvirt where it has none."""
+    """The spec, with libvirt's values for unset fields."""
     if schema.plain and not isinstance(given, dict):
         return _value(element.text, schema) if given is None else given
     result = dict(given or {})
@@ -245,7 +245,7 @@ def merge(given: Any, element: Element, schema: ElementSchema = DOMAIN) -> Any:
 
 
 def _items(key: str, given: list[Any], found: list[Element], schema: ElementSchema) -> Iterator[Any]:
-    """Each device of the spec with its element, then the devices that libvirt added."""
+    """The items of a list: the spec's devices merged with their elements, then the devices that libvirt added."""
     named = {alias.get("name"): element for element in found for alias in element.iterfind("alias")}
     taken = []
     for index, item in enumerate(given):
@@ -265,7 +265,7 @@ def _value(text: str | None, schema: ElementSchema) -> Any:
 
 
 def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
-    """The spec with the UUID and MAC addresses that follow from the VM's name."""
+    """The spec with the UUID and the MAC addresses derived from the VM's name."""
     domain = dict(given)
     domain.setdefault("uuid", identity.firmware_id(seed, namespace, name, "uuid"))
     interfaces = at(given, "devices", "interfaces")
@@ -281,7 +281,7 @@ def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
 
 
 def locate_error(error: DomainRejected, given: Json) -> FieldError:
-    """The error at the field that libvirt's message names, or at the spec."""
+    """Converts libvirt's error to an error of the field that its message names, or of the spec."""
     sentence = str(error)
     paths: tuple[tuple[str, Path], ...] = (
         ("CPUs", ("vcpu",)),

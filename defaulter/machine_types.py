@@ -1,4 +1,4 @@
-"""Machine types: which one an alias stands for, and which ones the cluster's nodes can run.
+"""Resolves aliases of machine types, and counts the machine types that the cluster's nodes can run.
 
 KubeVirt puts the machine types of a node on its labels. A client of the defaulter that watches nodes sends them with
 each request. An alias is resolved to the first of these:
@@ -17,7 +17,7 @@ from typing import Literal
 from apimachinery.unstructured import Json
 
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
-"""on every node of KubeVirt, with any value; other nodes run no VMs and have no machine types"""
+"""label of all nodes that KubeVirt manages, with any value; other nodes run no VMs"""
 ARCHITECTURE_LABEL = "kubernetes.io/arch"
 MACHINE_TYPE_LABEL_PREFIX = "machine-type.node.kubevirt.io/"
 
@@ -71,7 +71,7 @@ class MachineTypeIndex:
         self._fresh = False
 
     def current(self) -> MachineTypes | None:
-        """None while no node has a machine type."""
+        """The machine types of the nodes; None while no node has a machine type."""
         if not self._fresh:
             counts = [
                 (machine, count, self._nodes[architecture])
@@ -87,7 +87,7 @@ class MachineTypeIndex:
 
 
 def is_canonical(machine: str) -> bool:
-    """A versioned machine type always means the same hardware; an alias means another with each QEMU."""
+    """Whether a machine type has a version, and so always means the same hardware. An alias depends on QEMU."""
     return any(part[:1].isdigit() or part.startswith("rhel") for part in machine.split("-")[1:])
 
 
@@ -116,8 +116,8 @@ def _version(machine: str) -> tuple[tuple[int, ...], str]:
 def find_substitute(
     machine: str, known: Collection[str], configured: Mapping[str, str], available: MachineTypes | None
 ) -> str | None:
-    """An alias that this libvirt knows, for a machine type that only the nodes have. All versions of a type have the
-    same PCI slots. None where the nodes do not have the type either."""
+    """An alias that this libvirt knows, for a machine type that only the nodes have. None if the nodes do not have the
+    type either. All versions of a type have the same PCI slots."""
     if machine in configured.values():
         return next((alias for alias, real in configured.items() if real == machine and alias in known), None)
     if available is None or machine not in available.somewhere:
@@ -126,7 +126,7 @@ def find_substitute(
 
 
 def unavailable_message(machine: str, available: MachineTypes | None) -> str | None:
-    """None where a node can run the machine type, or where the nodes are unknown."""
+    """A message that no node can run the machine type. None if a node can, or if the nodes are unknown."""
     if available is None or machine in available.somewhere:
         return None
     newest = sorted((each for each in available.everywhere if is_canonical(each)), key=_version, reverse=True)[:6]
@@ -135,7 +135,7 @@ def unavailable_message(machine: str, available: MachineTypes | None) -> str | N
 
 
 def limited_message(machine: str, available: MachineTypes | None) -> str | None:
-    """None unless only some nodes can run the machine type."""
+    """A message that only some nodes can run the machine type; None otherwise."""
     if available is None or machine not in available.somewhere or machine in available.everywhere:
         return None
     return f"not every node can run the machine type {machine}: the scheduler skips the other nodes"

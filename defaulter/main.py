@@ -1,4 +1,4 @@
-"""The defaulter service: its parts, and how they start and stop."""
+"""Starts and stops the defaulter service."""
 
 import asyncio
 import os
@@ -16,7 +16,7 @@ from service import lifecycle, logs
 from service.server import serve
 
 INHERITED_VARIABLES = ("PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV", "POOLHOUSE_DIR")
-"""of the environment, by the workers"""
+"""environment variables that the workers inherit"""
 
 
 async def run(settings: Settings, roots: RootDirectories, tls: Path | None) -> None:
@@ -28,7 +28,7 @@ async def run(settings: Settings, roots: RootDirectories, tls: Path | None) -> N
     async with asyncio.TaskGroup() as group:
         running = group.create_task(workers.run(), name="workers")
         try:
-            # Not a task of the group: it stops first, while the workers still handle the last requests.
+            # No task of the group, so that the server stops first and the workers handle its last requests.
             await serve(app, settings.host, settings.port, tls)
         finally:
             running.cancel()
@@ -46,7 +46,7 @@ def _main() -> int:
         return 2
     logs.configure("defaulter", settings.log_format, settings.log_level)
     roots = RootDirectories(Path(settings.state).absolute() if settings.state else None, *settings.user)
-    # A directory without a certificate means plain HTTP.
+    # The service uses plain HTTP if the directory contains no certificate.
     tls = settings.tls if settings.tls is not None and (settings.tls / "tls.crt").exists() else None
     return lifecycle.run(lambda: run(settings, roots, tls))
 

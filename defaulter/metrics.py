@@ -1,4 +1,4 @@
-"""Metrics of the service. Those of the workers are read at each scrape."""
+"""Metrics of the service. Each scrape also reads the counts of the worker pool."""
 
 from collections.abc import Iterator
 

@@ -6,7 +6,7 @@ virt-launcher defines a domain three times:
 2. without the placeholders;
 3. with empty root ports for hotplug.
 
-A single define gives other addresses: 0000:04:00.0 for a root disk that KubeVirt has at 0000:07:00.0.
+A single define gives other addresses, for example 0000:04:00.0 for a root disk that KubeVirt puts at 0000:07:00.0.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Define = Callable[[str], str]
 
 _ROOT_MODELS = ("pci-root", "pcie-root", "pcie-expander-bus")
 _LAST_BUS = 31
-"""each root port takes a slot of bus 0, which has 32"""
+"""the last bus behind a root port: each port takes one of the 32 slots of bus 0"""
 _LARGE_MEMORY_BYTES = 2 * 1024**3
 
 
@@ -29,9 +29,9 @@ class HotplugPorts:
     """The root ports that KubeVirt keeps free for hotplug."""
 
     placeholders: int
-    """NICs that keep addresses free in the first define"""
+    """number of NICs that reserve addresses in the first define"""
     total: int
-    """ports of the VM, used ports included"""
+    """number of free and used ports of the VM"""
     min_free: int
 
     def extra(self, used: int) -> int:
@@ -39,7 +39,7 @@ class HotplugPorts:
 
 
 def hotplug_ports(nics: int, memory_bytes: int, slots: int | None) -> HotplugPorts:
-    """Version 3 of KubeVirt's PCI topology. `slots` is the number of NIC slots in the VM's annotation."""
+    """The ports in version 3 of KubeVirt's PCI topology. `slots` is the number of NIC slots in the VM's annotation."""
     if slots is None:
         slots = 4 if nics else 0
     total, min_free = (16, 6) if memory_bytes > _LARGE_MEMORY_BYTES else (8, 3)
@@ -47,7 +47,7 @@ def hotplug_ports(nics: int, memory_bytes: int, slots: int | None) -> HotplugPor
 
 
 def assign_pci_addresses(domain: Element, ports: HotplugPorts | None, nic_model: str, define: Define) -> Element:
-    """The domain after virt-launcher's defines; after one define where there are no ports."""
+    """The domain after virt-launcher's three defines, or after one define if `ports` is None."""
     if ports is None:
         return xml.read(define(xml.write(domain)))
     extra = ports.extra(len(_pci_devices(domain)))
@@ -81,7 +81,7 @@ def place_on_root_complex(domain: Element) -> bool:
 
 
 def _pci_devices(domain: Element) -> list[Element]:
-    """The PCI devices in KubeVirt's order, without those that libvirt adds. KubeVirt counts an absent balloon too."""
+    """The PCI devices of the spec in KubeVirt's order. KubeVirt counts an absent balloon too."""
     devices = _devices(domain)
     return [
         *devices.findall("interface"),
@@ -118,7 +118,7 @@ def _append_ports(devices: Element, count: int) -> None:
 
 
 def _forbid_unplug(devices: Element) -> None:
-    """Only ports with a NIC keep hotplug, so that a guest cannot eject its own disk."""
+    """Disables hotplug on ports without a NIC, so that a guest cannot eject its own disk."""
     occupied = {
         address.get("bus")
         for device in devices

@@ -1,4 +1,4 @@
-"""The hook as a plugin of KubeVirt: a gRPC server in a sidecar, on a socket in the VM's pod.
+"""Runs the hook as a plugin of KubeVirt: a gRPC server in a sidecar, on a socket in the VM's pod.
 
     python -m defaulter.plugin /var/run/kubevirt-plugin/poolhouse-hardware/hook.sock
 
@@ -30,11 +30,11 @@ SERVICE = f"{PACKAGE}.DomainHookService"
 METHOD = "MutateDomain"
 STOP_SECONDS = 5.0
 FIELDS = {"MutateDomainRequest": {"domain": 2, "vmi": 3}, "MutateDomainResponse": {"domain": 1}}
-"""the numbers of the fields that the hook uses, all of them bytes, by message"""
+"""numbers of the fields that the hook uses, by message; all fields are bytes"""
 
 
 def _message_classes() -> dict[str, Any]:
-    file = FileDescriptorProto(name="hooks.proto", package=PACKAGE)  # proto2 writes an empty field too
+    file = FileDescriptorProto(name="hooks.proto", package=PACKAGE)  # proto2 also writes empty fields
     for name, fields in FIELDS.items():
         message = file.message_type.add(name=name)
         for field, number in fields.items():
@@ -53,7 +53,7 @@ class Request(NamedTuple):
 
 
 def serve(socket: Path) -> grpc.Server:
-    """Starts a server on the socket. KubeVirt takes the socket as the sign that the hook is ready."""
+    """Starts a server on the socket. KubeVirt regards the hook as ready once the socket exists."""
     socket.parent.mkdir(parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
     method = grpc.unary_unary_rpc_method_handler(_mutate, request_deserializer=read, response_serializer=answer)
@@ -74,7 +74,7 @@ def _mutate(request: Request, context: grpc.ServicerContext) -> str:
 
 
 def read(message: bytes) -> Request:
-    """The fields that the hook needs; it ignores others, which a newer KubeVirt may send."""
+    """Parses the fields that the hook needs. Ignores other fields, which a newer KubeVirt may send."""
     try:
         found = _MESSAGES["MutateDomainRequest"].FromString(message)
     except DecodeError as error:

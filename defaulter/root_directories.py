@@ -1,6 +1,6 @@
-"""The root directories of the embedded libvirts: one for each worker.
+"""Manages the root directories of the embedded libvirts: one for each worker.
 
-The path is short enough for libvirt's sockets, and the user of the workers can reach it.
+Their paths are short enough for libvirt's sockets, and accessible to the user of the workers.
 """
 
 import os
@@ -21,14 +21,14 @@ _HOMES = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_D
 
 
 def environment(root: Path) -> dict[str, str]:
-    """Variables that keep a libvirt below its root, and from starting daemons for networks and storage pools."""
+    """Environment variables that confine a libvirt to its root and prevent daemons for networks and storage."""
     return {**dict.fromkeys(_HOMES, str(root)), "LIBVIRT_AUTOSTART": "0"}
 
 
 class RootDirectories:
     """Creates and removes the directories below one base.
 
-    The result of the first probe of QEMU is copied for every later worker: a probe takes seconds, a copy milliseconds.
+    Later workers get a copy of the first probe of QEMU, because a probe takes seconds and a copy milliseconds.
     """
 
     def __init__(self, base: Path | None, uid: int | None, gid: int | None, warm: Path | None = None) -> None:
@@ -64,7 +64,7 @@ class RootDirectories:
         fresh.rename(self._warm)
 
     def end_strays(self, slot: int) -> None:
-        """Kills the emulators of a killed worker. They have its root in their arguments."""
+        """Kills the emulators of a killed worker, which have the worker's root in their arguments."""
         marker = f"{self.base}/w{slot}/".encode()
         for entry in _processes():
             if int(entry.name) != os.getpid():
@@ -81,7 +81,7 @@ class RootDirectories:
 
 
 def _processes() -> list[Path]:
-    """Empty where /proc cannot be read, for example when no more files can be opened."""
+    """The directories of processes; empty if /proc cannot be read, for example without free file descriptors."""
     with suppress(OSError):
         return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return []

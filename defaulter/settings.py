@@ -14,7 +14,7 @@ from service.settings import ListenAddress, ServerSettings, listen_setting, sett
 
 
 def _parse_aliases(value: Any) -> Any:
-    """`q35=pc-q35-rhel9.6.0,virt=virt-rhel9.6.0`"""
+    """Parses a list like `q35=pc-q35-rhel9.6.0,virt=virt-rhel9.6.0`."""
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
@@ -81,8 +81,8 @@ class Settings(ServerSettings):
 
     @property
     def user(self) -> tuple[int | None, int | None]:
-        """UID and GID of the workers; None where the service cannot change its user. libvirt as root would behave
-        differently."""
+        """UID and GID of the workers, or None if the service cannot change its user. libvirt behaves differently as
+        root."""
         return _user_ids(self.worker_user)
 
     @property

@@ -1,7 +1,7 @@
 """Keeps the values of a stored VM where a new version of its document leaves them unset.
 
-Applying a bare manifest again loses no address, and a new device never takes the address of another. Devices are
-matched by name. A removed device stays removed: only fields that would get a default are looked up.
+If a user applies a manifest without defaults again, the VM keeps its addresses. A new device never gets the address of
+another device. Devices are matched by name. A removed device stays removed, because only unset fields are filled.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,8 @@ from defaulter.vm_paths import VMLocation, locate, opted_out
 
 
 def preserve_stored_values(document: Json, old: Json) -> Json:
-    """The document with the values of the stored document (`old`) that it leaves unset. It is the part of an answer to
-    an update that needs no service."""
+    """The document, with the values of the stored document (`old`) for unset fields. Defaulting an update begins with
+    this step, which needs no service."""
     location = locate(document)
     if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
         return document
@@ -31,7 +31,7 @@ def fill_stored_values(editor: DocumentEditor, location: VMLocation, old: Json, 
     add_devices(editor, location, cluster)
     _fill_machine_type(editor, location, old)
     editor.fill(location.record, at(old, *location.record))
-    # A value that is kept may open another field, as a disk's bus opens its address.
+    # A value may make another field fillable: a disk's address is fillable once its bus is set.
     while _fill_once(editor, location, old, cluster):
         pass
 
@@ -53,7 +53,7 @@ def _fill_once(editor: DocumentEditor, location: VMLocation, old: Json, cluster:
 
 
 def _old_path(document: Json, old: Json, path: Path) -> Path | None:
-    """The same field of the device with the same name in the stored document, at whatever index it is there."""
+    """The path of the same field in the stored document, where the device of that name may have another index."""
     for depth, step in enumerate(path):
         if isinstance(step, int):
             name = at(document, *path[: depth + 1], "name")
@@ -67,7 +67,7 @@ def _old_path(document: Json, old: Json, path: Path) -> Path | None:
 def _still_valid(
     editor: DocumentEditor, location: VMLocation, path: Path, old_path: Path, old: Json, value: Any
 ) -> bool:
-    """An interface keeps its PCI address only with its model. No address is kept that another device has now."""
+    """Whether a stored value still fits: the interface has the same model, and no other device has the address."""
     field = path[-1]
     if field not in ("pciAddress", "macAddress"):
         return True
@@ -85,7 +85,7 @@ def _addresses(document: Json, location: VMLocation, field: str) -> Iterator[Any
 
 
 def _fill_machine_type(editor: DocumentEditor, location: VMLocation, old: Json) -> None:
-    """An alias keeps the machine type that it had when the VM was stored, whatever QEMU resolves it to today."""
+    """Replaces an alias by the machine type of the stored VM, even if QEMU resolves the alias to another type now."""
     path = (*location.spec, "domain", "machine", "type")
     alias, machine_type = editor.get(path), at(old, *path)
     if isinstance(alias, str) and isinstance(machine_type, str) and is_version_of(alias, machine_type):

@@ -1,6 +1,6 @@
 """Finds the fields of a document that still need a default, without libvirt.
 
-It uses the rules that fill the fields, so `undefaulted_fields` is empty exactly when defaulting has nothing to do.
+The functions use the rules of defaulting, so `undefaulted_fields` is empty exactly if defaulting would fill nothing.
 """
 
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated
 
 CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")
-"""fills only what does not depend on the configuration of a cluster"""
+"""a configuration that fills only fields that do not depend on a cluster"""
 
 
 def undefaulted_fields(document: Json, *, macs: MACPolicy = "deterministic") -> list[str]:
-    """Paths that defaulting would fill. Empty where the document is complete, opted out, or without a VM."""
+    """Paths that defaulting would fill. Empty for a document that is complete, opted out, or has no VM."""
     location = locate(document)
     if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
         return []
@@ -56,7 +56,7 @@ def interfaces_without_mac(document: Json, location: VMLocation, macs: MACPolicy
 
 
 def devices_without_pci_address(document: Json, location: VMLocation) -> Iterator[Path]:
-    """A spec can hold the PCI addresses of virtio disks and of interfaces only."""
+    """Paths of unset PCI addresses of virtio disks and interfaces, the only ones that a spec can hold."""
     devices = (*location.spec, "domain", "devices")
     for index, disk in entries(document, *devices, "disks"):
         target = disk.get("disk") if disk_kind(disk) == "disk" else None

@@ -1,8 +1,8 @@
 """Validates a VMI spec before libvirt is asked, and reports all errors at once.
 
-`validate_types` checks the types of every field that defaulting reads. `validate_values` checks values, also those that
-libvirt accepts although they are wrong: unknown CPU models, duplicate MAC addresses, PCI buses that do not exist. The
-API server checks for unknown fields.
+`validate_types` checks the types of every field that defaulting reads. `validate_values` checks values, and
+rejects some that libvirt accepts: unknown CPU models, duplicate MAC addresses and missing PCI buses. The API server
+checks for unknown fields.
 """
 
 import re
@@ -19,10 +19,10 @@ from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
 MAX_DEVICES = 256
-"""in one list; KubeVirt has the same limit"""
+"""limit on the devices in a list, the same as KubeVirt's"""
 LAST_PCI_BUS = 31
 _FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
-"""libvirt accepts any name and does not escape it in the XML that it returns"""
+"""allowed names of CPU features: libvirt accepts any name, and returns XML in which the name is not escaped"""
 
 _OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.firmware", "domain.resources")
 _LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")
@@ -106,7 +106,7 @@ def _shown(value: Any) -> str:
 
 
 def _names(spec: Json) -> Iterator[FieldError]:
-    """The name of a device identifies it in the spec and, as its alias, in libvirt."""
+    """Errors of device names, which must be unique: they identify devices in the spec and, as aliases, in libvirt."""
     owners: dict[str, Path] = {}
     for devices in DEVICES:
         if devices.has_alias:
@@ -171,7 +171,7 @@ def _explicit(field: str, spec: Json) -> Iterator[tuple[Path, Any]]:
 
 
 def _duplicates(spec: Json) -> Iterator[FieldError]:
-    """Values that two devices share although they must be unique. libvirt reports only some, one at a time."""
+    """Errors for values that must be unique and that two devices share. libvirt would report only some of them."""
     for field, name in (("macAddress", "MAC address"), ("pciAddress", "PCI address"), ("bootOrder", "boot order")):
         owners: defaultdict[str, list[Path]] = defaultdict(list)
         for path, value in _explicit(field, spec):

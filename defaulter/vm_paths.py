@@ -1,6 +1,6 @@
-"""Where each kind of document holds its VMI spec, and which facts around it limit the defaults.
+"""Finds the VMI spec in each kind of document, and the facts that limit its defaults.
 
-A VirtualMachine holds the VMI spec at `spec.template.spec`; a pool holds it two templates deep.
+The VMI spec of a VirtualMachine is at `spec.template.spec`. A pool has a template of a VirtualMachine.
 """
 
 from collections.abc import Mapping
@@ -20,11 +20,11 @@ PCI_SLOT_COUNT = "kubevirt.io/pci-interface-slot-count"
 @dataclass(frozen=True)
 class VMPaths:
     vmi: Path
-    """the object with the `metadata` and `spec` of the VMI"""
+    """path of the object with the `metadata` and `spec` of the VMI"""
     vm: Path | None = None
-    """the object with the `spec` of the VM, which may name an instance type and a preference"""
+    """path of the object with the `spec` of the VM, which may name an instance type and a preference"""
     is_template: bool = False
-    """many VMs share a template, so it gets addresses but no MAC address and no firmware UUID"""
+    """whether many VMs share the spec, which then gets no MAC addresses and no firmware UUID"""
 
 
 PATHS_BY_KIND: Mapping[str, VMPaths] = {
@@ -40,29 +40,29 @@ class VMLocation:
     """The VMI spec of one document, with the facts that its defaults depend on."""
 
     spec: Path
-    """of the VMI spec"""
+    """path of the VMI spec"""
     name: str
     namespace: str
     is_template: bool
     is_vm: bool
-    """KubeVirt adds devices to the VMI of a VM when it starts; a VMI that a user creates stays as it is"""
+    """whether KubeVirt creates the VMI and adds devices to it; a VMI that a user creates stays unchanged"""
     has_instancetype: bool
-    """an instance type sets CPU and memory; KubeVirt rejects a VM that sets them too"""
+    """whether an instance type sets CPU and memory, which KubeVirt then rejects in the VM"""
     has_preference: bool
-    """a preference fills unset fields when the VM starts, but never replaces what is set now"""
+    """whether a preference fills unset fields when the VM starts; it never replaces values"""
     annotations: Mapping[str, Any]
-    """of the VMI"""
+    """annotations of the VMI"""
 
     @property
     def record(self) -> Path:
-        """of the hardware record, the annotation with what a spec cannot hold"""
+        """Path of the hardware record, the annotation for hardware that a spec cannot hold."""
         return (*self.spec[:-1], "metadata", "annotations", HARDWARE_ANNOTATION)
 
 
 def locate(document: Json, namespace: str | None = None) -> VMLocation | None:
     """The location of a document's VMI spec; None for a kind without one."""
     paths = PATHS_BY_KIND.get(typed(str, document, "kind") or "")
-    # KubeVirt's own pools are not managed by Poolhouse.
+    # Poolhouse does not manage KubeVirt's own pools.
     if paths is None or (typed(str, document, "apiVersion") or "").startswith("pool.kubevirt.io/"):
         return None
     vm_spec = at(document, *paths.vm, "spec") if paths.vm is not None else None

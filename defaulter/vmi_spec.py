@@ -1,4 +1,4 @@
-"""Facts about a VMI spec that KubeVirt derives from it when it builds the domain."""
+"""Derives facts from a VMI spec by the rules that KubeVirt uses to build the domain."""
 
 import re
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ from defaulter.vm_paths import VMLocation, places_on_root_complex
 DISK_KINDS = ("disk", "cdrom", "lun")
 CONVENTIONAL_PCI_MODELS = ("e1000", "rtl8139", "pcnet", "ne2k_pci")
 DEFAULT_MEMORY_BYTES = 1024**3
-"""for a spec without memory, whose instance type sets it later; no address depends on it"""
+"""memory for a spec whose instance type sets the memory later; no address depends on this value"""
 
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def alias(name: str) -> str:
-    """The alias that KubeVirt gives a device; a hash for a name with characters that libvirt does not keep."""
+    """The alias that KubeVirt gives a device: its name, or a hash if libvirt would not keep the characters."""
     return f"ua-{name}" if _ALIAS.fullmatch(name) else f"ua-{sha256(name.encode('utf-8', 'replace')).hexdigest()[:24]}"
 
 
@@ -67,12 +67,12 @@ def disk_kind(disk: Json) -> str | None:
 
 
 def is_emulated(interface: Json) -> bool:
-    """Whether QEMU emulates the NIC. An SR-IOV function is passed through, and an absent interface is unplugged."""
+    """Whether QEMU emulates the NIC. QEMU emulates neither an SR-IOV function nor an interface in state absent."""
     return "sriov" not in interface and interface.get("state") != "absent"
 
 
 def has_root_ports(spec: Json) -> bool:
-    """Whether KubeVirt adds root ports, which it does on PCI Express machines: all of its machines except s390x."""
+    """Whether KubeVirt adds root ports: it does on all architectures except s390x, which has no PCI Express."""
     machine = at(spec, "domain", "machine", "type")
     express = not isinstance(machine, str) or not machine or "q35" in machine or machine.startswith("virt")
     return express and spec.get("architecture") != "s390x"
@@ -82,7 +82,7 @@ def holds_addresses(spec: Json, location: VMLocation) -> bool:
     """Whether the spec may hold PCI addresses. Three kinds of VM may not:
 
     - VMs on s390x;
-    - VMs whose devices KubeVirt places on the root complex, where it does not avoid addresses that are set;
+    - VMs whose devices KubeVirt places on the root complex, because it may assign an address that is already set;
     - VMs with a disk or NIC on conventional PCI, such as transitional virtio. libvirt puts the device behind a bridge,
       and the next define does not find the bridge at the same address.
     """

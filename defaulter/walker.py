@@ -17,7 +17,7 @@ def _applicable(fields: Iterable[Field], source: Json) -> Iterator[Field]:
 
 
 def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
-    """The values that a spec sets."""
+    """The fields that a spec sets, with their paths and values."""
     for row in _applicable(fields, source):
         path = parse_path(row.spec)
         value = at(source, *path)
@@ -26,7 +26,7 @@ def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, 
 
 
 def write(fields: Iterable[Field], source: Json, element: Element) -> None:
-    """Writes the values of a spec, or the defaults of unset fields, below an element."""
+    """Writes the values of a spec, and the defaults of unset fields, into an XML element."""
     for row in _applicable(fields, source):
         value = at(source, *parse_path(row.spec))
         value = row.default if is_unset(value) else value
@@ -45,7 +45,7 @@ def write(fields: Iterable[Field], source: Json, element: Element) -> None:
 
 
 def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Path, Any]]:
-    """The values of the XML that may be written into this spec."""
+    """Paths and values of the XML that may be written into the spec."""
     for row in _applicable(fields, source):
         if row.from_libvirt and row.side is not Side.HOST:
             value = decode(row, element)
@@ -54,7 +54,7 @@ def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tu
 
 
 def decode(row: Field, element: Element) -> Any:
-    """The value of one field; None where the XML has none, or one that a spec cannot hold."""
+    """The value of a field; None if the XML has no value or a value that a spec cannot hold."""
     path, attribute = xml.split_path(row.xml)
     target = element.find(path) if path else element
     if target is None:

@@ -1,7 +1,7 @@
-"""A worker process: one embedded libvirt that handles one request at a time, from standard input to standard output.
+"""A worker process with an embedded libvirt. It reads requests from standard input, handles one at a time, and writes
+the responses to standard output.
 
-The parent may kill a worker at any moment, and does so when a response is late. A worker has no network, and keeps
-nothing between two requests but caches.
+The parent kills a worker whose response is late. A worker has no network, and its only state is a cache.
 """
 
 import ctypes
@@ -46,7 +46,7 @@ PROBE = json.dumps(
         },
     }
 ).encode()
-"""the smallest VMI with a disk and an interface, for which libvirt needs every pass of KubeVirt"""
+"""the smallest VMI with a disk and an interface, for which KubeVirt's three defines are needed"""
 
 
 def main() -> int:
@@ -55,7 +55,7 @@ def main() -> int:
         return 0
     settings = json.loads(first[1])
     responses = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what libvirt or QEMU print must not be read as a response
+    os.dup2(2, 1)  # keeps the output of libvirt and QEMU out of the responses
     config = HandlerConfig(ClusterConfig(**settings["cluster"]), settings["seed"])
     isolate_network()
     drop_privileges(settings["uid"], settings["gid"])
@@ -75,7 +75,7 @@ def isolate_network() -> None:
 
 
 def drop_privileges(uid: int | None, gid: int | None) -> None:
-    """Becomes another user for good. Import everything before: that user may not be able to read the modules."""
+    """Changes the user permanently. Import all modules before, because that user may not be able to read them."""
     if uid is None or gid is None or os.geteuid() != 0:
         return
     os.setgroups([])
@@ -84,7 +84,7 @@ def drop_privileges(uid: int | None, gid: int | None) -> None:
 
 
 def exit_with_parent(parent: int) -> None:
-    """Lets the kernel kill this process when its parent ends. Call it last: a change of user would undo it."""
+    """Makes the kernel kill this process when its parent ends. Call it last: a change of the user resets this."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(0)
@@ -94,14 +94,14 @@ def serve(requests: BinaryIO, responses: BinaryIO, config: HandlerConfig, host: 
     while (message := receive(requests)) is not None:
         responses.write(pack(*respond(*message, config, host)))
         if host.leftovers():
-            return  # a domain that cannot be undefined ends with the process
+            return  # the end of the process removes domains that libvirt could not undefine
 
 
 def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt) -> Response:
     try:
         if tag == Operation.VERSION:
             return 200, json.dumps(version(host)).encode()
-        if tag == Operation.PROBE:  # as a domain, which is never in the cache
+        if tag == Operation.PROBE:  # requests the domain, because a response with a domain never comes from the cache
             status, content = handle(PROBE, config, host, as_domain=True)
             return (200, b"{}") if status == 200 else (503, content)
         return handle(body, config, host, as_domain=tag == Operation.DOMAIN)
@@ -109,7 +109,7 @@ def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt) -> Resp
         return 503, problems_body([Problem("", str(error))])
     except MemoryError:
         return 503, problems_body([Problem("", "out of memory")])
-    except Exception:  # a bug must neither look like an invalid document nor end the worker
+    except Exception:  # a bug must not end the worker or be reported as an invalid document
         traceback.print_exc()
         return 503, problems_body([Problem("", "internal error; the log of the defaulter has the details")])
 

@@ -1,12 +1,12 @@
-"""A pool of worker processes: each handles one request at a time, and is replaced when it is late, dead, old or large.
+"""A pool of worker processes. The pool replaces a worker that is late, dead, old or large.
 
-libvirt may hang for ever in a probe of an emulator, crash, or leak memory. Each of these costs at most one response. A
-request waits no longer than its deadline, and the next request finds another worker. The pool measures only the time
-that a worker itself takes: under load requests are late because they wait, and their workers are not replaced.
+libvirt may crash, leak memory, or hang in a probe of an emulator. Each such fault loses at most one response. A request
+waits no longer than its deadline, and another worker handles the next request. A worker is late if its own work takes
+too long. The time that a request waits in the queue does not count.
 
-Why not `pebble`: its workers share one pipe. After both workers of a pool were killed under load, pebble 5.2 lost 61
-to 97 of 100 requests (BrokenProcessPool); this pool loses none. A round trip takes 0.15 ms with pebble and 0.02 ms
-here. pebble has no deadline that includes the wait, no urgent requests and no limit on memory.
+The library `pebble` is no alternative, because its workers share one pipe. After both workers of a pool were killed
+under load, pebble 5.2 lost 61 to 97 of 100 requests; this pool loses none. A round trip takes 0.15 ms with pebble and
+0.02 ms here. pebble has no deadline that includes the wait, no urgent requests and no limit on memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class QueueFull(Exception):
-    """More requests wait than the pool can handle in time."""
+    """The pool cannot handle the request before its deadline, because too many requests wait."""
 
     def __init__(self) -> None:
         super().__init__("too many requests are waiting")
@@ -47,15 +47,15 @@ class WorkerStartFailed(Exception):
 class WorkerLimits:
     workers: int = 2
     deadline_seconds: float = 2.0
-    """for a request, from its arrival to its response, and for the time that its worker takes"""
+    """limit on the time from a request's arrival to its response, and on its worker's time"""
     queue_length: int = 512
     start_seconds: float = 60.0
-    """a first probe of QEMU takes seconds, and several workers may start at once on a busy machine"""
+    """limit on the start of a worker: a probe of QEMU takes seconds, and several workers may start at once"""
     max_requests: int = 5000
-    """after which a worker is replaced"""
+    """number of requests after which a worker is replaced"""
     max_resident_bytes: int = 256 * 1024**2
     restart_seconds: tuple[float, float] = (0.1, 10.0)
-    """the first and the longest pause before a worker that did not start is started again"""
+    """the first and the longest pause before a failed start of a worker is retried"""
 
 
 @dataclass
@@ -79,14 +79,14 @@ class WorkerCounts:
     """Numbers for metrics and readiness."""
 
     restarts: Counter[str] = field(default_factory=Counter)
-    """by reason"""
+    """number of restarts by reason"""
     ready: int = 0
     start_error: str = ""
-    """why the last worker that was started did not start; empty after a successful start"""
+    """error of the last start of a worker; empty after a successful start"""
 
 
 class WorkerPool:
-    """`run` keeps the workers until it is cancelled; `ask` gives a response or raises, before the deadline."""
+    """Handles requests in worker processes. `run` maintains the workers; `ask` sends a request to one of them."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class WorkerPool:
         self._queue: asyncio.PriorityQueue[QueuedRequest] = asyncio.PriorityQueue()
         self._numbers = count()
         self._average_seconds = 0.0
-        """that a worker takes for a response, over the last few"""
+        """moving average of the time that a worker takes for a response"""
 
     def queue_length(self) -> int:
         return self._queue.qsize()
 
     async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> Response:
-        """Raises `QueueFull` or `RequestFailed`. An urgent request does not wait for other requests."""
+        """The response to a request. Raises `QueueFull` or `RequestFailed`. Urgent requests are handled first."""
         if self._queue.qsize() >= self.limits.queue_length and not urgent:
             raise QueueFull
         loop = asyncio.get_running_loop()
@@ -128,7 +128,7 @@ class WorkerPool:
 
     async def run(self) -> None:
         try:
-            # The first worker finds out what QEMU can do. The others copy its result instead of probing all at once.
+            # The first worker probes QEMU. The other workers copy the result instead of probing at the same time.
             probed = asyncio.Event()
             async with asyncio.TaskGroup() as group:
                 for slot in range(self.limits.workers):
@@ -156,11 +156,11 @@ class WorkerPool:
                 await asyncio.sleep(pause)
 
     async def _run_worker(self, slot: int, probed: asyncio.Event) -> str:
-        """Runs one worker from its start to its end; returns the reason to replace it."""
+        """Runs a worker from its start to its end. Returns the reason to replace the worker."""
         try:
             root = await asyncio.to_thread(self._roots.make, slot)
             worker = await self._start(root, self._environment)
-        except OSError as error:  # no process, memory, file or disk space at the moment
+        except OSError as error:  # no process, memory, file descriptor or disk space is free
             raise WorkerStartFailed(str(error)) from error
         try:
             await self._probe(worker, root)
@@ -178,7 +178,7 @@ class WorkerPool:
             self._roots.end_strays(slot)
 
     async def _probe(self, worker: WorkerProcess, root: Path) -> None:
-        """Returns when the worker's libvirt has defined a domain."""
+        """Waits until the worker's libvirt has defined a domain."""
         try:
             async with asyncio.timeout(self.limits.start_seconds):
                 await worker.configure(root, self._settings)
@@ -200,7 +200,7 @@ class WorkerPool:
     async def _handle_requests(self, worker: WorkerProcess, slot: int) -> str:
         ended = asyncio.create_task(worker.wait())
         try:
-            # Workers that started together are not replaced together.
+            # The limit depends on the slot, so that workers that started together are not replaced together.
             for handled in range(self.limits.max_requests * (4 + slot % 4) // 4):
                 request = await self._next_request(ended)
                 if request is None:
@@ -215,7 +215,7 @@ class WorkerPool:
             ended.cancel()
 
     async def _next_request(self, ended: asyncio.Task[None]) -> QueuedRequest | None:
-        """The next request that its client still waits for; None when the worker ends before there is one."""
+        """The next request whose client still waits; None if the worker ends first."""
         while True:
             taken = asyncio.create_task(self._queue.get())
             try:
@@ -229,13 +229,13 @@ class WorkerPool:
                 return taken.result()
 
     def _in_time(self, request: QueuedRequest) -> bool:
-        """Whether the response can still come before the deadline. Under overload, a worker that handled a request too
-        late would miss another one that is still in time."""
+        """Whether the response can still come before the deadline. Under overload, a late request must not delay the
+        requests that can still be in time."""
         left = request.deadline - asyncio.get_running_loop().time()
         return not request.response.done() and left > min(2 * self._average_seconds, self.limits.deadline_seconds / 2)
 
     async def _handle(self, worker: WorkerProcess, request: QueuedRequest) -> str | None:
-        """Gives a request to a worker; returns a reason to replace the worker, or None."""
+        """Sends a request to a worker. Returns the reason to replace the worker, or None."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         try:
@@ -252,12 +252,12 @@ class WorkerPool:
         return None
 
     def _retry(self, request: QueuedRequest) -> None:
-        """Gives a request to another worker, but only once. The worker that ended may not have started it."""
+        """Queues a request once more after its worker ended, because the worker may not have started the request."""
         if request.response.done():
             return
         if request.retried:
             request.response.set_exception(RequestFailed("the worker that had this request ended"))
             return
         request.retried = True
-        request.number = next(self._numbers)  # behind the others: the next worker may die of the same request
+        request.number = next(self._numbers)  # last in the queue, because the request may have crashed the worker
         self._queue.put_nowait(request)

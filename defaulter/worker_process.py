@@ -1,4 +1,4 @@
-"""A worker process as its parent sees it: how it is started, asked and killed."""
+"""Starts worker processes, sends requests to them, and kills them."""
 
 import asyncio
 import json
@@ -23,12 +23,12 @@ class WorkerProcess:
         self._process = process
 
     async def configure(self, root: Path, settings: dict[str, Any]) -> None:
-        """Sends the settings, which a worker waits for. Raises OSError when it has ended."""
+        """Sends the settings that a worker waits for. Raises OSError if the worker has ended."""
         body = json.dumps({**settings, "root": str(root), "parent": os.getpid()}).encode()
         await self._send(Operation.SETTINGS, body)
 
     async def ask(self, tag: int, body: bytes = b"") -> Response:
-        """Raises OSError or EOFError when the worker has ended."""
+        """The worker's response. Raises OSError or EOFError if the worker has ended."""
         await self._send(tag, body)
         assert self._process.stdout is not None
         status, length = HEADER.unpack(await self._process.stdout.readexactly(HEADER.size))
@@ -41,7 +41,7 @@ class WorkerProcess:
         try:
             self._process.stdin.write(pack(tag, body))
             await self._process.stdin.drain()
-        except RuntimeError as error:  # what uvloop raises for a closed pipe
+        except RuntimeError as error:  # uvloop's error for a closed pipe
             raise BrokenPipeError(str(error)) from error
 
     async def wait(self) -> None:
@@ -54,14 +54,14 @@ class WorkerProcess:
         return 0
 
     async def kill(self) -> None:
-        """Kills the worker and what it started in its session, even when it is stopped or hangs."""
+        """Kills the processes of the worker's session, even if the worker is stopped or hangs."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
 
 
 StartWorker = Callable[[Path, dict[str, str]], Awaitable[WorkerProcess]]
-"""starts a worker below a root directory, with these environment variables; raises OSError"""
+"""type of a function that starts a worker with a root directory and environment variables, or raises OSError"""
 
 
 async def start_worker(root: Path, inherited: dict[str, str], *, stderr: int | None = None) -> WorkerProcess:
@@ -111,7 +111,7 @@ class SingleWorker:
         self._roots.remove()
 
     def ask(self, tag: int, body: bytes = b"", seconds: float = 10) -> Response:
-        """Raises `LibvirtUnavailable` when libvirt is late or absent."""
+        """The worker's response. Raises `LibvirtUnavailable` if libvirt is late or not installed."""
         try:
             return self._runner.run(asyncio.wait_for(self._worker.ask(tag, body), seconds))
         except TimeoutError:

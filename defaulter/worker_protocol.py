@@ -1,4 +1,4 @@
-"""The messages between the service and a worker: a tag, a length and that many bytes.
+"""The messages between the service and a worker: a tag, a length and a body of that length.
 
 Requests go to the worker's standard input, responses come from its standard output. A response has an HTTP status as
 its tag.
@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 HEADER = struct.Struct("!HI")
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-"""a response is its request and a few more fields; a longer one is no response"""
+"""limit on a message: a response is its request with a few more fields"""
 
 Response = tuple[int, bytes]
 """an HTTP status and a body"""
@@ -35,7 +35,7 @@ def pack(tag: int, body: bytes) -> bytes:
 
 
 def receive(stream: BinaryIO) -> tuple[int, bytes] | None:
-    """The next message; None at the end of the stream, also where it ends in the middle of a message."""
+    """The next message; None at the end of the stream, even in the middle of a message."""
     header = stream.read(HEADER.size)
     if len(header) != HEADER.size:
         return None

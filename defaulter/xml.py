@@ -34,13 +34,13 @@ _STEP = re.compile(r"([\w-]+)(?:\[@([\w-]+)='([^']*)'\])?")
 
 @cache
 def split_path(path: str) -> tuple[str, str | None]:
-    """The path of an element, and the attribute of it that holds the value; None where its text holds the value."""
+    """The path of an element and the attribute with the value. The attribute is None if the text is the value."""
     above, _, last = path.rpartition("/")
     return (above, last[1:]) if last.startswith("@") else (path, None)
 
 
 def find_or_create(parent: Element, path: str) -> Element:
-    """The element at a path; creates it, and the elements above it, where it does not exist."""
+    """The element at a path. Creates the element and its parents if they do not exist."""
     for step in path.split("/") if path else ():
         child = parent.find(step)
         if child is None:

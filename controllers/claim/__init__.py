@@ -1,6 +1,6 @@
-"""Claims: each gets one VM of a warm pool, and no VM has two claims.
+"""Claims: a claim gets one VM of a warm pool, and a VM has at most one claim.
 
-`plan` draws the phases of a claim and decides its next step (`steps`). `allocator` selects its pool and its VM, and
-decides whose turn it is. `apply` takes the steps; `controller` repeats them until the claim must wait. `snapshot` holds
-what this process knows of a claim beyond the stores, and `garbage_collector` deletes VMs whose claim is gone.
+`plan` decides the next step of a claim (`steps`) and documents its phases. `allocator` selects the pool and the VM of a
+claim, and orders waiting claims. `apply` executes the steps, and `controller` repeats them until the claim must wait.
+`snapshot` holds the data of this process about a claim. `garbage_collector` deletes VMs whose claim no longer exists.
 """

@@ -1,13 +1,13 @@
-"""Gives the VMs of warm pools to claims: which pool serves a claim, which VM it gets, and when it is its turn.
+"""Allocates VMs of warm pools to claims: selects the pool, the VM and the order of the claims.
 
-    ReadyQueue     the VMs of the pools that can be given away now
+    ReadyQueue     the VMs of the pools that claims can get now
     WaitQueue      the claims that wait for VMs of a pool
     QuotaTracker   how many VMs of a pool each requester has
-    ClaimRecord    what this process knows of one claim beyond the stores
+    ClaimRecord    the data of this process about one claim, in addition to the stores
 
-The allocator keeps these books in memory and calls no API; `apply` does. That a VM has one claim at most does not
-depend on the books: the claim's UID on the VM is written with the VM's resourceVersion. The books only keep claims from
-competing for the same VM, and in turn.
+The allocator keeps these data in memory and calls no API. They let concurrent claims reserve different VMs, in order.
+They do not ensure that a VM has at most one claim. The write of the claim's UID on the VM ensures that, because it
+carries the VM's resourceVersion.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from runtime.store import Store
 @dataclass(frozen=True)
 class Stores:
     claims: Store[Claim]
-    """indexed `uid`"""
+    """indexed by `uid`"""
     pools: Store[WarmPool | InvalidWarmPool]
-    """indexed `namespace` and `uid`"""
+    """indexed by `namespace` and `uid`"""
     vms: WarmVMCache
 
 
 def select_pool(claim: Claim, pools: Collection[WarmPool | InvalidWarmPool]) -> WarmPool | Failure:
-    """The pool that the claim names, else the default pool. `pools` are those of the claim's namespace."""
+    """The pool that the claim names, or the default pool. `pools` are the pools of the claim's namespace."""
     name, namespace = claim.spec.pool_name, claim.namespace
     names = ", ".join(sorted(pool.name for pool in pools)) or "none"
     if not name:
@@ -59,7 +59,7 @@ def select_pool(claim: Claim, pools: Collection[WarmPool | InvalidWarmPool]) -> 
 
 
 class QuotaTracker:
-    """Counts the VMs that claims have or are being given now: two claims at once cannot both get the last one."""
+    """Counts VMs that claims have or are getting, so that concurrent claims stay within the quota."""
 
     def __init__(self) -> None:
         self._charged: dict[str, tuple[Key, str]] = {}
@@ -87,7 +87,7 @@ class QuotaTracker:
             del self._by_requester[pool, requester]
 
     def exceeded(self, claim: Claim, pool: WarmPool) -> Failure | None:
-        """Why the claim may have no VM of the pool now."""
+        """Why the pool's quota does not allow the claim a VM now, or None."""
         if claim.uid in self._charged:
             return None
         policy, total = pool.spec.claim_policy, self._by_pool[pool.key]
@@ -107,15 +107,15 @@ class Allocator:
     stores: Stores
     demand: Demand = field(default_factory=Demand)
     pool_creations: Expectations[str] = field(default_factory=Expectations)
-    """VMs that the pools have created and that no store shows yet, by UID of the pool"""
+    """creations of the pools that no store shows yet, by UID of the pool"""
     ready: ReadyQueue = field(default_factory=ReadyQueue)
     quotas: QuotaTracker = field(default_factory=QuotaTracker)
     _waiting: dict[str, WaitQueue] = field(default_factory=dict)
-    """by UID of the pool"""
+    """the key is the UID of the pool"""
     _records: dict[str, ClaimRecord] = field(default_factory=dict)
-    """by UID of the claim"""
+    """the key is the UID of the claim"""
     _vms_unknown: set[str] = field(default_factory=set)
-    """UIDs of claims that may have a VM of which this process has no record"""
+    """UIDs of claims that may have a VM without a record in this process"""
 
     # Records
 
@@ -126,8 +126,8 @@ class Allocator:
         return self._records[claim.uid]
 
     def forget(self, claim_uid: str) -> None:
-        """The claim is gone or finished: its record goes, with its place in the queue and its quota. A new record of it
-        begins without knowing its VMs."""
+        """Drops the record, the queue position and the quota of a deleted or finished claim. A new record of the claim
+        has to list its VMs first."""
         self.leave_queues(claim_uid)
         self.quotas.release(claim_uid)
         self._vms_unknown.add(claim_uid)
@@ -142,8 +142,8 @@ class Allocator:
         self._vms_unknown.discard(claim_uid)
 
     def reset(self, claims: Collection[Claim]) -> None:
-        """Begins to lead. The books of an earlier time are worthless: another process may have served the claims."""
-        # First, so that the pools see no books that are half dropped.
+        """Rebuilds all data for a new leader, because another process may have served the claims before."""
+        # The pools must not see partial data, so the records are dropped first.
         for uid in list(self._records):
             self.forget(uid)
         self.ready.reset(map(self.stores.vms.join, self.stores.vms.vms.all()))
@@ -164,12 +164,12 @@ class Allocator:
         elif claim.status.phase == "Queued":
             found = self.stores.pools.get((claim.namespace, pool))
             if isinstance(found, WarmPool):
-                # Sorts before every time at which a claim is observed from now on.
+                # A sort key below all times at which this process observes claims.
                 observed_at = f"{claim.status.queue_position or 0:09}"
                 queue = self._waiting.setdefault(found.uid, WaitQueue())
                 queue.join(claim.requester, claim.created_at, claim.uid, observed_at=observed_at)
 
-    # The wait queues
+    # Wait queues
 
     def queue(self, pool_uid: str) -> WaitQueue:
         return self._waiting.get(pool_uid) or WaitQueue()
@@ -199,10 +199,10 @@ class Allocator:
         """UIDs of waiting claims that ready VMs of the pool can serve now."""
         return self.queue(pool_uid).first(min(self.ready.count(pool_uid), limit))
 
-    # A ready VM
+    # Ready VMs
 
     def candidate(self, claim: Claim, pool: WarmPool) -> WarmVM | None:
-        """The VM that the claim gets now, if the pool has one for each claim that is before it in the queue."""
+        """The VM that the claim gets now. None if the claims before it in the queue need all ready VMs."""
         overrides, probe = claim.overrides, WarmVM(pool.namespace, "", "")
 
         def is_current(variant: Variant) -> bool:
@@ -212,7 +212,7 @@ class Allocator:
             return pool.spec.update_strategy.type != "Recreate" or is_current(variant)
 
         def fits(variant: Variant) -> bool:
-            """Overrides were compared with the current template, so they exclude VMs of an older one."""
+            """Whether the claim can get the VM. Overrides match only the current template, not an older template."""
             compared = overrides.instancetype or overrides.image
             in_placement = overrides.placement in (None, variant.placement)
             return in_placement and (is_current(variant) if compared else is_usable(variant))
@@ -223,8 +223,8 @@ class Allocator:
         return next((vm for vm in vms if vm is not None and not why_unavailable(vm)), None)
 
     def reserve(self, claim: Claim, pool: WarmPool, vm: WarmVM, record: ClaimRecord) -> None:
-        """The VM is about to be given to the claim. Must be called before the first await: from then on other claims
-        are offered other VMs."""
+        """Reserves the VM for the claim. Callers must call this method before the first await, so that other claims get
+        other VMs."""
         self._offer_again(record.rejected)
         self.ready.reserve(vm)
         self.quotas.charge(claim.uid, pool.key, claim.requester)
@@ -232,18 +232,18 @@ class Allocator:
         record.reserved[vm.uid] = vm.key
 
     def cancel_reservation(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> None:
-        """The VM was not given to the claim, and is as good as before."""
+        """Cancels the reservation of a VM that the claim did not get. Other claims can get the VM."""
         self.quotas.release(claim.uid)
         record.reserved.pop(vm.uid, None)
         self._offer_again({vm.uid: vm.key})
 
     def reject(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> None:
-        """The API server refused to give the VM to the claim. The VM may be the cause: another one is tried first."""
+        """Cancels a refused reservation. The next attempt uses another VM, because this VM may be the cause."""
         self.quotas.release(claim.uid)
         if key := record.reserved.pop(vm.uid, None):
             record.rejected[vm.uid] = key
 
-    # A VM that is created for the claim
+    # VMs that are created for a claim
 
     def is_full(self, pool: WarmPool) -> bool:
         if pool.spec.max_total is None:
@@ -262,14 +262,14 @@ class Allocator:
         self.demand.creation_over(pool.uid, name)
         record.creating.discard((pool.uid, name))
 
-    # What the API and the stores show
+    # Results of API calls and events
 
     def vms_listed(self, claim: Claim, vms: Iterable[WarmVM], record: ClaimRecord, now: float) -> None:
-        """These are all VMs with the claim's UID."""
+        """Records `vms`, the complete list of VMs with the claim's UID."""
         found = {vm.uid: vm for vm in vms}
         record.listed(found.values(), now)
         self._offer_again({uid: record.reserved.pop(uid) for uid in record.reserved.keys() - found.keys()})
-        # A VM that was found counts as being created until the store shows it; one that was not, was not created.
+        # A listed VM counts as being created until the store shows it. A VM that is not listed was not created.
         names = {vm.name for vm in found.values()}
         for pool_uid, name in list(record.creating):
             if name not in names or self.stores.vms.vms.get((claim.namespace, name)) is not None:
@@ -284,7 +284,7 @@ class Allocator:
             self._offer_again(record.rejected)
         if after.finished or not after.vm_uid:
             self.quotas.release(after.uid)
-        if after.status.phase != "Queued":  # a claim that is held up must not hold up those behind it
+        if after.status.phase != "Queued":  # a claim with an obstacle must not delay the claims behind it
             self.leave_queues(after.uid)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> bool:
@@ -298,8 +298,8 @@ class Allocator:
         return more
 
     def _offer_again(self, vms: dict[str, Key]) -> None:
-        """Offers VMs (by UID) to other claims, as the store shows them. One that it does not show Ready is offered by
-        its next event."""
+        """Offers VMs to other claims, as the store shows them. If the store does not show a VM as Ready, the next event
+        of the VM offers it."""
         while vms:
             uid, key = vms.popitem()
             self.ready.restore(uid, self.stores.vms.get(key))

@@ -1,7 +1,7 @@
-"""Takes the steps of claims: the only code of claims that writes.
+"""Executes the steps of claims. Only this module writes VMs and claims for the claim controller.
 
-Each write of a VM or a claim carries the resourceVersion that the decision was based on. The answer goes into the
-claim's record. Without an answer, or after a conflict, the record says what must be read from the API first.
+A write of a VM or a claim carries the resourceVersion that the decision used. The response goes into the claim's
+record. After a conflict, or without a response, the record marks the objects that must be read from the API.
 """
 
 import logging
@@ -36,9 +36,9 @@ from runtime.events import EventRecorder, view_reference
 log = logging.getLogger(__name__)
 
 RESERVATION_WRITES = 3
-"""A status update of the VM between our read and our write refuses ours, although the VM is still unclaimed."""
+"""Attempts to reserve a VM. A status update of the VM may cause a conflict although the VM is still unclaimed."""
 RETRIES = Backoff(base_seconds=1, cap_seconds=30)
-"""between attempts to create or reserve a VM after a refusal that may pass"""
+"""backoff between attempts to create or reserve a VM after a refusal that may pass"""
 
 
 @dataclass
@@ -46,14 +46,14 @@ class ClaimWriter:
     api: Api
     events: EventRecorder
     backend: Callable[[WarmPool | None], Backend]
-    """of a pool's VMs; for None one that finds out by the VM"""
+    """returns the backend of a pool, or for None a backend that selects by the VM"""
     allocator: Allocator
     metrics: ClaimMetrics
     clock: Callable[[], float]
     now: Callable[[], datetime]
 
     async def __call__(self, s: ClaimSnapshot, step: steps.Step, record: ClaimRecord) -> None:
-        """Raises only errors that say that the API server is away."""
+        """Raises only errors of an unavailable API server."""
         if not isinstance(step, steps.UpdateStatus | steps.PersonalizeVM | steps.HandOverVM):
             record.health = None
         backend = self.backend(s.pool)
@@ -90,7 +90,7 @@ class ClaimWriter:
         found = await backend.find(s.claim.namespace, s.claim.uid)
         self.allocator.vms_listed(s.claim, found, record, self.clock())
 
-    # The first compare-and-swap
+    # First compare-and-swap
 
     async def _reserve(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         assert s.pool is not None
@@ -113,7 +113,7 @@ class ClaimWriter:
             except WriteConflict:
                 live = await self._read(vm, backend, record)
                 if live is None or not is_unclaimed(live) or live.pool_uid != s.pool.uid:
-                    # The VM stays reserved until its event shows what became of it.
+                    # The VM stays reserved until its next event.
                     self.metrics.conflict("lost")
                     self.allocator.quotas.release(claim.uid)
                     return
@@ -141,7 +141,7 @@ class ClaimWriter:
             record.vms_known = False
             raise
 
-    # A VM that is created for the claim
+    # VMs that are created for a claim
 
     async def _create(self, s: ClaimSnapshot, step: steps.CreateVM, backend: Backend, record: ClaimRecord) -> None:
         pool, claim = step.pool, s.claim
@@ -155,8 +155,8 @@ class ClaimWriter:
             record.unconfirmed = step.name
         except ApiError as error:
             self.allocator.cancel_creation(claim, pool, step.name, record)
-            # Nothing was created, so another placement may be tried. But a VM whose creation was not answered must be
-            # requested again as it was: else there might be two.
+            # The server created nothing, so the next attempt may use another placement. A creation without a response
+            # must be repeated unchanged, because another name or placement could create two VMs.
             record.placement_draws += step.name != record.unconfirmed
             final = isinstance(error, Invalid | AlreadyExists | NotFound)
             why = Failure(ClaimReason.FAILED_CREATE, f"no VM could be created: {error.message}", final)
@@ -192,12 +192,12 @@ class ClaimWriter:
             labels=labels(wish),
             annotations={
                 meta.CLAIM_NAME: claim.name,
-                meta.ACTIVATED_AT: format_micro_time(self.now()),  # it boots for this claim
+                meta.ACTIVATED_AT: format_micro_time(self.now()),  # the VM boots for this claim
                 meta.STATE_REASON: f"created for claim {claim.name}",
             },
         )
 
-    # The second compare-and-swap, and all other status updates
+    # Second compare-and-swap, and all other status updates
 
     async def _update_status(self, claim: Claim, step: steps.UpdateStatus, record: ClaimRecord) -> None:
         change = status_patch(step.status, claim.uid, claim.resource_version)
@@ -219,7 +219,7 @@ class ClaimWriter:
         if step.event is not None:
             self._emit(claim, step.event)
 
-    # The claim's VM
+    # Changes of the claim's VM
 
     async def _change(
         self, s: ClaimSnapshot, vm: WarmVM, change: Change, backend: Backend, record: ClaimRecord
@@ -232,9 +232,9 @@ class ClaimWriter:
         except Throttled:
             raise
         except ApiError as error:
-            if s.claim.status.ready_at:  # the claimant uses the VM: its label can wait
+            if s.claim.status.ready_at:  # the claimant already uses the VM, so its label can wait
                 raise
-            # A VM that may not be written is as bad as an unhealthy one: another VM is tried.
+            # A VM that cannot be updated is treated as unhealthy: the claim tries another VM.
             record.health = Health("Failed", ClaimReason.FAILED_UPDATE, error.message)
             log_event(log, "Failure", str(error), about=vm, level=logging.WARNING, claim=s.claim.name)
         else:

@@ -1,4 +1,4 @@
-"""Reconciles claims: takes the steps of each until it must wait, and enqueues the claims that an event concerns."""
+"""Reconciles claims: executes the steps of a claim until the claim must wait, and maps events to claims."""
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
@@ -26,7 +26,7 @@ class ClaimObserver:
     allocator: Allocator
     clock: Callable[[], float]
     vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None
-    """why the pool's VMs cannot be listed now: then no VM is created because none is seen"""
+    """returns why the pool's VMs cannot be listed now, or None; without a list, the controller creates no VM"""
 
     def __call__(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
         now, stores = self.clock(), self.allocator.stores
@@ -64,20 +64,20 @@ class ClaimObserver:
         )
 
     def _pool_of(self, claim: Claim, vms: tuple[WarmVM, ...]) -> WarmPool | None:
-        """The pool that the claim's VM came from, which may have been deleted and created again since."""
+        """The pool of the claim's VM. None if the pool was deleted, even if a new pool has its name."""
         uid = next((vm.pool_uid for vm in vms if vm.uid == claim.vm_uid or not claim.vm_uid), "")
         found = self.allocator.stores.pools.by("uid", uid)
         return next((pool for pool in found if isinstance(pool, WarmPool)), None)
 
 
 MAX_STEPS = 40
-"""of one claim in a row; a claim needs about ten until it waits"""
+"""limit for one reconcile; a claim needs about ten steps until it waits"""
 MAX_IN_FLIGHT = 32
-"""claims that are reconciled at once. Each makes one call at a time, so this also limits the calls."""
+"""maximum number of claims that are reconciled at once; this also limits the number of API calls in flight"""
 WOKEN_CLAIMS = 16
-"""of a queue for one more ready VM: more than one, because a reconcile takes a while"""
+"""claims to enqueue for one more ready VM; several, because a reconcile takes a while"""
 QUEUE_CHECKS_PER_SECOND = 200.0
-"""when a change of the pool concerns every claim of its queue"""
+"""rate of enqueued claims when a change of the pool concerns its whole queue"""
 
 Enqueue = Callable[[Key, float], None]
 AnyWarmPool = WarmPool | InvalidWarmPool
@@ -95,7 +95,7 @@ class ClaimController:
     _leading: bool = False
 
     async def begin(self) -> None:
-        """To be called after this process became the leader, and before the first reconcile."""
+        """Restores the allocator. Must be called when this process becomes the leader, before the first reconcile."""
         documents, _ = await self.api.list(CLAIMS)
         self.allocator.reset([parse_claim(document) for document in documents])
         self._leading = True
@@ -125,14 +125,14 @@ class ClaimController:
                 return step.after_seconds
             await self._take_step(snapshot, step, record)
             after = claims.get(key)
-            if after is None or after.uid != cached.uid:  # its event has enqueued the claim that replaces it
+            if after is None or after.uid != cached.uid:  # the event of the new claim has enqueued it
                 return None
             cached = after
         raise RetryWithBackoff(f"more steps to take after {MAX_STEPS}; the last was {type(step).__name__}")
 
     async def _take_step(self, snapshot: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
-        """A health check over the network waits for its answer outside the slots: the silent VMs of one pool must not
-        hold up the claims of all others."""
+        """Executes the step. Network health checks release their slot, so that VMs of one pool that do not answer do
+        not delay claims of other pools."""
         if not isinstance(step, CheckHealth) or snapshot.pool is None or not needs_probe(snapshot.pool):
             await self.apply(snapshot, step, record)
             return
@@ -143,7 +143,7 @@ class ClaimController:
             await self.slots.acquire()
 
     async def _refresh(self, cached: Claim, record: ClaimRecord) -> bool:
-        """Reads the claim from the API. False if it is gone."""
+        """Reads the claim from the API. Returns False if the claim no longer exists."""
         try:
             live = parse_claim(await self.api.get(CLAIMS, cached.namespace, cached.name))
         except NotFound:
@@ -155,7 +155,7 @@ class ClaimController:
         record.claim = live
         return True
 
-    # Events
+    # Event handlers
 
     def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -199,7 +199,7 @@ class ClaimController:
             self.wake_queue(pool_uid)
 
     def pool_changed(self, old: AnyWarmPool | None, new: AnyWarmPool | None) -> None:
-        """Claims without a pool are requeued soon anyway; the claims in its queue must not wait for that."""
+        """Enqueues the claims in the pool's queue. Claims without a pool are requeued after a short time."""
         for pool in (old, new):
             if pool is not None:
                 self.wake_queue(pool.uid)
@@ -211,7 +211,7 @@ class ClaimController:
         self._enqueue_claims(self.allocator.next_claims(pool_uid, WOKEN_CLAIMS))
 
     def _enqueue_claim_of(self, vm: WarmVM) -> None:
-        """By the label, which only the controllers write: any user may change owner references."""
+        """Uses the label, because only the controllers write it. Any user may change owner references."""
         if vm.claim_uid:
             self._enqueue_claims([vm.claim_uid])
 
@@ -222,5 +222,5 @@ class ClaimController:
 
 
 def _relevant(pool: AnyWarmPool | None) -> Hashable:
-    """What claims in the pool's queue depend on, except its VMs."""
+    """The fields of the pool that affect the claims in its queue."""
     return (pool.uid, pool.deleting, pool.generation) if isinstance(pool, WarmPool) else pool is not None

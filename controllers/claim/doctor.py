@@ -1,7 +1,7 @@
 """Finds inconsistencies among warm VMs and claims, for `poolhouse warmpool doctor`.
 
-The controllers correct all of them within seconds. A problem that is found twice means that the controllers do not run,
-or that a user changed labels or owner references.
+The controllers correct these inconsistencies within seconds. If two runs find the same problem, the controllers do not
+run, or a user changed labels or owner references.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ from controllers.warmpool.warm_vm import WarmVM, seconds_since
 from kinds.warm_states import WarmState
 
 MAX_RESERVATION_SECONDS = 60.0
-"""A VM is reserved for a shorter time before its claim's status has it, if a controller works on the claim."""
+"""Maximum time between the reservation of a VM and the status update of its claim, while a controller works."""
 
 Problem = Literal["Orphaned", "ClaimGone", "StuckReservation", "MultipleVMs", "Inconsistent", "StuckDeletion"]
 
@@ -25,10 +25,10 @@ Problem = Literal["Orphaned", "ClaimGone", "StuckReservation", "MultipleVMs", "I
 class Finding:
     problem: Problem
     name: str
-    """of the VM, or of the claim if no VM is concerned"""
+    """the name of the VM, or of the claim if no VM is concerned"""
     message: str
     delete: WarmVM | None = None
-    """deleting this VM solves the problem, and no user loses anything"""
+    """a VM that can be deleted to solve the problem, without a loss for users"""
 
 
 def findings(
@@ -37,7 +37,7 @@ def findings(
     by_uid = {claim.uid: claim for claim in claims}
     owners = by_uid.keys() | {pool.uid for pool in pools}
     vms_of: dict[str, list[WarmVM]] = defaultdict(list)
-    """by UID of the claim"""
+    """the key is the UID of the claim"""
     for vm in vms:
         if vm.deleting:
             if seconds_since(vm.state_since, now) > 10 * MAX_RESERVATION_SECONDS:
@@ -98,7 +98,7 @@ def _ready_claim(claim: Claim, vms: list[WarmVM], now: datetime) -> Iterator[Fin
     if vm is None:
         yield Finding("Inconsistent", claim.name, "the claim is Ready, and its VM is gone or has another claim")
     elif vm.state is WarmState.ALLOCATING and not _is_late(vm, now):
-        return  # the label follows in a moment
+        return  # the controller writes the label in a moment
     elif vm.state is not WarmState.IN_USE:
         message = f"the claim is Ready, and its VM {vm.name} is {vm.state or 'in no state'}"
         yield Finding("Inconsistent", claim.name, message)

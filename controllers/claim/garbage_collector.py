@@ -1,7 +1,7 @@
-"""Deletes VMs whose claim is gone.
+"""Deletes VMs whose claim no longer exists.
 
-Kubernetes' garbage collector deletes them too, but only by an owner reference, which a user can remove. A VM that was
-handed to a user must be deleted in any case.
+The garbage collector of Kubernetes deletes such a VM only by its owner reference, which a user can remove. A VM that
+was handed to a user must be deleted in any case.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from runtime.errors import NotFound
 from runtime.resource import Key
 
 RECHECK_SECONDS = 2.0
-"""The event of a VM may arrive before the event of its claim: most VMs without a claim have one a moment later."""
+"""Delay before a VM is checked. The event of a VM may arrive before the event of its claim."""
 
 Enqueue = Callable[[Key, float], None]
 
@@ -41,7 +41,7 @@ class GarbageCollector:
         try:
             live = await backend.read(vm)
             if live is None or live.deleting or live.claim_uid != vm.claim_uid:
-                return RECHECK_SECONDS  # the store will show it, or the read was late
+                return RECHECK_SECONDS  # the store shows the change soon, or the read was stale
             deleted = await backend.terminate(live, "its claim is gone")
         except OutcomeUnknown as error:
             raise RetryWithBackoff(str(error)) from error
@@ -53,7 +53,7 @@ class GarbageCollector:
         return bool(vm.claim_uid) and not self.stores.claims.by("uid", vm.claim_uid)
 
     async def _claim_exists(self, vm: WarmVM) -> bool:
-        """Asks the API: a VM that was deleted because a store was late cannot be restored."""
+        """Reads the claim from the API, because a deletion that is based on a stale store could not be undone."""
         if vm.owner.kind == CLAIM_KIND and vm.owner.uid == vm.claim_uid:
             try:
                 found = await self.api.get(CLAIMS, vm.namespace, vm.owner.name)

@@ -1,7 +1,7 @@
-"""What a claim overrides in its pool's template.
+"""Compares a claim's overrides with the pool's template, and applies them to the template.
 
-A ready VM is as its template was: the claim gets it only if its overrides match that template. Otherwise a VM is
-created from the changed template.
+A claim gets a ready VM only if its overrides match the template of the VM. Otherwise the controller creates a VM from
+the changed template.
 """
 
 import copy
@@ -15,11 +15,11 @@ from kinds.claim import Overrides
 Json = dict[str, Any]
 
 BOOT_SOURCES = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim", "ephemeral", "hostDisk"})
-"""kinds of volumes that hold an operating system"""
+"""types of volumes that may hold an operating system"""
 
 
 def mismatch(overrides: Overrides, template: Json) -> str:
-    """Why VMs of the template do not fit; empty if they do. The placement is not compared: it differs from VM to VM."""
+    """Why VMs of the template do not match, or an empty string. Placements are compared for each VM, not here."""
     if overrides.instancetype and overrides.instancetype != (own := instancetype(template)):
         return f"the claim needs instancetype {overrides.instancetype}, the pool's is {own or 'none'}"
     if overrides.image and overrides.image != (own := image(template)):
@@ -30,7 +30,7 @@ def mismatch(overrides: Overrides, template: Json) -> str:
 def forbidden(
     overrides: Overrides, template: Json, allowed: tuple[str, ...] | None, placements: Mapping[str, Json]
 ) -> str:
-    """Why no VM can be created with the overrides; empty if one can. `allowed` is None where the pool allows all."""
+    """Why no VM can be created with the overrides, or an empty string. `allowed` is None if the pool allows all."""
     given = [name for name in Overrides.model_fields if getattr(overrides, name)]
     if refused := [name for name in given if allowed is not None and name not in allowed]:
         permitted = ", ".join(allowed or ()) or "none"
@@ -47,7 +47,7 @@ def instancetype(template: Json) -> str:
 
 
 def image(template: Json) -> str:
-    """The boot image: of a container disk, the source address or DataSource of a DataVolume, or an AMI."""
+    """The boot image: a container disk, the source URL or DataSource of a DataVolume, or an AMI."""
     if ami := at(template, "imageID"):
         return str(ami)
     if found := _image_field(template):
@@ -66,7 +66,7 @@ def apply_overrides(template: Json, overrides: Overrides) -> Json:
     if overrides.instancetype:
         own = changed["spec"].get("instancetype") or {}
         changed["spec"]["instancetype"] = {**own, "name": overrides.instancetype}
-        # KubeVirt refuses a VM with an instancetype and sizes of its own.
+        # KubeVirt refuses a VM that has both an instancetype and its own CPU or memory sizes.
         domain = at(changed, "spec", "template", "spec", "domain") or {}
         for field in ("cpu", "memory", "resources"):
             domain.pop(field, None)
@@ -78,11 +78,11 @@ def apply_overrides(template: Json, overrides: Overrides) -> Json:
 
 
 def _image_field(template: Json) -> tuple[Json, str] | None:
-    """The object and the key that name the image of the boot disk."""
+    """The object and the key of the field that names the image of the boot disk."""
     volume = _boot_volume(template)
     if isinstance(at(volume, "containerDisk", "image"), str):
         return volume["containerDisk"], "image"
-    # A DataVolume creates a PersistentVolumeClaim of its own name.
+    # The PersistentVolumeClaim of a DataVolume has the same name.
     claim = at(volume, "persistentVolumeClaim") or at(volume, "ephemeral", "persistentVolumeClaim")
     name = at(volume, "dataVolume", "name") or at(claim, "claimName")
     for _, disk in entries(template, "spec", "dataVolumeTemplates"):
@@ -97,13 +97,13 @@ def _image_field(template: Json) -> tuple[Json, str] | None:
 
 
 def _boot_volume(template: Json) -> Json:
-    """The volume of the first disk in boot order. A CD-ROM without a boot order comes last: it holds drivers or an
-    installer."""
+    """The volume of the first disk in boot order. CD-ROMs without a boot order come last, because they hold drivers or
+    installers."""
     order: dict[Any, tuple[float, bool, int]] = {}
     for number, disk in entries(template, "spec", "template", "spec", "domain", "devices", "disks"):
         boot_order = typed(int, disk, "bootOrder")
         order[disk.get("name")] = (inf if boot_order is None else boot_order, "cdrom" in disk, number)
-    last = (inf, False, len(order))  # KubeVirt adds a disk for a volume without one, after the others
+    last = (inf, False, len(order))  # KubeVirt appends a disk for a volume that has none
     volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
     bootable = [volume for volume in volumes if BOOT_SOURCES & volume.keys()]
     return min(bootable, key=lambda volume: order.get(volume.get("name"), last), default={})

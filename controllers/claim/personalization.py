@@ -1,8 +1,8 @@
-"""What `spec.personalization` of a claim gives to its VM: labels, SSH keys and a hostname.
+"""Applies `spec.personalization` of a claim to its VM: labels, SSH keys and a hostname.
 
-Labels reach every VM. A hostname, and keys by cloud-init, reach only a VM that boots for its claim. A VM that was ready
-before the claim has booted already: it gets SSH keys if its pool's template prepares it for that (`ssh_keys`), and no
-hostname. The condition Personalized says what the VM did not get, why, and what to do.
+Every VM can get labels. Only a VM that boots for its claim can get a hostname, or keys by cloud-init. A VM that booted
+before the claim can get SSH keys if the pool's template prepares it (`ssh_keys`). The condition Personalized lists what
+the VM did not get, with the cause and a solution.
 """
 
 import copy
@@ -29,11 +29,11 @@ from runtime.resource import VMIS, VMS
 Json = dict[str, Any]
 
 CLOUD_INIT_METHODS = {"cloudInitNoCloud": "noCloud", "cloudInitConfigDrive": "configDrive"}
-"""propagation method of an access credential, by the volume that it needs"""
+"""propagation method of an access credential, by the volume type that it needs"""
 TRANSIENT = (Conflict, Throttled, Unavailable, Unreachable)
-"""refusals that say nothing about the request"""
+"""errors that may pass if the same request is repeated"""
 SYNCHRONIZED = "AccessCredentialsSynchronized"
-"""the VMI's condition with which KubeVirt reports that it passed a Secret's keys to the guest agent"""
+"""the VMI condition with which KubeVirt reports that the guest agent got a Secret's keys"""
 
 
 def is_personalized(wish: Personalization | None) -> bool:
@@ -41,7 +41,7 @@ def is_personalized(wish: Personalization | None) -> bool:
 
 
 def labels(wish: Personalization | None) -> Mapping[str, str]:
-    """Without reserved labels, which admission refuses where it runs."""
+    """The labels without reserved labels. Admission also refuses reserved labels, but may not run."""
     given = (wish.labels or {}) if wish is not None else {}
     return {key: value for key, value in given.items() if not _is_reserved(key)}
 
@@ -51,7 +51,7 @@ def _is_reserved(label: str) -> bool:
 
 
 def personalize_template(template: Json, wish: Personalization | None) -> Json:
-    """For a VM that is created for the claim."""
+    """Adds the hostname and the SSH keys to the template of a VM that is created for the claim."""
     if wish is None or not (wish.hostname or wish.ssh_public_key_secret) or "spec" not in template:
         return template
     changed = copy.deepcopy(template)
@@ -66,7 +66,7 @@ def personalize_template(template: Json, wish: Personalization | None) -> Json:
 
 
 def cloud_init_method(template: Json) -> str:
-    """The propagation method for keys at boot, or empty. KubeVirt puts the keys on a volume that must exist already."""
+    """The propagation method for keys at boot, or an empty string. It needs an existing cloud-init volume."""
     volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
     return next((method for kind, method in CLOUD_INIT_METHODS.items() if any(kind in each for each in volumes)), "")
 
@@ -74,7 +74,7 @@ def cloud_init_method(template: Json) -> str:
 def impossible(
     wish: Personalization, launch_type: str, *, is_instance: bool, has_secret: bool, has_cloud_init: bool
 ) -> list[Failure]:
-    """Wishes that the VM cannot get. `has_secret`: its template asks for a Secret of each VM's own."""
+    """The requests that the VM cannot fulfil. `has_secret`: the template asks for a Secret for each VM."""
     found = []
     reserved = [key for key in wish.labels or () if _is_reserved(key) or (is_instance and key in RESERVED_TAGS)]
     if reserved:
@@ -97,7 +97,7 @@ def impossible(
 
 
 def personalized_condition(wish: Personalization | None, failures: Collection[Failure] | None) -> list[Condition]:
-    """The condition Personalized; none where nothing was asked for, or where its status holds it already."""
+    """The condition Personalized, or nothing if the claim asks for nothing or its status has the condition."""
     if not is_personalized(wish) or wish is None or failures is None:
         return []
     if not failures:
@@ -109,13 +109,12 @@ def personalized_condition(wish: Personalization | None, failures: Collection[Fa
 
 @dataclass(frozen=True)
 class Personalizer:
-    """Writes what a claim asks for on its VM. A repeated call does no harm: a claim whose controller was killed on the
-    way is personalized again."""
+    """Personalizes a VM. The calls are idempotent, so a restarted controller can repeat them."""
 
     api: Api
 
     async def personalize(self, claim: Claim, vm: WarmVM, template: Json | None) -> tuple[WarmVM, tuple[Failure, ...]]:
-        """Returns the VM as it is then, and what it did not get. `template` is the pool's; None if the pool is gone.
+        """Returns the changed VM, and the requests that failed. `template` is the pool's, or None for a deleted pool.
         Raises WriteConflict and OutcomeUnknown."""
         wish, is_instance = claim.spec.personalization, claim.status.instance_ref is not None
         assert wish is not None
@@ -141,14 +140,14 @@ class Personalizer:
         return vm, tuple(each for each in failures if each is not None)
 
     async def _label(self, vm: WarmVM, given: dict[str, str]) -> tuple[WarmVM, Failure | None]:
-        """Labels the VM's template, and its VMI, which takes nothing over from the VM while it runs."""
+        """Labels the VM's template and the VMI. KubeVirt does not copy new labels to a running VMI."""
         change = {"metadata": {"uid": vm.uid, "resourceVersion": vm.resource_version}}
         template = {"spec": {"template": {"metadata": {"labels": given}}}}
         try:
             changed = parse_warm_vm(await self.api.patch(VMS, vm.namespace, vm.name, {**change, **template}))
             vm = replace(changed, vmi=vm.vmi, node=vm.node)
             if vm.vmi is not None:
-                with suppress(NotFound):  # the next VMI is created with them
+                with suppress(NotFound):  # the next VMI gets the labels from the template
                     labelled = {"metadata": {"uid": vm.vmi.uid, "labels": given}}
                     await self.api.patch(VMIS, vm.namespace, vm.vmi.name, labelled)
         except TRANSIENT:
@@ -196,6 +195,6 @@ class Personalizer:
     async def _write(self, secret: Json, data: dict[str, str]) -> None:
         metadata = secret["metadata"]
         version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-        # Null removes what an earlier try may have left there.
+        # The null values remove entries of an earlier attempt.
         change = {"metadata": version, "data": dict.fromkeys(secret.get("data") or {}) | data}
         await self.api.patch(ssh_keys.SECRETS, metadata["namespace"], metadata["name"], change)

@@ -1,4 +1,4 @@
-"""Decides the next step of a claim, one at a time.
+"""Decides the next step of a claim.
 
     created
        |
@@ -21,11 +21,11 @@
 
     Pending, Queued, Allocating --- bindTimeoutSeconds, or a refusal that will not pass ---> Failed
 
-A running, healthy VM becomes the claim's and Ready in one UpdateStatus; HandOverVM follows it.
+One UpdateStatus binds a running, healthy VM and makes the claim Ready. HandOverVM follows.
 
-Two compare-and-swaps make sure that a claim gets exactly one VM: the claim's UID on the VM is written with the VM's
-resourceVersion, and the VM in the claim's status with the claim's. Both are read back from the objects. So it does not
-matter which process took the earlier steps, or where it was killed.
+Two compare-and-swaps ensure that a claim gets exactly one VM. ReserveVM writes the claim's UID with the VM's
+resourceVersion. UpdateStatus writes the VM with the claim's resourceVersion. The plan reads both from the objects, so
+another process can continue at any step.
 """
 
 import hashlib
@@ -45,18 +45,18 @@ from kinds.warm_states import WarmState
 
 MAX_ATTEMPTS = 2
 RECHECK_SECONDS = 5.0
-"""after which a claim is looked at again whose obstacle may pass without an event"""
+"""interval of reconciles while the obstacle of a claim may pass without an event"""
 QUEUE_CHECKS_PER_SECOND = 50.0
-"""limits how often the claims of a long queue that does not move are looked at"""
+"""limit on the reconciles of the claims in a long queue without ready VMs"""
 GRACE = timedelta(seconds=30)
-"""A claim that is late because no controller led still gets a ready VM for so long. A change of leaders takes half of
-it. No VM is created for it, and it waits for none."""
+"""After the bind deadline, a claim can still get a ready VM for this time, because no controller may have been the
+leader. A change of leaders takes half of this time. In this time, the controller creates no VM."""
 REACTIVATE_SECONDS = 1.0
-"""after which a VM that was told to resume or start is told again"""
+"""interval of repeated requests to start or unpause a VM"""
 ACTIVATION_SECONDS = {"Warm": 15.0, "Resumed": 60.0}
-"""for a bound VM to become healthy, by launch type. VMs that boot have the pool's `readiness.timeoutSeconds`."""
+"""time limits for a bound VM to become healthy, by launch type; the default is `readiness.timeoutSeconds`"""
 QUIET_SECONDS = 5.0
-"""Most bound VMs are healthy sooner: until then the status does not say that they are not."""
+"""The status reports an unhealthy VM only after this time, because most bound VMs become healthy sooner."""
 
 
 def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
@@ -71,12 +71,12 @@ def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
         event = steps.ClaimEvent(ClaimReason.CLAIM_EXPIRED, f"the claim expired at {end:%H:%M:%S} UTC")
         return steps.UpdateStatus(status.expired(s, now), event)
     if s.bound_vm is None and (vm := _vm_in_use(s)):
-        # A VM in use cannot be made again. The status may be lost with a backup, or be another release's.
+        # A VM in use cannot be replaced. A restored backup or another release may have removed the VM from the status.
         return _bind(s, vm, now)
     return _plan_bound(s, now) if claim.vm_uid else _plan_unbound(s, now)
 
 
-# The claim ends
+# End of a claim
 
 
 def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
@@ -86,7 +86,7 @@ def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return step
     if not s.vms_known:
         return steps.FindVMs()
-    if s.vms:  # being deleted
+    if s.vms:  # the VMs are being deleted
         return steps.Requeue(RECHECK_SECONDS)
     event = steps.ClaimEvent(ClaimReason.CLAIM_RELEASED, "the VM was deleted")
     return steps.UpdateStatus(status.released(s, now), event)
@@ -97,19 +97,19 @@ def _delete_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
 
 
 def _vm_in_use(s: ClaimSnapshot) -> WarmVM | None:
-    """A VM that was handed over to the claim: the claim's status had it before."""
+    """A VM that was handed over to the claim. An earlier status of the claim had this VM."""
     in_use = [vm for vm in s.vms if vm.state is WarmState.IN_USE and not vm.deleting]
     return min(in_use, key=lambda vm: (vm.created_at, vm.uid), default=None)
 
 
-# The claim has no VM in its status
+# Claims without a VM in their status
 
 
 def _plan_unbound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     own = [vm for vm in s.vms if not vm.deleting]
     if usable := [vm for vm in own if vm.state is WarmState.ALLOCATING and vm.owned_by(s.claim.uid)]:
-        # A race may leave several. Every process picks the same one, and deletes the others after it is written into
-        # the claim: a process with an old version of the claim does not know which one it has.
+        # A race may leave several VMs. Every process binds the same VM and deletes the others later: a process with a
+        # stale claim does not know which VM is bound.
         return _bind_if_healthy(s, min(usable, key=lambda vm: (vm.created_at, vm.uid)), now)
     if own:
         return steps.DeleteVM(own[0], "it has a claim, in a state in which a VM has none")
@@ -143,7 +143,7 @@ def _obtain_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
 
 
 def _refusal(s: ClaimSnapshot) -> Failure | None:
-    """Why the claim gets no VM, where waiting does not help or is not wanted."""
+    """Why the claim fails at once, or None. A wait does not help, or `onEmpty` forbids it."""
     assert s.pool is not None
     allowed = s.pool.spec.claim_policy.allowed_overrides
     if why := forbidden(s.claim.overrides, s.pool.template, allowed, s.pool.placements):
@@ -171,7 +171,7 @@ def _wait(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if not s.position:
         return steps.JoinWaitQueue()
     first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
-    # The further back a claim is, the less often its position is written: each VM moves a whole queue.
+    # Positions at the end of the queue are written less often, because each served claim changes all positions.
     pause = min(max(2.0, float(s.position)), max(60.0, s.queue_length / QUEUE_CHECKS_PER_SECOND))
     elapsed = _seconds_since(s.timeline.position_written, now)
     if first or (fresh != s.claim.status and elapsed >= pause):
@@ -200,7 +200,7 @@ def _pool_paused(s: ClaimSnapshot) -> Failure | None:
 
 
 def vm_name(claim: str, uid: str, attempt: int) -> str:
-    """Derived from the claim's UID, so that a repeated request creates one VM. Another attempt creates another VM."""
+    """The name depends on the claim's UID and the attempt, so that a repeated request creates one VM."""
     digest = hashlib.sha256(f"{uid}/{attempt}".encode()).hexdigest()[:8]
     return f"{claim[:54].rstrip('-.')}-{digest}"
 
@@ -225,33 +225,33 @@ def _fail(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
     return steps.UpdateStatus(status.failed(s, why, now), steps.ClaimEvent(why.reason, why.message, "Warning"))
 
 
-# The claim's UID is on a VM
+# Claims whose UID is on a VM
 
 
 def _bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
-    """Makes a VM that is running and healthy the claim's and Ready in one write. A health check changes nothing in the
-    VM, so it may come first. Any change of the VM, or in its guest, must wait until the VM is bound."""
+    """Binds a running, healthy VM and makes the claim Ready in one write. Only a health check may come before the
+    write, because it does not change the VM or its guest."""
     if not _is_unchanged(s, vm):
         return _bind(s, vm, now)
     if s.health is None:
         return steps.CheckHealth(vm)
-    if s.health.verdict != "Healthy":  # this may take a while, so the VM is written into the claim before
+    if s.health.verdict != "Healthy":  # the check may take a while, so the VM is written into the claim first
         return _bind(s, vm, now)
     fresh = status.bound_and_ready(s, vm, now)
     return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
 
 
 def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
-    """Whether the claim takes the VM as it is. The health check of an EC2 instance launches the claim's application."""
+    """Whether the hand-over leaves the VM unchanged. The check of an EC2 instance launches the application."""
     warm = status.launch(s, vm)[0] == "Warm"
     return warm and s.pool is not None and s.pool.spec.ec2 is None and not is_personalized(s.claim.spec.personalization)
 
 
 def _bind(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
-    """The second compare-and-swap."""
+    """Second compare-and-swap."""
     launch, reason = status.launch(s, vm)
     fresh, message = status.bound(s, vm, launch, reason, now), f"{vm.name} ({launch})"
-    if launch == "Warm":  # it is Ready in a moment, and that has an event
+    if launch == "Warm":  # the claim is Ready in a moment, with its own event
         return steps.UpdateStatus(fresh)
     event = ClaimReason.COLD_START if launch == "Cold" else ClaimReason.CLAIM_BOUND
     return steps.UpdateStatus(fresh, steps.ClaimEvent(event, message))
@@ -259,20 +259,20 @@ def _bind(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 
 def _plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if s.extra_vms:
-        # Nothing shows whether a user has touched this VM, so it does not become Ready again.
+        # A user may have changed this VM, so it must not become Ready again.
         return steps.DeleteVM(s.extra_vms[0], "its claim has another VM")
     vm = s.bound_vm
     if vm is None:
         return _lost(s, now)
     if vm.state is WarmState.IN_USE and vm.owned_by(s.claim.uid):
         return _in_use(s, vm, now)
-    if vm.state is WarmState.IN_USE:  # its owner references were changed
+    if vm.state is WarmState.IN_USE:  # a user changed the owner references
         return steps.HandOverVM(vm)
     if vm.state is not WarmState.ALLOCATING:
         state = vm.state.value if vm.state else "in no state"
         return steps.DeleteVM(vm, f"its claim is bound to it, and it is {state}")
     if s.claim.status.ready_at:
-        return steps.HandOverVM(vm)  # the claimant may use it already, healthy or not
+        return steps.HandOverVM(vm)  # the claimant may use the VM already, even if it is unhealthy
     return _activate(s, vm, now)
 
 
@@ -292,7 +292,7 @@ def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> steps.Step:
     waited = (now - time_or_min(s.claim.status.bound_at)).total_seconds()
     limit = float(s.pool.spec.readiness.timeout_seconds) if s.pool else 900.0
-    if health.verdict == "Failed":  # a check that could not be made says nothing about the VM
+    if health.verdict == "Failed":  # a check that could not run keeps the longer limit
         limit = min(ACTIVATION_SECONDS.get(s.claim.status.launch_type or "", limit), limit)
     if waited >= limit:
         return steps.DeleteVM(vm, f"after {waited:.0f} s: {health.reason}: {health.message}")
@@ -319,7 +319,7 @@ def _needs_personalization(s: ClaimSnapshot) -> bool:
 
 def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     if not s.claim.status.ready_at and _needs_personalization(s):
-        return steps.PersonalizeVM(vm)  # an earlier process was killed before it wrote the result
+        return steps.PersonalizeVM(vm)  # an earlier process stopped before it wrote the result
     fresh = status.ready(s, vm, now)
     if fresh != s.claim.status:
         return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
@@ -327,7 +327,7 @@ def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 
 
 def _seconds_since(moment: datetime | None, now: datetime) -> float:
-    """Infinite without a moment, and for a moment in the future: the clock was set back since."""
+    """Infinite for None, and for a time in the future, which a clock that was set back can cause."""
     return (now - moment).total_seconds() if moment is not None and moment <= now else inf
 
 

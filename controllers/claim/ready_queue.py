@@ -1,7 +1,7 @@
-"""The warm VMs that can be given to claims, by pool and in the order of preference.
+"""The warm VMs that claims can get, by pool and in order of preference.
 
-Events of the stores keep the queue up to date. A VM that is reserved for a claim leaves it at once, before its event
-arrives: a thousand claims at the same moment get a thousand different VMs.
+Events of the stores update the queue. A reserved VM leaves the queue before its event arrives, so that concurrent
+claims get different VMs.
 """
 
 from bisect import bisect_left, insort
@@ -19,7 +19,7 @@ from runtime.resource import Key
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """VMs of one variant are interchangeable."""
+    """VMs with the same variant are interchangeable."""
 
     standby: StandbyMode
     placement: str
@@ -27,11 +27,11 @@ class Variant:
 
 
 Entry = tuple[float, str, Key]
-"""A hash of the UID, which mixes VMs of equal preference the same way each time, then the UID and the key."""
+"""A hash of the UID as a stable random order, the UID, and the key."""
 
 
 def is_unclaimed(vm: WarmVM) -> bool:
-    """Whether the VM's own labels and owner let its pool give it away."""
+    """Whether the VM's labels and owner reference allow its pool to give it to a claim."""
     available = vm.state is WarmState.READY and not (vm.claim_uid or vm.deleting or vm.orphaned)
     return available and vm.owned_by(vm.pool_uid)
 
@@ -39,9 +39,9 @@ def is_unclaimed(vm: WarmVM) -> bool:
 class ReadyQueue:
     def __init__(self) -> None:
         self._vms: dict[str, dict[Variant, list[Entry]]] = defaultdict(dict)
-        """sorted, by UID of the pool"""
+        """sorted entries, by UID of the pool and variant"""
         self._entries: dict[str, tuple[str, Variant, Entry]] = {}
-        """with the UID of the pool, by UID of the VM"""
+        """UID of the pool, variant and entry, by UID of the VM"""
         self._reserved: set[str] = set()
 
     def count(self, pool_uid: str, accepts: Callable[[Variant], bool] = lambda variant: True) -> int:
@@ -53,7 +53,7 @@ class ReadyQueue:
         is_current: Callable[[Variant], bool],
         accepts: Callable[[Variant], bool] = lambda variant: True,
     ) -> Iterator[Key]:
-        """Keys of VMs: those that are handed over soonest first, of these those of the current template."""
+        """Keys of VMs: first by standby mode, shortest activation first, then VMs of the current template."""
 
         def preference(variant: Variant) -> tuple[int, bool]:
             return STANDBY_MODES.index(variant.standby), not is_current(variant)
@@ -63,7 +63,7 @@ class ReadyQueue:
             yield from (key for _, _, key in merge(*(variants[variant] for variant in equals)))
 
     def reset(self, vms: Iterable[WarmVM]) -> None:
-        """Starts again from what the stores show, without reservations."""
+        """Rebuilds the queue from VMs of the stores, without reservations."""
         self._vms.clear()
         self._entries.clear()
         self._reserved.clear()
@@ -71,10 +71,10 @@ class ReadyQueue:
             self.update(None, vm)
 
     def update(self, old: WarmVM | None, new: WarmVM | None) -> bool:
-        """Follows an event; `new` is joined with its VMI and node. Returns whether its pool has one more ready VM.
+        """Applies an event. `new` is joined with its VMI and node. Returns whether its pool has one more ready VM.
 
-        A VM that cannot be given away now is not counted either: else a claim at the end of the queue would get the
-        VM of the claim that is next."""
+        The queue omits a VM that no claim can get now. If it counted, a claim at the end could overtake the next
+        claim."""
         if old is not None and (new is None or (new.uid, new.pool_uid) != (old.uid, old.pool_uid)):
             self._reserved.discard(old.uid)
             self._remove(old.uid)
@@ -92,13 +92,13 @@ class ReadyQueue:
         return not known
 
     def reserve(self, vm: WarmVM) -> None:
-        """The VM is being given away: no other claim gets it."""
+        """Removes the VM from the queue until its reservation is cancelled or its event arrives."""
         self._reserved.add(vm.uid)
         self._remove(vm.uid)
 
     def restore(self, uid: str, vm: WarmVM | None) -> None:
-        """The reservation may have failed. Offering a VM that was given away is harmless: its resourceVersion has
-        changed, so the next reservation is refused."""
+        """Cancels a reservation that may have failed. If the VM has a claim, its resourceVersion has changed, and the
+        next reservation is refused."""
         self._reserved.discard(uid)
         if vm is not None and vm.uid == uid:
             self.update(None, vm)

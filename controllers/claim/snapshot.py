@@ -1,4 +1,4 @@
-"""What is known of a claim at one moment."""
+"""The data about a claim at one moment: views, snapshot and record."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -24,14 +24,14 @@ Json = dict[str, Any]
 CLAIMS = Resource.of(CLAIM)
 
 FINISHED_PHASES = frozenset({"Released", "Expired", "Failed"})
-"""A claim never leaves them."""
+"""A claim never leaves these phases."""
 
 NO_OVERRIDES = Overrides()
 BIND_SECONDS = 300.0
-"""default for claims without a pool"""
+"""default time limit for a claim to be bound"""
 NO_POOL_SECONDS = 10.0
-"""A user may apply a claim a moment before its pool. If the pool does not exist after this time, the claim fails. The
-claim's `bindTimeoutSeconds` overrides this time."""
+"""Time limit for a pool that does not exist yet, because a user may apply a claim before its pool. The claim's
+`bindTimeoutSeconds` overrides this limit."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ class Claim:
     spec: ClaimSpec
     status: ClaimStatus
     created_at: str = ""
-    """creationTimestamp, which sorts as text"""
+    """the creationTimestamp; its text form sorts by time"""
     deleting: bool = False
     requester: str = ""
-    """the user who made it, recorded by admission"""
+    """the user who created the claim, recorded by admission"""
     invalid_spec: str = ""
-    """why the spec cannot be used"""
+    """why the spec is invalid, or an empty string"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -65,7 +65,7 @@ class Claim:
 
     @property
     def vm_uid(self) -> str:
-        """UID of the VM that the status has."""
+        """The UID of the VM in the claim's status."""
         if self.status.instance_ref is not None:
             return self.status.instance_ref.id
         return self.status.vm_ref.uid if self.status.vm_ref is not None else ""
@@ -81,7 +81,7 @@ def parse_claim(document: Json) -> Claim:
     try:
         with_spec = {**document, "spec": document.get("spec") or {}}
         spec = ClaimSpec.model_validate(with_annotation_overrides(with_spec)["spec"])
-    except ValidationError as error:  # stored by another release
+    except ValidationError as error:  # another release stored the claim
         spec = ClaimSpec()
         invalid_spec = describe(error)
     return Claim(
@@ -91,7 +91,7 @@ def parse_claim(document: Json) -> Claim:
         resource_version=metadata.get("resourceVersion", ""),
         generation=metadata.get("generation", 0),
         spec=spec,
-        status=parse_status(ClaimStatus, document),  # without it, the VM is found by its label
+        status=parse_status(ClaimStatus, document),  # with an invalid status, the VM is found by its label
         created_at=metadata.get("creationTimestamp") or "",
         deleting=metadata.get("deletionTimestamp") is not None,
         requester=(metadata.get("annotations") or {}).get(meta.REQUESTER, ""),
@@ -104,25 +104,25 @@ SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why something was not done."""
+    """Why a request or a step failed."""
 
     reason: str
     message: str
     final: bool = False
-    """the same request will never be accepted"""
+    """whether the same request would always fail"""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When this process saw the steps of the claim. Steps that another process took are not measured."""
+    """The times at which this process observed the steps of the claim. Steps of other processes have no time."""
 
     observed: datetime | None = None
     dequeued: datetime | None = None
-    """the first VM was about to be reserved or created"""
+    """before the first VM is reserved or created"""
     reserved: datetime | None = None
-    """the first compare-and-swap succeeded"""
+    """after the first compare-and-swap"""
     bound: datetime | None = None
-    """the second compare-and-swap succeeded, where more steps followed"""
+    """after the second compare-and-swap, if more steps follow"""
     activated: datetime | None = None
     position_written: datetime | None = None
 
@@ -132,35 +132,35 @@ class ClaimSnapshot:
     claim: Claim
     pool: WarmPool | None = None
     no_pool: Failure | None = None
-    """why no pool serves it"""
+    """why no pool can serve the claim"""
     vms: tuple[WarmVM, ...] = ()
     """VMs with the claim's UID"""
     vms_known: bool = False
-    """no other VM can have the claim's UID"""
+    """whether `vms` has all VMs with the claim's UID"""
     candidate: WarmVM | None = None
-    """the VM that the claim would get now, after the claims that are before it in the queue"""
+    """the VM that the claim would get now, after the claims before it in the queue"""
     position: int = 0
-    """in the wait queue, from 1; 0 outside it"""
+    """the position in the wait queue, from 1; 0 outside the queue"""
     queue_length: int = 0
     over_quota: Failure | None = None
     pool_full: bool = False
     health: Health | None = None
-    """of the claim's VM, found by the step before"""
+    """the result of the previous step's health check"""
     failure: Failure | None = None
-    """why the last write was refused, until it is tried again"""
+    """why the last write was refused, until the next attempt is due"""
     not_personalized: tuple[Failure, ...] | None = None
-    """what personalization failed to give; None where this process has not tried it"""
+    """the requests that personalization could not fulfil; None before this process tried"""
     deletion: Failure | None = None
     timeline: Timeline = Timeline()
 
     @property
     def bound_vm(self) -> WarmVM | None:
-        """The VM that the claim's status has, while it exists."""
+        """The VM in the claim's status, if it exists."""
         return next((vm for vm in self.vms if vm.uid == self.claim.vm_uid and not vm.deleting), None)
 
     @property
     def extra_vms(self) -> tuple[WarmVM, ...]:
-        """VMs with the claim's UID that the claim's status does not have."""
+        """VMs with the claim's UID that are not in the claim's status."""
         return tuple(vm for vm in self.vms if vm.uid != self.claim.vm_uid and not vm.deleting)
 
     @property
@@ -169,12 +169,12 @@ class ClaimSnapshot:
 
     @property
     def bind_deadline(self) -> datetime:
-        """When the claim fails if no VM is bound to it."""
+        """The time at which the claim fails if no VM is bound to it."""
         own = self.claim.spec.bind_timeout_seconds
         seconds = float(own) if own is not None else BIND_SECONDS
         if own is None:
             seconds = float(self.pool.spec.claim_policy.bind_timeout_seconds) if self.pool else NO_POOL_SECONDS
-        # A second attempt has as long as the first: a VM that took long to fail must not fail the claim.
+        # The second attempt has the full time limit again.
         bound = next((c for c in self.claim.status.conditions if c.type == "Bound"), None)
         since = (
             bound.last_transition_time if bound is not None and self.claim.status.attempts else self.claim.created_at
@@ -183,53 +183,53 @@ class ClaimSnapshot:
 
 
 def time_or_min(text: str | None) -> datetime:
-    """A time of the API; the earliest datetime where there is none."""
+    """Parses a time of the API. Returns the earliest datetime for None."""
     return parse_time(text) if text else datetime.min.replace(tzinfo=UTC)
 
 
 MAX_CACHE_LAG_SECONDS = 15.0
-"""A store that has not shown a write by then may never do so, because the write was undone: the API is asked."""
+"""Maximum age of a write that the store may not show yet. Later, the controller lists the VMs from the API."""
 
 
 @dataclass
 class ClaimRecord:
-    """What this process knows of one claim beyond the stores. A later leader needs none of it. It keeps it from
-    acting on a state that it has just changed itself, and says where the API must be asked because it did not see what
-    happened. Dropped as a whole when the claim is gone or finished (`Allocator.forget`)."""
+    """The data of this process about one claim, in addition to the stores. A new leader does not need the record. It
+    protects from decisions on stale data, and marks objects that must be read from the API. `Allocator.forget` drops
+    the record of a deleted or finished claim."""
 
     vms_known: bool = False
-    """no VM can carry the claim's UID except those that the stores or this record have"""
+    """whether all VMs with the claim's UID are in the stores or in this record"""
     stale: bool = False
-    """the claim must be read from the API"""
+    """whether the claim must be read from the API"""
     claim: Claim | None = None
-    """after our last write"""
+    """the claim after the last write of this process"""
     vms: dict[str, tuple[WarmVM, float]] = field(default_factory=dict)
-    """by UID: after our last write or read, and when that was"""
+    """VMs after the last write or read of this process, with its time, by UID"""
     reserved: dict[str, Key] = field(default_factory=dict)
-    """by UID: VMs that no other claim gets while our reservation of them is not seen"""
+    """VMs that are reserved until the store shows the reservation, by UID"""
     rejected: dict[str, Key] = field(default_factory=dict)
-    """by UID: VMs whose reservation was refused, and which are not tried again before another one was"""
+    """VMs whose reservation was refused, by UID; the claim tries other VMs first"""
     creating: set[tuple[str, str]] = field(default_factory=set)
-    """(pool UID, name) of VMs that were asked for"""
+    """(pool UID, name) of VMs that this process requested"""
     placement_draws: int = 0
-    """refused creations: each draws another placement"""
+    """the number of refused creations; each creation draws another placement"""
     unconfirmed: str = ""
-    """name of a VM whose creation was not answered"""
+    """the name of a VM whose creation got no response"""
     health: Health | None = None
-    """found by the last step, and dropped with the next one"""
+    """the result of the last step, dropped after the next step"""
     failure: Failure | None = None
     retry_at: float = 0.0
-    """until then what failed is not tried again"""
+    """time of the next attempt after a failure"""
     failures: int = 0
-    """in a row"""
+    """consecutive failures"""
     personalization: tuple[str, tuple[Failure, ...]] | None = None
-    """UID of the VM that was personalized, and what it did not get"""
+    """the UID of the personalized VM, and the requests that failed"""
     deletion: Failure | None = None
     """why this process deleted the claim's VM"""
     timeline: Timeline = field(default_factory=Timeline)
 
     def latest(self, cached: Claim) -> Claim:
-        """The claim after our last write, until the store shows that or a later version."""
+        """The claim after the last write of this process, until the store shows that version or a newer version."""
         same = self.claim is not None and self.claim.uid == cached.uid
         if self.claim is not None and same and is_older(cached.resource_version, self.claim.resource_version):
             return self.claim
@@ -240,17 +240,17 @@ class ClaimRecord:
         self.vms[vm.uid] = (vm, now)
 
     def listed(self, vms: Iterable[WarmVM], now: float) -> None:
-        """These are all VMs that carry the claim's UID."""
+        """Replaces the VMs by a complete list of VMs with the claim's UID."""
         self.vms = {vm.uid: (vm, now) for vm in vms}
         self.vms_known = True
 
     def merged(self, cached: Iterable[WarmVM], now: float) -> tuple[WarmVM, ...]:
-        """The claim's VMs: as the store shows them, or after our last write where that is later."""
+        """The claim's VMs from the store, or from this record if its version is newer."""
         merged = {vm.uid: vm for vm in cached}
         for uid, (vm, at) in list(self.vms.items()):
             shown = merged.get(uid)
             if shown is not None and not is_older(shown.resource_version, vm.resource_version):
-                # What this process deleted stays deleted, also while the store shows its last version.
+                # A VM that this process deleted stays deleted while the store shows its last version.
                 if not vm.deleting or shown.deleting or shown.resource_version != vm.resource_version:
                     del self.vms[uid]
                     continue
@@ -262,7 +262,7 @@ class ClaimRecord:
         return tuple(merged.values())
 
     def vm_deleted(self, uid: str) -> None:
-        """The store has shown that the VM is gone."""
+        """Removes a VM whose deletion the store has shown."""
         self.vms.pop(uid, None)
         self.reserved.pop(uid, None)
         self.vms_known = False

@@ -1,7 +1,7 @@
-"""The status of a claim at each of its steps, and when a claim expires.
+"""Computes the status of a claim for each step, and the time at which a claim expires.
 
-The pool's limits apply when a VM is bound, and the status records the result. From then on the VM is no longer the
-pool's and only the claim can change its time: lowering the pool's limits takes no time away.
+The pool's limits apply when a VM is bound, and the status records the result. Later only the claim can change its time,
+and a lower limit of the pool does not shorten it.
 """
 
 from collections.abc import Iterable
@@ -23,11 +23,11 @@ from kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings,
 from kinds.metav1 import Condition
 
 LAUNCH_TYPES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stopped": "Started"}
-"""by standby mode"""
+"""the key is the standby mode"""
 
 
 def pending(s: ClaimSnapshot, why: Failure, now: datetime, phase: Phase = "Pending") -> ClaimStatus:
-    """Nothing is done for the claim now; the obstacle may pass."""
+    """The status of a claim with an obstacle that may pass."""
     return _status(s, now, [_false("Bound", why)], phase=phase, queue_position=None)
 
 
@@ -38,9 +38,9 @@ def queued(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
 
 
 def bound(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str, now: datetime) -> ClaimStatus:
-    """Written with the resourceVersion of a claim without a VM, so it succeeds once."""
+    """The write of this status carries the resourceVersion of a claim without a VM, so only one write succeeds."""
     ref: dict[str, Any] = {"vm_ref": VMRef(name=vm.name, uid=vm.uid)}
-    if is_instance(vm):  # its pool may be deleted by now
+    if is_instance(vm):  # the pool may be deleted
         ref = {"instance_ref": EC2InstanceRef(id=vm.uid)}
     conditions = [
         condition("Bound", True, ClaimReason.VM_BOUND, f"{vm.name} belongs to this claim alone"),
@@ -65,7 +65,7 @@ def bound(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str, no
 
 
 def unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> ClaimStatus:
-    """Written once for each reason: the message may differ with each check, and each would be a write."""
+    """Changes the status only for a new reason, because each check may have a different message."""
     written = next((c.reason for c in s.claim.status.conditions if c.type == "Ready"), "")
     if written == health.reason:
         return s.claim.status
@@ -73,13 +73,13 @@ def unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> Cl
 
 
 def bound_and_ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
-    """Both in one write: the second compare-and-swap of a VM that is healthy and needs no other step."""
+    """Binds the VM and makes the claim Ready in one write. The VM must be healthy and need no other step."""
     after = bound(s, vm, *launch(s, vm), now)
     return ready(replace(s, claim=replace(s.claim, status=after)), vm, now)
 
 
 def launch(s: ClaimSnapshot, vm: WarmVM) -> tuple[LaunchType, str]:
-    """How the claim gets the VM, and why. A VM that was activated before it was bound was created for the claim."""
+    """The launch type and its cause. A VM that was activated before the binding was created for the claim."""
     if not vm.activated:
         return LAUNCH_TYPES[vm.standby], f"a VM was {'waiting' if vm.standby == 'Running' else vm.standby.lower()}"
     if s.pool is not None and (why := mismatch(s.claim.overrides, s.pool.template)):
@@ -90,7 +90,7 @@ def launch(s: ClaimSnapshot, vm: WarmVM) -> tuple[LaunchType, str]:
 
 
 def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
-    """Phase Ready; from then on the condition Ready follows the VM."""
+    """The status of a Ready claim. The condition Ready shows whether the VM still runs."""
     before, vmi = s.claim.status, vm.vmi
     if (s.health is not None and s.health.verdict == "Healthy") or (vmi is not None and vmi.ready):
         now_ready = condition("Ready", True, ClaimReason.HANDED_OVER, f"{vm.name} is running and in use")
@@ -111,7 +111,7 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
 
 
 def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime) -> ClaimEvent | None:
-    """What deserves an Event about a claim that is Ready."""
+    """The event for a new status of a Ready claim, or None."""
     if not s.claim.status.ready_at:
         total = fresh.timings.total_ms if fresh.timings is not None else None
         took = f" after {total} ms" if total is not None else ""
@@ -124,7 +124,7 @@ def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime)
 
 
 def retrying(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
-    """The VM did not become usable; another one is tried."""
+    """The status after a VM did not become usable, before another attempt."""
     conditions = [_false("Bound", why), _false("Ready", why)]
     cleared = {"vm_ref": None, "instance_ref": None, "bound_at": None, "expires_at": None, "launch_type": None}
     return _status(s, now, conditions, phase="Pending", **cleared, launch_reason="")
@@ -153,7 +153,7 @@ def last_failure(s: ClaimSnapshot) -> str:
 
 
 def _expiring(s: ClaimSnapshot, now: datetime) -> list[Condition]:
-    """True once a tenth of the time is left, and False after an extension."""
+    """The condition Expiring: True once a tenth of the time is left, False after an extension."""
     end, warning = expires_at(s), warns_at(s)
     if end is not None and warning is not None and now >= warning:
         return [condition("Expiring", True, ClaimReason.TTL_EXPIRING, f"the VM is deleted at {end:%H:%M:%S} UTC")]
@@ -173,14 +173,14 @@ def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **
         old = known.get(c.type)
         since = old.last_transition_time if old and old.status == c.status else format_micro_time(now)
         known[c.type] = c.model_copy(update={"last_transition_time": since, "observed_generation": s.claim.generation})
-    # The expiry depends on the observed generation, so both are written together.
+    # The expiry depends on the observed generation, so one write updates both.
     observed = {"observed_generation": s.claim.generation, "expires_at": _same_or(before.expires_at, expires_at(s))}
     return before.model_copy(update={**observed, "conditions": tuple(known.values()), **change})
 
 
 def _timings(s: ClaimSnapshot, now: datetime, *, ready: bool) -> Timings:
-    """Measured with this process's clock. A claim whose begin this process did not see counts from its creation, which
-    the API server writes in whole seconds."""
+    """Uses the clock of this process. Without an observed time, a claim counts from its creationTimestamp, which has
+    whole seconds."""
     t = s.timeline
     observed = t.observed or time_or_min(s.claim.created_at)
     if not ready:
@@ -201,7 +201,7 @@ def _ms(begin: datetime | None, end: datetime | None) -> int | None:
 
 
 def _same_or(written: str | None, end: datetime | None) -> str | None:
-    """Keeps the text that the API server wrote for the same time."""
+    """Keeps the text of the API server if it means the same time."""
     if end is None:
         return None
     return written if written and parse_time(written) == end else format_micro_time(end)
@@ -212,20 +212,19 @@ def _false(kind: str, why: Failure) -> Condition:
 
 
 WARNING_FRACTION = 0.1
-"""A claim is Expiring when this part of its time is left."""
+"""A claim is Expiring when this fraction of its time is left."""
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 def expiry_at_binding(s: ClaimSnapshot, bound_at: datetime) -> datetime | None:
-    """None for a claim that never expires."""
+    """The expiry of a claim that is bound now. None for a claim that never expires."""
     return _or_none(min(_requested(s, bound_at), _limit(s, bound_at)))
 
 
 def expires_at(s: ClaimSnapshot) -> datetime | None:
-    """As the status records it, unless `ttlSeconds` has changed since. A new generation shows that, because nothing
-    else in the spec of a bound claim can change. More time than before is subject to the limit of the pool, if it still
-    exists."""
+    """The recorded expiry, or a new expiry after a change of `ttlSeconds`. A new generation shows this change, because
+    no other spec field of a bound claim can change. The limit of an existing pool applies to extensions."""
     status = s.claim.status
     if not status.bound_at:
         return None
@@ -242,7 +241,7 @@ def warns_at(s: ClaimSnapshot) -> datetime | None:
 
 
 def seconds_until_change(s: ClaimSnapshot, now: datetime) -> float | None:
-    """Until the claim is Expiring or expires."""
+    """Seconds until the claim is Expiring or expires. None if neither will happen."""
     ahead = [(each - now).total_seconds() for each in (warns_at(s), expires_at(s)) if each is not None and each > now]
     return min(ahead, default=None)
 

@@ -1,4 +1,4 @@
-"""The steps of a claim, as frozen values that can be compared and printed. `plan` picks the next; `apply` takes it."""
+"""The steps of a claim, as frozen values. `plan` selects the next step, `apply` executes it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -17,24 +17,24 @@ class ClaimEvent:
 
 @dataclass(frozen=True)
 class FindVMs:
-    """Ask the API, and not the store, which VMs have the claim's UID."""
+    """Reads the VMs with the claim's UID from the API, not from the store."""
 
 
 @dataclass(frozen=True)
 class JoinWaitQueue:
-    """Wait for a ready VM of the pool."""
+    """Adds the claim to the queue for a ready VM of the pool."""
 
 
 @dataclass(frozen=True)
 class Requeue:
-    """Do nothing until an event, or until so many seconds have passed."""
+    """Waits for an event, or until `after_seconds` have passed."""
 
     after_seconds: float | None = None
 
 
 @dataclass(frozen=True)
 class CreateVM:
-    """Create a VM for the claim, from its pool's template and the claim's overrides."""
+    """Creates a VM for the claim, from the pool's template and the claim's overrides."""
 
     pool: WarmPool
     name: str
@@ -44,7 +44,7 @@ class CreateVM:
 
 @dataclass(frozen=True)
 class UpdateStatus:
-    """Write the claim's status. The write that adds a VM to it is the second compare-and-swap."""
+    """Writes the claim's status. The write that adds a VM is the second compare-and-swap."""
 
     status: ClaimStatus
     event: ClaimEvent | None = None
@@ -56,27 +56,27 @@ class _VMStep:
 
 
 class ReserveVM(_VMStep):
-    """The first compare-and-swap: write the claim's UID on the VM, or learn that another claim was first."""
+    """Writes the claim's UID on the VM, the first compare-and-swap. The write fails if another claim was first."""
 
 
 class MarkActivated(_VMStep):
-    """Write on the VM that it is about to be activated: from here on no pool gives it to another claim."""
+    """Marks the VM before its activation. From then on, no pool gives the VM to another claim."""
 
 
 class ActivateVM(_VMStep):
-    """Unpause or start the VM."""
+    """Unpauses or starts the VM."""
 
 
 class CheckHealth(_VMStep):
-    """Check whether the VM is healthy; an EC2 instance launches the claim's application for it."""
+    """Checks whether the VM is healthy. On an EC2 instance, also launches the claim's application."""
 
 
 class PersonalizeVM(_VMStep):
-    """Give the VM what `spec.personalization` asks for."""
+    """Applies `spec.personalization` to the VM."""
 
 
 class HandOverVM(_VMStep):
-    """Write on the VM that it is in use."""
+    """Marks the VM as in use."""
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,9 @@
 """The claims that wait for VMs of one pool, and the order in which they are served.
 
-Requesters take turns; the claims of one requester are served first come, first served. So a requester with a thousand
-claims delays another requester by one VM, not by a thousand. A requester that was served goes to the end of the turns.
-
-Each waiting claim asks for its position again and again. So the turns are kept sorted, and a position costs a binary
-search plus one step for each requester with more than one claim.
+Requesters are served in turn, and the claims of one requester in order of arrival. A requester with a thousand claims
+therefore delays another requester by one VM. A requester that was served moves to the end of the turns. Positions are
+read often, so the turns are sorted. A position needs a binary search, and one step for each requester with several
+claims.
 """
 
 from bisect import bisect_left, insort
@@ -12,24 +11,24 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 Ticket = tuple[str, str, str]
-"""Orders the claims of one requester: creationTimestamp (whole seconds), when the controller saw it, and its UID."""
+"""Sort key of one requester's claims: creationTimestamp (whole seconds), first observation, and UID."""
 Turn = tuple[int, Ticket]
-"""Orders requesters: the number of the requester's last service, then its first ticket."""
+"""Sort key of requesters: the number of the last service of the requester, and its first ticket."""
 
 
 @dataclass
 class WaitQueue:
     _tickets: dict[str, list[Ticket]] = field(default_factory=dict)
-    """by requester, sorted"""
+    """sorted tickets, by requester"""
     _claims: dict[str, tuple[str, Ticket]] = field(default_factory=dict)
     """requester and ticket, by UID of the claim"""
     _last_served: dict[str, int] = field(default_factory=dict)
-    """by requester"""
+    """the number of the last service, by requester"""
     _served: int = 0
     _turns: dict[str, Turn] = field(default_factory=dict)
-    """by requester"""
+    """the key is the requester"""
     _order: list[tuple[Turn, str]] = field(default_factory=list)
-    """turns and requesters, sorted"""
+    """sorted turns, with the requester"""
     _with_several: set[str] = field(default_factory=set)
     """requesters with more than one claim"""
 
@@ -40,7 +39,7 @@ class WaitQueue:
         return uid in self._claims
 
     def join(self, requester: str, created_at: str, uid: str, *, observed_at: str = "") -> None:
-        """`observed_at` sorts as text, and must be the same when the claim joins again."""
+        """`observed_at` must sort as text, and must not change if the claim joins again."""
         if uid in self._claims:
             return
         ticket = (created_at, observed_at, uid)
@@ -49,7 +48,7 @@ class WaitQueue:
         self._update_turn(requester)
 
     def leave(self, uid: str, *, served: bool = False) -> None:
-        """`served`: the claim got a VM, which uses up its requester's turn."""
+        """`served`: the claim got a VM, so the requester moves to the end of the turns."""
         if uid not in self._claims:
             return
         requester, ticket = self._claims.pop(uid)
@@ -61,11 +60,11 @@ class WaitQueue:
             self._served += 1
             self._last_served[requester] = self._served
         if not self._claims:
-            self._last_served.clear()  # an empty queue owes no requester a turn
+            self._last_served.clear()  # an empty queue needs no order of requesters
         self._update_turn(requester)
 
     def position(self, uid: str) -> int:
-        """How many claims will have been served when this one is: 1 is next. A claim outside the queue would be the
+        """The number of claims that are served up to and including this claim. A claim outside the queue would be the
         last."""
         if uid not in self._claims:
             return len(self._claims) + 1
@@ -79,7 +78,7 @@ class WaitQueue:
         return 1 + earlier + with_one + sum(min(count, earlier + (other < turn)) for other, count in others)
 
     def first(self, count: int) -> list[str]:
-        """UIDs of the claims that are served next."""
+        """UIDs of the next `count` claims."""
         found = [self._tickets[each][0][2] for _, each in islice(self._order, count)]
         rounds, depth = [self._tickets[each] for _, each in self._order] if len(found) < count else [], 1
         while len(found) < count and (rounds := [tickets for tickets in rounds if len(tickets) > depth]):

@@ -1,4 +1,4 @@
-"""The engine stands in for KubeVirt and CDI where no cluster exists.
+"""The engine replaces KubeVirt and CDI in the embedded stack.
 
 | package | what it does | in KubeVirt, CDI |
 | --- | --- | --- |
@@ -6,8 +6,8 @@
 | datavolume | imports and clones disks | CDI's controllers and importer |
 | node | registers the nodes and schedules VMIs | kubelet, scheduler, node labeller |
 | virt_api | serves start, stop, restart, pause, migrate | virt-api |
-| qemu, simulated | run the domains of VMIs, or only pretend to | virt-launcher |
+| qemu, simulated | run the domains of VMIs, or simulate them | virt-launcher |
 
-Begin with `vm.plan` and `vmi.phases`, which decide and do no I/O. The engine honours hardware that the defaulter has
-decided and decides none itself. It keeps no state: after a restart it reads the API server and libvirt.
+Begin with `vm.plan` and `vmi.phases`, which make the decisions and do no I/O. The engine uses the hardware that the
+defaulter has set, and sets none itself. After a restart the engine reads its state from the API server and libvirt.
 """

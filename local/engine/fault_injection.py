@@ -1,6 +1,6 @@
-"""Fault injection: the settings that annotations and the ConfigMap `simulation` accept, and their effect on one VM.
+"""Parses the fault injection settings of annotations and the ConfigMap `simulation`, and applies them to a VM.
 
-Random choices are functions of the VM's name and the seed. The same names and seed give the same faults in each run.
+Random choices depend only on the VM's name and the seed, so that a run can be repeated.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,18 +20,18 @@ class Faults:
     fail_rate: float | None = None
     fail: str | None = None
     fail_times: int | None = None
-    """how many tries fail; None: all"""
+    """number of tries that fail; None: all"""
     agent: bool = False
     seed: str = ""
     retry_seconds: float = 10.0
-    """backoff after the first failed start of a VM; KubeVirt's is ten seconds"""
+    """backoff after the first failed start of a VM; ten seconds in KubeVirt"""
     node_lost_seconds: float = 30.0
-    """how long a node may be not ready before its VMIs fail; KubeVirt waits five minutes"""
+    """seconds until the VMIs of a NotReady node fail; five minutes in KubeVirt"""
     dirty_memory: int = 0
-    """bytes of memory that the guest dirties without end, which makes a live migration hard"""
+    """bytes of memory that the guest overwrites continuously, so that a live migration takes longer"""
 
     def outcome(self, identity: str, failures: int) -> str | None:
-        """The fault of this try, or None. `identity` identifies the VM, `failures` counts its failed tries so far."""
+        """Returns the fault of the next try, or None. `failures` is the number of failed tries of the VM `identity`."""
         if self.fail_times is not None and failures >= self.fail_times:
             return None
         rate = self.fail_rate if self.fail_rate is not None else (1.0 if self.fail else 0.0)
@@ -40,7 +40,7 @@ class Faults:
         return self.fail or "CrashLoopBackOff"
 
     def start_after(self, identity: str) -> float:
-        """How many seconds a start takes: the setting and up to a quarter more as jitter."""
+        """Returns the seconds that a start takes: the setting, plus up to 25 % as jitter."""
         return self.start_seconds * (1 + 0.25 * hash_fraction(f"{self.seed}/{identity}/start"))
 
 
@@ -77,11 +77,11 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
 }
-"""annotation or key of the ConfigMap: field, parser, what is allowed"""
+"""field, parser and allowed values of each annotation or ConfigMap key"""
 
 
 def parse_faults(layers: Iterable[Iterable[tuple[str, str]]]) -> tuple[Faults, tuple[str, ...]]:
-    """The faults, where later layers take precedence, and a sentence for each invalid setting."""
+    """Returns the faults and a message for each invalid setting. Later layers take precedence."""
     faults, problems = Faults(), []
     for layer in layers:
         for key, text in layer:

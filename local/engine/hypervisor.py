@@ -1,4 +1,4 @@
-"""What the controllers ask of a hypervisor: the state of a VMI's domain, and operations on it."""
+"""The interface of hypervisors: the state of a VMI's domain, and the operations on the domain."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
 
 Switched = Callable[[], Awaitable[None]]
-"""called when a migration switches to post-copy"""
+"""function that the hypervisor calls when a migration switches to post-copy"""
 DomainState = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
 
 
 class HypervisorRefused(Exception):
-    """The hypervisor cannot do what was asked; a retry has the same result."""
+    """The hypervisor cannot perform the operation, and a retry would fail too."""
 
 
 class MigrationAborted(Exception):
-    """A migration was aborted at its timeout; the VMI still runs on its source node."""
+    """The migration was aborted at its timeout, and the VMI still runs on its source node."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class Domain:
     """The observed libvirt domain of a VMI."""
 
     state: DomainState = "absent"
-    """unknown: the domain cannot be observed now. off: the guest shut itself down. The engine still has to undefine a
-    domain that is off or crashed."""
+    """`unknown`: the domain cannot be observed now. `off`: the guest shut itself down. The engine undefines a domain
+    that is `off` or `crashed`."""
     node: str = ""
     reason: str = ""
-    """why the domain is off, crashed or does not start"""
+    """reason why the domain is off, crashed or does not start"""
     start_problem: Literal["", "Unschedulable", "ErrImagePull"] = ""
-    """what prevents the start, in KubeVirt's words"""
+    """KubeVirt's reason why the domain does not start"""
     agent: bool = False
     """whether the guest agent is connected"""
     change_seconds: float | None = None
-    """when the state changes, if that is known"""
+    """seconds until the state changes, if known"""
 
     @property
     def alive(self) -> bool:
@@ -53,7 +53,7 @@ class Hypervisor(Protocol):
         """Calls `changed` with the UID of each VMI whose domain has changed."""
 
     def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-        """The last observed domain; does not wait. `identity` and `failures` are those of `Faults.outcome`."""
+        """Returns the last observed domain without waiting. `Faults.outcome` explains `identity` and `failures`."""
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
         """Starts the domain of a VMI unless it runs already. Raises `HypervisorRefused`."""
@@ -64,16 +64,16 @@ class Hypervisor(Protocol):
     async def pause(self, vmi: VMI, paused: bool) -> None: ...
 
     async def why_no_post_copy(self) -> str | None:
-        """Why this machine does not allow post-copy; None if it does."""
+        """Returns why this machine does not support post-copy; None if it does."""
 
     async def migrate(
         self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched
     ) -> None:
         """Live-migrates the VMI. Raises `HypervisorRefused`, or `MigrationAborted` after the timeout of the settings.
 
-        Where the settings allow post-copy, the migration switches at the timeout and calls `switched`. A cancelled
-        migration is aborted; it returns normally where the abort came too late.
+        If the settings allow post-copy, the migration switches to it at the timeout and calls `switched`. Cancellation
+        aborts the migration; the call returns normally if the migration has already succeeded.
         """
 
     async def clear(self, uid: str) -> None:
-        """Destroys and undefines the domain of the VMI with that UID, which may no longer exist."""
+        """Destroys and undefines the domain with the UID of a VMI. The VMI may no longer exist."""

@@ -1,4 +1,4 @@
-"""One informer for each kind that the engine watches, and the fault injection that the objects ask for."""
+"""The informers of the engine, and the fault injection settings of the objects."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -43,16 +43,16 @@ class Informers:
         await asyncio.gather(*(informer.synced() for informer in self.all))
 
     def not_synced(self) -> dict[str, str]:
-        """Why an informer is not synced, by resource."""
+        """Returns the problem of each informer that is not synced, by resource."""
         return {each.resource.plural: each.problem or "not listed" for each in self.all if not each.is_synced}
 
     def faults(self, *layers: Pairs) -> tuple[Faults, tuple[str, ...]]:
-        """The faults of the ConfigMap under those of the layers; the last layer takes precedence. The second value
-        describes invalid settings."""
+        """Returns the faults of the ConfigMap and the layers, and a message for each invalid setting. The ConfigMap has
+        the lowest precedence, the last layer the highest."""
         return parse_faults([self.settings.store.get((NAMESPACE, SIMULATION)) or (), *layers])
 
     def faults_of(self, vmi: VMI) -> tuple[Faults, tuple[str, ...]]:
-        """The faults of a VMI. Those of its VM take precedence, because the VM can change later."""
+        """Returns the faults of a VMI. Annotations of its VM take precedence, because users can change these later."""
         vm = self.vm_of(vmi.controller_uid)
         return self.faults(vmi.faults, vm.faults if vm is not None else ())
 
@@ -69,5 +69,5 @@ def _pvcs_of_vmi(vmi: VMI) -> list[tuple[str, str]]:
 
 
 def _node_of(vmi: VMI) -> list[str]:
-    """The empty name for VMIs that are not scheduled yet."""
+    """Returns the index keys of a VMI: its node's name, which is empty before the VMI is scheduled."""
     return [] if vmi.final else [vmi.node]

@@ -1,4 +1,4 @@
-"""The engine's process: settings, wiring and tasks."""
+"""Runs the engine: reads settings, creates the controllers and starts their tasks."""
 
 import asyncio
 import logging
@@ -36,7 +36,7 @@ from service.settings import ServerSettings, setting
 log = logging.getLogger(__name__)
 
 MEMORY_SHARE = 0.5
-"""share of this machine's memory that the VMs of all nodes together may take"""
+"""share of this machine's memory that is allocatable to the VMs of all nodes together"""
 
 
 class Settings(ServerSettings):
@@ -73,19 +73,19 @@ class Settings(ServerSettings):
 
     @property
     def serves_subresources(self) -> bool:
-        """Only with an explicit POOLHOUSE_LISTEN, whose port the APIService names."""
+        """Whether the engine serves subresources. It needs POOLHOUSE_LISTEN, because the APIService names the port."""
         return "listen" in self.model_fields_set
 
 
 @dataclass(frozen=True)
 class Backend:
-    """What runs the VMs and fills their disks."""
+    """The hypervisor and the importer of an engine."""
 
     hypervisor: Hypervisor
     importer: Importer
     hardware: NodeHardware
     why_not_ready: Callable[[str], str | None]
-    """why a node is not ready; None if it is"""
+    """returns why a node is not ready, or None"""
     delays: Delays
 
 
@@ -132,7 +132,7 @@ def simulated_backend(settings: Settings) -> Backend:
 async def qemu_backend(
     settings: Settings, api: Api, informers: Informers, events: EventRecorder, group: asyncio.TaskGroup
 ) -> tuple[Backend, NodeController]:
-    # Imported here, because a simulated engine needs neither libvirt nor lxml.
+    # The imports are late, because a simulated engine needs neither libvirt nor lxml.
     from local.engine.datavolume.importer import QemuImgImporter
     from local.engine.qemu import capabilities, guest_packages
     from local.engine.qemu.hypervisor import QemuHypervisor, QemuSettings

@@ -25,7 +25,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 GRACE_SECONDS = 30.0
 DEFAULT_MEMORY = 128 << 20
 OVERHEAD = 192 << 20
-"""Bytes that QEMU takes beside the guest's memory, measured under emulation, where translated code is much of it."""
+"""bytes that QEMU uses besides the guest's memory, measured under emulation (translated code uses most of them)"""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PhasedObject(ApiObject):
 
 @dataclass(frozen=True)
 class Volume:
-    """A volume of a VMI that is backed by a PVC. The PVC of a DataVolume has the DataVolume's name."""
+    """A volume of a VMI that is backed by a PVC. A DataVolume and its PVC have the same name."""
 
     pvc: str
     data_volume: bool
@@ -81,19 +81,19 @@ class VM(PhasedObject):
     data_volume_templates: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
     defaulted: bool = True
-    """whether the defaulter has decided all hardware"""
+    """whether the defaulter has set all hardware"""
     faults: Pairs = ()
 
 
 @dataclass(frozen=True)
 class VMI(PhasedObject):
     template_hash: str = ""
-    """hash of the template that the VMI was created from"""
+    """hash of the template from which the VMI was created"""
     grace_seconds: float = GRACE_SECONDS
     node_selector: Pairs = ()
     volumes: tuple[Volume, ...] = ()
     interfaces: Pairs = ()
-    """name and MAC address"""
+    """name and MAC address of each interface"""
     node_label: str = ""
     start_paused: bool = False
     memory: int = 0
@@ -102,7 +102,7 @@ class VMI(PhasedObject):
 
     @property
     def memory_with_overhead(self) -> int:
-        """Bytes that the VMI takes of its node's memory."""
+        """Bytes of the node's memory that the VMI uses."""
         return self.memory + OVERHEAD
 
     @property
@@ -114,7 +114,7 @@ class VMI(PhasedObject):
         return list(self.status.get("conditions") or ())
 
     def reached(self, phase: str) -> datetime | None:
-        """When the VMI entered the phase; None if it never did."""
+        """Returns when the VMI entered the phase; None if it has not."""
         for each in self.status.get("phaseTransitionTimestamps") or ():
             if each.get("phase") == phase:
                 return read_time(each.get("phaseTransitionTimestamp"))
@@ -131,7 +131,7 @@ class DataVolume(PhasedObject):
 
     @property
     def failed(self) -> bool:
-        """As KubeVirt judges it: the phase is Failed, or the importer has stopped with an error."""
+        """Whether KubeVirt treats the import as failed: the phase is Failed, or the importer stopped with an error."""
         running = resources.find_condition(self.status.get("conditions") or (), "Running") or {}
         stopped = running.get("status") == "False" and running.get("reason") in ("Error", "ImagePullFailed")
         return self.phase == "Failed" or stopped
@@ -143,7 +143,7 @@ class PVC(ApiObject):
     size: str = ""
     """the storage request"""
     content: str = ""
-    """what the disk was filled with: image, blank, or the built-in guest"""
+    """content of the disk: image, blank, or tiny (the built-in Linux)"""
     data_volume_uid: str = ""
 
 
@@ -153,7 +153,7 @@ class Migration(PhasedObject):
 
     vmi: str = ""
     node_selector: Pairs = ()
-    """added to the node selector of the VMI"""
+    """node selector of the migration, in addition to that of the VMI"""
     evacuates: str = ""
     """name of the node that the migration evacuates"""
 
@@ -169,11 +169,11 @@ class Node(ApiObject):
     ready: bool = True
     cordoned: bool = False
     taints: Pairs = ()
-    """key and effect"""
+    """key and effect of each taint"""
     memory: int = 0
     """allocatable bytes"""
     lost: bool = False
-    """declared lost by an annotation"""
+    """whether an annotation declares the node lost"""
     unready_since: datetime | None = None
 
     @property
@@ -226,7 +226,7 @@ def read_vmi(document: Json) -> VMI:
 
 
 def guest_memory(domain: Json) -> int:
-    """Bytes of guest memory. An invalid quantity counts as the default here; the launch refuses it."""
+    """Returns the bytes of guest memory; the default for an invalid quantity, which the launch refuses."""
     requirements = domain.get("resources") or {}
     quantity = (domain.get("memory") or {}).get("guest") or (requirements.get("requests") or {}).get("memory")
     quantity = quantity or (requirements.get("limits") or {}).get("memory")
@@ -278,12 +278,12 @@ def read_node(document: Json) -> Node:
 
 
 def read_config_map(document: Json, name: str) -> Pairs:
-    """The data of the ConfigMap of that name; empty for any other ConfigMap."""
+    """Returns the data of a ConfigMap with this name; empty for any other ConfigMap."""
     return _pairs(document.get("data")) if document["metadata"]["name"] == name else ()
 
 
 def read_time(text: str | None) -> datetime | None:
-    """None for an absent or invalid time."""
+    """Parses a time. Returns None for an absent or invalid time."""
     try:
         return parse_time(text) if text else None
     except ValueError:
@@ -291,7 +291,7 @@ def read_time(text: str | None) -> datetime | None:
 
 
 def either(old: Viewed | None, new: Viewed | None) -> Viewed:
-    """The new version of an object, or the last one of a deleted object."""
+    """Returns the new version of an object, or the last version of a deleted object."""
     view = new or old
     assert view is not None
     return view
@@ -328,7 +328,7 @@ def _pairs(labels: Mapping[str, Any] | None) -> Pairs:
 
 
 def _faults(*documents: Json) -> Pairs:
-    """Fault injection annotations without their prefix. The earlier document takes precedence."""
+    """Returns fault injection annotations without their prefix. The first document takes precedence."""
     found: dict[str, str] = {}
     for document in reversed(documents):
         annotations = (document.get("metadata") or {}).get("annotations") or {}

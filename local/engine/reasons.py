@@ -1,4 +1,4 @@
-"""Reasons of the events that the engine emits. Reasons of conditions are KubeVirt's and CDI's own."""
+"""Reasons of the engine's events. The reasons of its conditions are those of KubeVirt and CDI."""
 
 from apimachinery.reasons import Reason
 

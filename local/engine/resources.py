@@ -1,4 +1,4 @@
-"""API resources of the engine, the names that it writes into objects, and its documents and conditions."""
+"""Defines API resources, finalizers and annotations of the engine, and builds documents and conditions."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,7 +21,7 @@ CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 NODE_NAMES = ("node-1", "node-2")
 
-# KubeVirt's.
+# Finalizers of KubeVirt.
 VM_FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 VMI_FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
 NODE_LABEL = "kubevirt.io/nodeName"
@@ -29,16 +29,16 @@ SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 EVACUATION_ANNOTATION = "kubevirt.io/evacuationMigration"
 GENERATION_ANNOTATION = "kubevirt.io/vm-generation"
 
-# Ours: the hash of the template that a VMI was created from. A VM with another hash gets RestartRequired.
+# Hash of the template from which a VMI was created. If the VM has another hash, it gets the condition RestartRequired.
 TEMPLATE_HASH_ANNOTATION = "local.poolhouse.dev/template"
-# On a PVC: what its disk was filled with.
+# Annotation of a PVC: the content of its disk.
 CONTENT_ANNOTATION = "local.poolhouse.dev/content"
 BUILT_IN_GUEST = "tiny"
-"""content of a disk whose image could not be reached: its VM boots the built-in Linux"""
+"""content of a disk whose image was unreachable; its VM boots the built-in Linux"""
 
 
 def new_vmi(vm: Json, template_hash: str, *, paused: bool = False) -> Json:
-    """The VMI of a VM: with its name and template, controlled by it."""
+    """Returns a new VMI that the VM controls, with the VM's name and template."""
     metadata, template = vm["metadata"], vm["spec"]["template"]
     inner, spec = template.get("metadata") or {}, dict(template.get("spec") or {})
     if paused:
@@ -52,7 +52,7 @@ def new_vmi(vm: Json, template_hash: str, *, paused: bool = False) -> Json:
 
 
 def new_data_volume(vm: Json, name: str) -> Json | None:
-    """The DataVolume of the dataVolumeTemplate with that name; None if the VM has no such template."""
+    """Returns a DataVolume from the dataVolumeTemplate with this name; None if the VM has no such template."""
     for template in vm["spec"].get("dataVolumeTemplates") or ():
         metadata = template["metadata"]
         if metadata["name"] == name:
@@ -62,11 +62,11 @@ def new_data_volume(vm: Json, name: str) -> Json | None:
 
 
 def new_pvc(data_volume: Json) -> Json:
-    """The PVC of a DataVolume."""
+    """Returns a new PVC for a DataVolume."""
     metadata, spec = data_volume["metadata"], data_volume["spec"]
     claim = dict(spec.get("pvc") or spec.get("storage") or {})
     claim.setdefault("accessModes", ["ReadWriteOnce"])
-    # No provisioner runs. With a storage class of its own, no other controller waits to bind the PVC.
+    # No provisioner serves this storage class, so only the engine binds the PVC.
     claim.setdefault("storageClassName", "poolhouse-local")
     claim.setdefault("volumeName", f"pvc-{metadata['uid']}")
     labels = {**(metadata.get("labels") or {}), "app": "containerized-data-importer"}
@@ -92,7 +92,7 @@ def _new(resource: Resource, owner: Json, name: str, labels: Json, annotations: 
 
 
 def merge_patch(old: Json, new: Json) -> Json:
-    """The JSON merge patch that turns the old document into the new one."""
+    """Returns the JSON merge patch that changes the old document into the new one."""
     patch: Json = {key: None for key in old if key not in new}
     for key, value in new.items():
         before = old.get(key)
@@ -103,7 +103,7 @@ def merge_patch(old: Json, new: Json) -> Json:
 
 
 def condition(kind: str, status: bool | str, reason: str = "", message: str = "") -> Json:
-    """A condition without its lastTransitionTime, which `merge_conditions` adds."""
+    """Returns a condition without lastTransitionTime, which `merge_conditions` adds."""
     value = status if isinstance(status, str) else str(status)
     fields = {"type": kind, "status": value, "reason": reason, "message": message}
     return {key: text for key, text in fields.items() if text}
@@ -121,7 +121,7 @@ def has_condition(
 
 
 def merge_conditions(old: Sequence[Mapping[str, Any]], new: Iterable[Json], now: datetime) -> list[Json]:
-    """The new conditions; each keeps its old lastTransitionTime while its status stays the same."""
+    """Returns the new conditions. A condition with unchanged status keeps its lastTransitionTime."""
     merged = []
     for each in new:
         before = find_condition(old, each["type"])

@@ -1,6 +1,6 @@
-"""The hypervisor and the importer of `--engine simulated`: nothing runs, and objects pass through the same phases.
+"""The hypervisor and the importer of `--engine simulated`: objects pass through the same phases without real guests.
 
-The state of a domain is a function of the VMI and the time. A restarted engine therefore finds every VMI as it was.
+The state of a domain depends only on the VMI and the time, so that a restart of the engine changes no VMI.
 """
 
 import asyncio
@@ -19,16 +19,16 @@ from runtime.resource import Key
 
 COPY_BYTES_PER_SECOND = 256 << 20
 DOWNTIME_SECONDS = 0.3
-"""how long QEMU may stop a guest to copy the rest of its memory"""
+"""downtime limit of QEMU, in which it copies the rest of the memory while the guest is stopped"""
 
 IMPORT_SECONDS = 2.0
-"""how long one simulated import runs before it fails"""
+"""duration of a simulated import that fails"""
 PULL_MESSAGE = "failed to pull and unpack image: failed to resolve reference: not found"
 UNSCHEDULABLE_MESSAGE = "0/2 nodes are available: 2 Insufficient memory."
 
 
 def simulate_domain(vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-    """The domain of a VMI at a time. `identity` and `failures` are those of `Faults.outcome`."""
+    """Returns the domain of a VMI at a time. `Faults.outcome` explains `identity` and `failures`."""
     if vmi.deleted is not None:
         return _stopping_domain(vmi, faults, now)
     if vmi.phase == "Running":
@@ -48,7 +48,7 @@ def simulate_domain(vmi: VMI, faults: Faults, identity: str, failures: int, now:
 
 
 def injected_failure(vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-    """The domain of a start that fault injection fails, for hypervisors that start real guests; absent without one."""
+    """Returns the domain of a start that fails by fault injection, for real hypervisors; `absent` without a fault."""
     started = vmi.deleted is not None or vmi.final or vmi.phase == "Running"
     if started or faults.outcome(identity, failures) is None:
         return ABSENT
@@ -57,13 +57,13 @@ def injected_failure(vmi: VMI, faults: Faults, identity: str, failures: int, now
 
 
 def copy_seconds(memory: int, settings: MigrationSettings, dirty: int) -> float:
-    """How long a migration copies memory. Infinite if the guest dirties more than the last downtime can copy."""
+    """Returns the seconds of a migration; infinity if the guest dirties memory faster than QEMU can copy it."""
     speed = settings.bandwidth or COPY_BYTES_PER_SECOND
     return math.inf if dirty > speed * DOWNTIME_SECONDS and not settings.auto_converge else memory / speed
 
 
 def _retried_start(vmi: VMI, outcome: str, faults: Faults, start_seconds: float, now: datetime) -> Domain:
-    """KubeVirt retries these starts within one VMI. Each try takes as long as a start."""
+    """Returns the domain of a start that KubeVirt retries with the same VMI. A try takes as long as a start."""
     left = None
     if faults.fail_times is not None:
         left = seconds_until(vmi.created + timedelta(seconds=start_seconds * faults.fail_times), now)
@@ -83,7 +83,7 @@ def _stopping_domain(vmi: VMI, faults: Faults, now: datetime) -> Domain:
 
 
 class SimulatedHypervisor:
-    """Remembers a pause until the VMI's condition shows it, and nothing else."""
+    """Simulates domains. Its only state is a pause that the VMI's condition does not show yet."""
 
     def __init__(self) -> None:
         self._changed: Callable[[str], None] = lambda uid: None
@@ -116,7 +116,7 @@ class SimulatedHypervisor:
     async def migrate(
         self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched
     ) -> None:
-        """Takes as long as a copy of the memory would."""
+        """Waits as long as a real migration copies memory."""
         timeout = settings.timeout_seconds(vmi.memory)
         try:
             async with asyncio.timeout(timeout):
@@ -131,7 +131,7 @@ class SimulatedHypervisor:
 
 
 class SimulatedImporter:
-    """Succeeds at once, unless fault injection fails the import."""
+    """Simulates imports, which succeed at once unless fault injection fails them."""
 
     def subscribe(self, changed: Callable[[Key], None]) -> None: ...
 

@@ -1,6 +1,6 @@
 """Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, pause, unpause, migrate.
 
-The API server authorizes each caller before it forwards a request. The app only checks that the API server called it.
+The API server authorizes each request before it forwards the request. The app accepts requests of the API server only.
 """
 
 import json
@@ -28,11 +28,11 @@ BODY_LIMIT_BYTES = 1 << 20
 FRONT_PROXY = "poolhouse-front-proxy"
 TRIES = 5
 CLIENT_CERTIFICATE = "poolhouse.client-certificate"
-"""key in `extensions` of the ASGI scope"""
+"""key of the client certificate in `extensions` of the ASGI scope"""
 
 
 def discovery(path: str) -> Json | None:
-    """The discovery document at a path; None for other paths."""
+    """Returns the discovery document at a path; None for other paths."""
     version = {"groupVersion": f"{GROUP}/{VERSION}", "version": VERSION}
     group = {"name": GROUP, "versions": [version], "preferredVersion": version}
     match path.rstrip("/"):
@@ -53,15 +53,15 @@ def discovery(path: str) -> Json | None:
 
 
 def from_front_proxy(scope: Mapping[str, Any]) -> bool:
-    """Whether the client certificate is the front proxy certificate of the API server. The TLS handshake has verified
-    it against the stack's CA."""
+    """Whether the client certificate is the API server's front proxy certificate. The TLS handshake has verified the
+    certificate with the stack's CA."""
     certificate = (scope.get("extensions") or {}).get(CLIENT_CERTIFICATE) or {}
     names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
     return FRONT_PROXY in names
 
 
 class ClientCertificateProtocol(DeadlineProtocol):
-    """Puts the client's certificate into the ASGI scope, where uvicorn itself does not."""
+    """Adds the client's certificate to the ASGI scope, because uvicorn does not."""
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -71,7 +71,7 @@ class ClientCertificateProtocol(DeadlineProtocol):
 
 
 class VirtApi:
-    """An ASGI application, with /healthz, /readyz and /metrics beside the subresources."""
+    """The ASGI application of the subresources, with /healthz, /readyz and /metrics."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class VirtApi:
         path, method = scope["path"], scope["method"]
         if method in ("GET", "HEAD") and (document := discovery(path)) is not None:
             return 200, document
-        # namespaces/NAMESPACE/RESOURCE/NAME/VERB
+        # The path is namespaces/NAMESPACE/RESOURCE/NAME/VERB.
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
         if not known or parts[4] not in VERBS.get(parts[2], ()):
@@ -110,7 +110,7 @@ class VirtApi:
         if not from_front_proxy(scope):
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
         await self._execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
-        # KubeVirt's answer is empty, which some clients fail to parse as JSON.
+        # Unlike KubeVirt's response, this one has a body, because some clients fail to parse an empty body as JSON.
         return 202, _status("Success")
 
     async def _execute(self, verb: str, resource: str, key: Key, options: Json) -> None:
@@ -166,7 +166,7 @@ def _new_migration(key: Key, selector: Json) -> Json:
 
 
 async def _options(receive: Callable[[], Awaitable[Any]]) -> Json:
-    """The options in the body. Clients send none, or send them without a content type."""
+    """Returns the options in the body, which may be empty. The content type is ignored, because clients omit it."""
     body, more = b"", True
     while more:
         message = await receive()

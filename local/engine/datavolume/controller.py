@@ -45,7 +45,7 @@ class DataVolumeController:
                 self.controller.enqueue(data_volume.key)
 
     async def delete_files(self) -> None:
-        """Deletes the files of PVCs that no longer exist, for ever."""
+        """Deletes the files of PVCs that no longer exist, in a loop."""
         await self._importer.delete_orphans(self._informers.pvcs.store.all())
         while True:
             await self._importer.delete(await self._deleted_pvcs.get())
@@ -90,7 +90,7 @@ class DataVolumeController:
             annotated = {"metadata": {"uid": pvc.uid, "annotations": {CONTENT_ANNOTATION: content}}}
             await self._api.patch(PVCS, *pvc.key, annotated)
         status = {"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": pvc.size}}
-        # The UID excludes another PVC of the same name, whose disk is still empty.
+        # With the UID, the API server refuses the patch if a new PVC has the name; the new PVC's disk is empty.
         bound = {"metadata": {"uid": pvc.uid}, "status": status}
         await self._api.patch(PVCS, *pvc.key, bound, subresource="status")
 

@@ -1,6 +1,6 @@
 """Imports and clones disks as CDI does: each PVC is a qcow2 file named by its UID.
 
-An image whose server does not answer is replaced with the built-in Linux. An error answer is an error, as in CDI.
+If an image's server does not answer, the disk gets the built-in Linux. An HTTP error fails the import, as in CDI.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class SourceUnreachable(Exception):
 
 
 class ImportFailed(Exception):
-    """The image cannot be fetched or used; the text says why."""
+    """The image cannot be fetched or used. The message gives the reason."""
 
 
 class Importer(Protocol):
@@ -58,7 +58,7 @@ class Importer(Protocol):
         """Calls `changed` with the key of each DataVolume whose import has progressed."""
 
     def progress(self, data_volume: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
-        """The last known progress; does not wait."""
+        """Returns the last known progress without waiting."""
 
     async def start(self, data_volume: DataVolume, pvc: PVC) -> None:
         """Starts the import unless it runs already."""
@@ -70,7 +70,7 @@ class Importer(Protocol):
         """Stops the import and deletes the file of a deleted PVC."""
 
     async def delete_orphans(self, pvcs: list[PVC]) -> None:
-        """Deletes the files of all other PVCs."""
+        """Deletes the files of PVCs that are not in the list."""
 
 
 @dataclass
@@ -82,7 +82,7 @@ class ImportJob:
 
 
 class QemuImgImporter:
-    """`uid` is the user that runs qemu-img and owns the files; None for the user of the engine."""
+    """`uid` is the user that runs qemu-img and owns the files; None is the engine's user."""
 
     def __init__(self, directory: Path, events: EventRecorder, get_pvc: GetPVC, uid: int | None) -> None:
         self._directory, self._events, self._get_pvc, self._uid = directory, events, get_pvc, uid
@@ -162,7 +162,7 @@ class QemuImgImporter:
         path, size = self.path(pvc), to_int(pvc.size) or DEFAULT_SIZE
         source = source_type(data_volume.source)
         if _exists(path):
-            # The file is complete, because it was renamed into place. The engine ended before it bound the PVC.
+            # The file is complete, because files are renamed into place. The engine stopped before it bound the PVC.
             return "blank" if source in ("blank", "upload") else "image"
         match source:
             case "blank" | "upload":
@@ -232,7 +232,7 @@ class QemuImgImporter:
             os.chown(target, self._uid, -1)
 
     async def _convert(self, source: Path, path: Path, size: int) -> None:
-        """Converts to a qcow2 file without a backing file, which could expose another file of this machine."""
+        """Converts an image to qcow2 without a backing file, which could expose files of this machine."""
         info = json.loads(await self._run("qemu-img", "info", "--output=json", "-U", str(source)))
         specific = (info.get("format-specific") or {}).get("data") or {}
         if "backing-filename" in info or "data-file" in specific or info.get("format") not in ("raw", "qcow2"):
@@ -272,7 +272,7 @@ class QemuImgImporter:
         return str(output)
 
     def _start(self, command: tuple[str, ...]) -> subprocess.Popen[str]:
-        # Not asyncio's subprocesses: those of uvloop cannot run as another user.
+        # asyncio's subprocesses cannot run as another user under uvloop.
         pipe = subprocess.PIPE
         user = as_user(self._uid)
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, **user)
@@ -283,5 +283,5 @@ class QemuImgImporter:
 
 
 def _exists(path: Path) -> bool:
-    """A stat takes microseconds, so it need not run in a thread."""
+    """Whether the file exists. The call takes microseconds, so it does not need a thread."""
     return path.is_file()

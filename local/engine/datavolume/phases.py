@@ -16,7 +16,7 @@ class CreatePVC:
 
 @dataclass(frozen=True)
 class StartImport:
-    """Start to fill the PVC's file, unless the import runs already."""
+    """Start the import into the PVC's file, unless it runs already."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ Action = CreatePVC | StartImport | BindPVC
 class ImportProgress:
     state: Literal["none", "running", "done", "failed"] = "none"
     share: float | None = None
-    """from 0 to 1, while the import runs"""
+    """progress of the running import, from 0 to 1"""
     content: str = ""
-    """image, blank, or tiny (the built-in Linux)"""
+    """content of the imported disk: image, blank, or tiny (the built-in Linux)"""
     reason: str = ""
     failures: int = 0
     requeue_seconds: float | None = None
@@ -49,8 +49,8 @@ class DataVolumePlan:
 def plan_data_volume(
     data_volume: DataVolume, pvc: PVC | None, progress: ImportProgress, now: datetime
 ) -> DataVolumePlan:
-    """A bound PVC is used as it is, whoever created it, so that a retained disk is used again. The plan waits for the
-    deletion of a PVC that another DataVolume controls, such as one of the same name."""
+    """Plans the next step of an import. A bound PVC without another controller is used unchanged, so that a retained
+    disk is used again. If another DataVolume controls the PVC, the plan waits for the PVC's deletion."""
     if data_volume.deleted is not None or (pvc is not None and pvc.data_volume_uid not in ("", data_volume.uid)):
         return DataVolumePlan(data_volume.status)
     if progress.state == "failed":
@@ -68,7 +68,7 @@ def plan_data_volume(
 
 
 def source_type(source: Json) -> str:
-    """http, pvc, blank, ...: the only key of a DataVolume's source."""
+    """Returns the only key of a DataVolume's source, such as http, pvc or blank."""
     return next(iter(source), "blank")
 
 

@@ -1,4 +1,4 @@
-"""Ends the migrationState of VMIs whose migration was deleted before its end could be written."""
+"""Ends the migrationState of a VMI whose migration object was deleted before the engine wrote the outcome."""
 
 import contextlib
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 class AbandonedMigrations:
     def __init__(self, api: Api, informers: Informers) -> None:
         self._api, self._informers = api, informers
-        # Migrations that this engine started, until their end is written. The objects may be deleted before that.
+        # Started migrations whose outcome is not written yet. Users may delete the objects before that.
         self._started: dict[Key, Migration] = {}
         self.controller: Controller[Key] = Controller(
             "abandoned-migrations", self.reconcile, workers=1, metrics=api.metrics
@@ -33,7 +33,7 @@ class AbandonedMigrations:
         return self._started.get(key)
 
     def finish(self, key: Key) -> None:
-        """The end of the migration is written, or never will be."""
+        """Forgets a migration whose outcome is written or will never be written."""
         migration = self._started.pop(key, None)
         if migration is not None:
             self.controller.enqueue((migration.namespace, migration.vmi))
@@ -56,7 +56,7 @@ class AbandonedMigrations:
             return
         migrated = vmi.node == state.get("targetNode")
         state = finished_state(state, now(), Outcome() if migrated else Outcome(ENGINE_RESTARTED))
-        # The resource version protects an end that was written since the VMI was observed.
+        # With the resource version, the patch does not overwrite an outcome that is newer than the observed VMI.
         body: Json = {
             "metadata": {"resourceVersion": vmi.resource_version},
             "status": {"migrationState": state_patch(state)},

@@ -25,13 +25,13 @@ from runtime.resource import VMIS, Key
 log = logging.getLogger(__name__)
 
 
-# KubeVirt's default limit for a cluster. Each running migration occupies a worker.
+# KubeVirt's default limit for a cluster. It is also the number of workers, because a running migration occupies one.
 MAX_PARALLEL_MIGRATIONS = 5
 
 
 @dataclass(frozen=True)
 class FinishedMigration:
-    """How a migration ended that this engine ran."""
+    """The outcome of a migration that this engine ran."""
 
     migration: Migration
     vmi: VMI
@@ -53,13 +53,13 @@ class MigrationController:
         self.abandoned = AbandonedMigrations(api, informers)
         self._running: dict[Key, asyncio.Task[None]] = {}
         self._unscheduled: dict[Key, None] = {}
-        # UIDs of migrations whose start is being written. A failed write may leave the phase Running, while the
-        # hypervisor has not started.
+        # UIDs of migrations whose phase Running is being written. If the write fails, the phase may be Running although
+        # the hypervisor has not started the migration.
         self._starting: set[str] = set()
-        # Finished migrations, until their end is written and observed. Only this entry knows an end that is not written
-        # yet, so it outlives the migration object.
+        # Finished migrations, until their outcome is written and observed. An entry outlives the migration object,
+        # because no other place has an outcome that is not written yet.
         self._finished: dict[Key, FinishedMigration] = {}
-        # No deadline: the migration settings limit the duration, or allow any.
+        # The controller has no deadline, because the migration settings limit the duration.
         self.controller: Controller[Key] = Controller(
             "migrations", self.reconcile, workers=MAX_PARALLEL_MIGRATIONS, deadline_seconds=None, metrics=api.metrics
         )
@@ -77,9 +77,9 @@ class MigrationController:
         if new is None or new.deleted is not None:
             self._abort(migration.key)
         if new is None and self.abandoned.started(migration.key):
-            # A migration that is deleted before it runs has no other event that would finish it.
+            # If a migration is deleted before it runs, no other event causes the reconcile that finishes it.
             self.controller.enqueue(migration.key)
-        # The end of a migration lets the next one of the VMI start.
+        # When a migration ends, the next migration of the VMI may start.
         for each in self._informers.migrations.store.by("vmi", (migration.namespace, migration.vmi)):
             if not each.final:
                 self.controller.enqueue(each.key)
@@ -106,7 +106,7 @@ class MigrationController:
 
     def _abort(self, key: Key) -> None:
         task = self._running.get(key)
-        # A second cancellation would cancel the abort itself.
+        # A second cancellation would interrupt the abort.
         if task is not None and not task.cancelling():
             task.cancel()
 
@@ -122,7 +122,7 @@ class MigrationController:
             return None
         if migration.uid in self._starting:
             migration = replace(migration, status={**migration.status, "phase": "Pending"})
-        self._capacity.release(migration.uid)  # the reservation of an earlier try
+        self._capacity.release(migration.uid)  # an earlier try may have a reservation
         await self._apply(migration)
         return None
 
@@ -187,7 +187,7 @@ class MigrationController:
     async def _run(
         self, migration: Migration, vmi: VMI, target: str, settings: MigrationSettings, state: Json
     ) -> tuple[plan.Outcome, Json]:
-        """Waits for the hypervisor; returns the outcome and the VMI's migrationState."""
+        """Runs the migration in the hypervisor. Returns the outcome and the VMI's migrationState."""
 
         async def switched() -> None:
             nonlocal state
@@ -197,7 +197,7 @@ class MigrationController:
             try:
                 await self._write_state(vmi, state)
             except ApiError as error:
-                # The migration goes on. The state at its end also shows the mode.
+                # The migration continues. Its final migrationState also contains the mode.
                 log.warning("%s/%s: the switch to post-copy is not written: %s", *vmi.key, error)
 
         faults, _ = self._informers.faults_of(vmi)
@@ -227,14 +227,14 @@ class MigrationController:
         key = finished.migration.key
         if not finished.written:
             await self._write_state(finished.vmi, finished.state, finished.node)
-            # Written last: after it the next migration of the VMI may start.
+            # The migration's status is written last, because the next migration of the VMI may start after it.
             await self._write(finished.migration, finished.phase, finished.failure, finished.state, finished.conditions)
             self._finished[key] = replace(finished, written=True)
             self.abandoned.finish(key)
         self._forget_if_observed(key)
 
     def _forget_if_observed(self, key: Key) -> None:
-        """Forgets a finished migration once its end is written and the informer shows it."""
+        """Forgets a finished migration when the informer has observed its written outcome."""
         finished, current = self._finished.get(key), self._informers.migrations.store.get(key)
         if finished is None or not finished.written:
             return
@@ -254,7 +254,7 @@ class MigrationController:
         return effective_settings(labels, namespace["metadata"].get("labels") or {}, policies, kubevirts)
 
     async def _finish_for_earlier_engine(self, vmi: VMI, migration: Migration, failure: str) -> Json | None:
-        """Ends the migrationState that an earlier engine began; returns it."""
+        """Ends and returns the migrationState that an earlier process of the engine began."""
         state: Json = vmi.status.get("migrationState") or {}
         if state.get("migrationUid") != migration.uid:
             return None
@@ -274,7 +274,7 @@ class MigrationController:
         except NotFound:
             log.debug("%s/%s: the VMI is deleted", *vmi.key)
         except (Conflict, Invalid):
-            # The API server refuses the UID if another VMI has the name. That VMI did not migrate.
+            # The API server refuses the UID if a new VMI has the name. The new VMI has not migrated.
             current = self._informers.vmis.store.get(vmi.key)
             if current is not None and current.uid == vmi.uid:
                 raise
@@ -288,7 +288,7 @@ class MigrationController:
         conditions: Sequence[Json] = (),
     ) -> None:
         current = self._informers.migrations.store.get(migration.key)
-        # The API server ignores the UID in a status patch, so another migration of the name would get the status.
+        # The API server ignores the UID in a status patch, so a new migration with the name would get the status.
         if current is None or current.uid != migration.uid:
             return
         patch = merge_patch(current.status, plan.migration_status(current, phase, now(), why, state, conditions))

@@ -1,4 +1,4 @@
-"""Evacuates draining nodes: creates a migration for each VMI, and deletes it when the node is no longer drained."""
+"""Evacuates draining nodes: creates a migration for each VMI, and deletes obsolete migrations."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ class EvacuationController:
         migration = either(old, new)
         if new is not None and new.phase == "Failed" and new.evacuates:
             self.controller.enqueue(new.evacuates)
-        # The VMI may have to leave the node that it has migrated to.
+        # The target node of a finished migration may be draining too.
         vmi = self._informers.vmis.store.get((migration.namespace, migration.vmi))
         if vmi is not None and (new is None or new.final):
             self.controller.enqueue(vmi.node)

@@ -1,6 +1,6 @@
-"""Decides what to do about migrations and draining nodes, and what the statuses of migration and VMI show.
+"""Plans migrations and evacuations, and computes the statuses of migrations and VMIs.
 
-KubeVirt's migration controller and evacuation controller are the model.
+The rules are those of KubeVirt's migration controller and evacuation controller.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,7 @@ from runtime.resource import Key
 
 EVACUATION_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 20.0, 300.0
 FINISHED_MIGRATIONS_KEPT = 5
-"""finished migrations of a VMI that stay, as in KubeVirt"""
+"""number of finished migrations kept for each VMI, as in KubeVirt"""
 
 ENGINE_RESTARTED = "the engine was restarted during the migration"
 
@@ -47,19 +47,19 @@ class FinishMigration:
 
 @dataclass(frozen=True)
 class DeleteMigration:
-    """The migration is obsolete."""
+    """Delete the obsolete migration."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a migration ended."""
+    """The result of a migration."""
 
     failure: str = ""
-    """why the VMI has not migrated; empty if it has"""
+    """reason why the migration failed; empty if it succeeded"""
     aborted: Literal["", "Succeeded", "Failed"] = ""
     """whether an abort succeeded; empty if the migration was not aborted"""
     requested: bool = False
-    """whether a user requested the abort by a deletion"""
+    """whether a user requested the abort by deleting the migration"""
 
 
 Action = Wait | StartMigration | FinishMigration | DeleteMigration | None
@@ -73,14 +73,14 @@ def plan_migration(
     why_not: str,
     draining: Collection[str] = (),
 ) -> Action:
-    """`others` are the migrations of the same VMI. `target` is the node that the scheduler chose, `why_not` its
-    message."""
+    """Returns the next action. `others` are migrations of the same VMI. `target` is the node that the scheduler chose;
+    without one, `why_not` is the scheduler's message."""
     if migration.final or migration.deleted is not None:
         return None
     if vmi is None or vmi.final or vmi.deleted is not None:
         return FinishMigration("Failed", "the VMI does not exist or has ended")
     if migration.phase == "Running":
-        # The engine that ran the migration has ended. If the VMI is on the target node, it succeeded.
+        # An earlier process of the engine ran the migration. If the VMI is on the target node, the migration succeeded.
         state = vmi.status.get("migrationState") or {}
         migrated = vmi.node == state.get("targetNode") and state.get("migrationUid") == migration.uid
         return FinishMigration("Succeeded") if migrated else FinishMigration("Failed", ENGINE_RESTARTED)
@@ -102,8 +102,8 @@ def draining_nodes(nodes: Iterable[Node]) -> set[str]:
 
 
 def is_evacuation_obsolete(migration: Migration, vmi: VMI, draining: Collection[str]) -> bool:
-    """Whether the migration evacuates a node that is no longer drained, or that the VMI has left. A migration that has
-    started goes on, as in KubeVirt."""
+    """Whether an evacuation is no longer needed: the node is not draining, or the VMI has left the node. A running
+    migration is not obsolete, as in KubeVirt."""
     if not migration.evacuates or migration.phase == "Running" or migration.final or migration.deleted is not None:
         return False
     if (vmi.status.get("migrationState") or {}).get("migrationUid") == migration.uid:
@@ -114,8 +114,8 @@ def is_evacuation_obsolete(migration: Migration, vmi: VMI, draining: Collection[
 def vmis_to_evacuate(
     nodes: Iterable[Node], vmis: Iterable[VMI], migrations: Iterable[Migration], now: datetime
 ) -> tuple[list[VMI], float | None]:
-    """VMIs on draining nodes without a migration, and the seconds until the next one may be created. After a failed
-    evacuation of a VMI the next one waits for a backoff."""
+    """Returns VMIs on draining nodes that need a migration, and the seconds until the next retry. A VMI waits for a
+    backoff after its evacuation failed."""
     draining = draining_nodes(nodes)
     migrations_of: dict[Key, list[Migration]] = {}
     for each in migrations:
@@ -147,13 +147,13 @@ def _evacuation_backoff(vmi: VMI, before: Iterable[Migration], now: datetime) ->
 
 
 def surplus_migrations(migrations: Iterable[Migration]) -> list[Migration]:
-    """The oldest finished migrations of one VMI, beyond the number that stays."""
+    """Returns the oldest finished migrations of a VMI that exceed the number to keep."""
     over = sorted((each for each in migrations if each.final), key=lambda each: (each.created, each.name))
     return over[:-FINISHED_MIGRATIONS_KEPT]
 
 
 def started_state(vmi: VMI, migration: Migration, target: str, settings: MigrationSettings, now: datetime) -> Json:
-    """The VMI's migrationState when a migration starts."""
+    """Returns the VMI's migrationState for a migration that starts."""
     state: Json = {
         "migrationUid": migration.uid,
         "sourceNode": vmi.node,
@@ -166,12 +166,12 @@ def started_state(vmi: VMI, migration: Migration, target: str, settings: Migrati
 
 
 def post_copy_state(state: Json) -> Json:
-    """The migrationState after the switch to post-copy."""
+    """Returns the migrationState after the switch to post-copy."""
     return {**state, "mode": "PostCopy"}
 
 
 def finished_state(state: Json, now: datetime, outcome: Outcome) -> Json:
-    """The migrationState when the migration has ended."""
+    """Returns the migrationState of a migration that has ended."""
     done = {**state, "endTimestamp": format_time(now), "completed": True}
     if outcome.failure:
         done |= {"failed": True, "failureReason": outcome.failure}
@@ -181,12 +181,12 @@ def finished_state(state: Json, now: datetime, outcome: Outcome) -> Json:
 
 
 def state_patch(state: Json) -> Json:
-    """A merge patch that also removes what an earlier migration has left."""
+    """Returns a merge patch that also removes fields of an earlier migration."""
     return {**dict.fromkeys(STATE_FIELDS), **state}
 
 
 def post_copy_unavailable(why: str) -> Json:
-    """The condition of a migration whose policy allows post-copy on a machine that does not."""
+    """Returns the condition of a migration whose policy allows post-copy on a machine without post-copy support."""
     return condition("PostCopyPossible", False, "NotPossibleHere", why)
 
 
@@ -198,7 +198,7 @@ def migration_status(
     state: Json | None = None,
     conditions: Sequence[Json] = (),
 ) -> Json:
-    """The migration's status, with the VMI's migrationState and additional conditions."""
+    """Returns the migration's status, with the VMI's migrationState and additional conditions."""
     transitions = list(migration.status.get("phaseTransitionTimestamps") or ())
     if phase != migration.phase:
         transitions.append({"phase": phase, "phaseTransitionTimestamp": format_time(now)})
@@ -210,7 +210,7 @@ def migration_status(
 
 
 def new_evacuation(vmi: VMI) -> Json:
-    """The migration that evacuates a VMI from its node."""
+    """Returns a migration object that evacuates the VMI from its node."""
     metadata = {
         "generateName": "kubevirt-evacuation-",
         "namespace": vmi.namespace,

@@ -1,4 +1,4 @@
-"""The effective migration settings of a VMI: the matching upstream policy over KubeVirt's configuration."""
+"""Computes a VMI's migration settings. The matching upstream policy overrides KubeVirt's configuration."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from migrationpolicies.upstream import UpstreamPolicy
 @dataclass(frozen=True)
 class MigrationSettings:
     policy: str = ""
-    """name of the policy that matches"""
+    """name of the matching policy"""
     bandwidth: int = 0
-    """bytes per second, in whole MiB; 0 is no limit"""
+    """bytes per second, in whole MiB; 0 means no limit"""
     seconds_per_gib: int = 150
     auto_converge: bool = False
     post_copy: bool = False
@@ -22,14 +22,14 @@ class MigrationSettings:
     """the settings as KubeVirt writes them into the VMI's migrationState"""
 
     def timeout_seconds(self, memory: int) -> float | None:
-        """When a migration of that memory is aborted; None: never. The memory counts in whole GiB, as in KubeVirt."""
+        """Returns the timeout of a migration for an amount of memory, in whole GiB as in KubeVirt. None: no timeout."""
         if not self.seconds_per_gib:
             return None
         return float(self.seconds_per_gib * -(-memory // (1 << 30)))
 
 
 def timeout_message(seconds: float, progress: Mapping[str, int]) -> str:
-    """Why a migration was aborted at its timeout, with libvirt's job statistics if there are any."""
+    """Returns the message of a migration that was aborted at its timeout, with libvirt's job statistics if known."""
     message = f"Live migration is not completed after {seconds:g} seconds and has been aborted"
     if not progress.get("memory_total"):
         return message
@@ -63,12 +63,12 @@ def effective_settings(
 
 
 def mebibytes(size: int) -> int:
-    """Whole MiB for libvirt, rounded as KubeVirt does. Never 0, which would be no limit."""
+    """Converts bytes to MiB, rounded as in KubeVirt. A limit becomes at least 1, because 0 means no limit."""
     return max(1, (size + (1 << 19)) >> 20) if size else 0
 
 
 def winning_policy(labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json]) -> Json | None:
-    """The policy that KubeVirt applies to a VMI with these labels in a namespace with those."""
+    """Returns the policy that KubeVirt applies to a VMI, by the labels of the VMI and of its namespace."""
     ranked = ((UpstreamPolicy.of(document), document) for document in policies)
     matching = [(policy.rank, document) for policy, document in ranked if policy.matches(labels, namespace)]
     return min(matching, key=lambda pair: pair[0])[1] if matching else None

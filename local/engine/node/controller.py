@@ -1,4 +1,4 @@
-"""Registers the nodes and keeps their readiness, as the kubelet and KubeVirt's node labeller do."""
+"""Registers the nodes and updates their readiness, as the kubelet and KubeVirt's node labeller do."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from runtime.errors import AlreadyExists, NotFound
 log = logging.getLogger(__name__)
 
 
-# Taints of Kubernetes' node lifecycle controller, which the embedded stack does not run.
+# The embedded stack does not run Kubernetes' node lifecycle controller, so the engine sets its taints.
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
@@ -28,12 +28,12 @@ class NodeHardware:
     cpu_model: str = "qemu64"
     cpus: int = 2
     memory: int = 64 << 40
-    """allocatable bytes; simulated VMs take none"""
+    """allocatable bytes; the default is for simulated VMs, which use no memory"""
     kvm: bool = False
 
 
 def new_node(name: str, hardware: NodeHardware) -> Json:
-    """The Node with the labels of KubeVirt's node labeller."""
+    """Returns a Node with the labels of KubeVirt's node labeller."""
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/arch": "amd64",
@@ -49,7 +49,7 @@ def new_node(name: str, hardware: NodeHardware) -> Json:
 
 
 def fixed_node_status(name: str, hardware: NodeHardware) -> Json:
-    """The fields of a node's status that do not change."""
+    """Returns the fields of a node's status that do not change."""
     resources = {
         "cpu": str(hardware.cpus),
         "memory": f"{hardware.memory >> 10}Ki",
@@ -68,7 +68,7 @@ def fixed_node_status(name: str, hardware: NodeHardware) -> Json:
 
 
 def desired_node(document: Json, problem: str | None, fixed: Json, moment: datetime) -> Json:
-    """The Node as it should be. `problem` is why it is not ready. Labels, taints and annotations of others stay."""
+    """Returns the desired Node. `problem` is the reason why the node is not ready. Keeps metadata of other clients."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     if (metadata.get("annotations") or {}).get(NODE_LOST) == "true":
         problem = "Kubelet stopped posting node status."
@@ -94,7 +94,7 @@ def desired_node(document: Json, problem: str | None, fixed: Json, moment: datet
 
 
 class NodeController:
-    """`why_not_ready` returns why a node is not ready, or None."""
+    """Writes Nodes. `why_not_ready` returns the reason why a node is not ready, or None."""
 
     def __init__(
         self, api: Api, informers: Informers, hardware: NodeHardware, why_not_ready: Callable[[str], str | None]

@@ -1,4 +1,4 @@
-"""Schedules VMIs to nodes by memory, and accounts for memory that scheduled VMIs and migrations will take."""
+"""Schedules VMIs to nodes by memory, and reserves memory for scheduled VMIs and migrations."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -10,15 +10,15 @@ from runtime.store import Store
 def schedule(
     node_selector: Pairs, memory: int, nodes: Iterable[Node], used: Mapping[str, int], avoid: str = ""
 ) -> str | None:
-    """The matching, schedulable node with the least memory in use and enough left, by name among equals. `used` is in
-    bytes. Only memory counts: all guests share this machine, and a pool of a thousand would take it all."""
+    """Returns the matching node with the least memory in use (`used`, in bytes) that has enough left; None without one.
+    The only resource is memory, because all guests share the memory of this machine."""
     fit = [node for node in nodes if node.name != avoid and node.schedulable and node.matches(node_selector)]
     fit = [node for node in fit if used.get(node.name, 0) + memory <= node.memory]
     return min(fit, key=lambda node: (used.get(node.name, 0), node.name)).name if fit else None
 
 
 def unschedulable_message(node_selector: Pairs, memory: int, nodes: Iterable[Node], used: Mapping[str, int]) -> str:
-    """Why `schedule` found no node, in the words of kube-scheduler."""
+    """Returns kube-scheduler's message for a VMI that fits on no node."""
     nodes = list(nodes)
     reasons = {
         "node(s) were unschedulable": sum(node.cordoned for node in nodes),
@@ -34,10 +34,10 @@ def unschedulable_message(node_selector: Pairs, memory: int, nodes: Iterable[Nod
 
 
 class NodeCapacity:
-    """Memory in use on each node, by observed VMIs and by reservations.
+    """Counts the memory in use on each node: that of observed VMIs, and reservations.
 
-    A scheduling decision reserves memory at once, until the informer shows the VMI on its node. Without the reservation
-    VMIs that are scheduled at the same time would all count the same memory as free.
+    A scheduling decision reserves memory until the informer shows the VMI on its node. Without reservations, VMIs that
+    are scheduled at the same time would all use the same free memory.
     """
 
     def __init__(self, vmis: Store[VMI]) -> None:
@@ -46,15 +46,15 @@ class NodeCapacity:
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, freed: Callable[[], None]) -> None:
-        """Calls `freed` when a reservation is released: VMIs that wait for a node may find one."""
+        """Calls `freed` when a release frees memory, so that the caller can retry VMIs that wait for a node."""
         self._subscribers.append(freed)
 
     def reserve(self, uid: str, node: str, memory: int) -> None:
-        """`uid` is that of a VMI that starts or of a migration."""
+        """Reserves memory for the VMI or the migration with this UID."""
         self._reservations[uid] = node, memory
 
     def release(self, uid: str, observed_on: str = "") -> None:
-        """A VMI that is observed on its reserved node takes the memory itself, so none is freed."""
+        """Releases a reservation. A VMI that is observed on the reserved node uses the memory, so none is freed."""
         node, _ = self._reservations.pop(uid, (observed_on, 0))
         if node != observed_on:
             for freed in self._subscribers:
@@ -64,7 +64,7 @@ class NodeCapacity:
         return self._reservations[uid][0] if uid in self._reservations else None
 
     def used(self, nodes: Iterable[Node]) -> Counter[str]:
-        """Bytes of memory in use, by node."""
+        """Returns the bytes of memory in use, by node."""
         used = Counter(
             {node.name: sum(vmi.memory_with_overhead for vmi in self._vmis.by("node", node.name)) for node in nodes}
         )

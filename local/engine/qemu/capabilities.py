@@ -1,4 +1,4 @@
-"""Finds out whether KVM and post-copy migration work on this machine, by trying each with QEMU itself."""
+"""Tests with QEMU whether KVM and post-copy migration work on this machine."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ QMP_COMMANDS = (
     },
     {"execute": "quit"},
 )
-# Only a QEMU that waits for an incoming migration needs the kernel's userfaultfd.
+# QEMU uses the kernel's userfaultfd only while it waits for an incoming migration.
 QEMU = (
     *("qemu-system-x86_64", "-machine", "none", "-nodefaults", "-display", "none"),
     *("-incoming", "defer", "-qmp", "stdio"),
@@ -34,8 +34,8 @@ REMEDY = "as root, 'sysctl -w vm.unprivileged_userfaultfd=1' on this machine all
 
 
 def kvm_works(guest: GuestImage, cache: Path, uid: int | None = None) -> bool:
-    """Whether a guest boots with KVM as that user. The device may exist and guests may hang all the same. The result is
-    kept until the machine boots again."""
+    """Whether a guest boots with KVM under the user. The test boots a guest, because guests may hang although /dev/kvm
+    exists. The result is cached until the machine reboots."""
     if not KVM_DEVICE.exists() or not _may_open_kvm(uid):
         return False
     known = cache / f"kvm-{BOOT_ID.read_text().strip()}"
@@ -74,8 +74,8 @@ def _may_open_kvm(uid: int | None) -> bool:
 
 
 def why_no_post_copy(uid: int | None) -> str | None:
-    """Why VMs of that user cannot migrate by post-copy now; None if they can. It depends on the kernel, on a setting
-    that may change at any time, on QEMU's version and on the user."""
+    """Returns why VMs of the user cannot migrate by post-copy now; None if they can. The result depends on the kernel,
+    a sysctl that may change, QEMU's version and the user."""
     try:
         done = subprocess.run(
             QEMU,
@@ -92,7 +92,7 @@ def why_no_post_copy(uid: int | None) -> str | None:
 
 
 def parse_answer(answers: str, errors: str) -> str | None:
-    """Why QEMU refuses post-copy. `answers` has one JSON document a line."""
+    """Returns why QEMU refuses post-copy, or None. `answers` contains a JSON document per line."""
     for line in answers.splitlines():
         try:
             answer = json.loads(line)

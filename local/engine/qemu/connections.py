@@ -1,7 +1,7 @@
-"""Connections to the nodes' libvirt daemons: the domains of each node, and operations on them.
+"""Connects to the nodes' libvirt daemons, lists their domains and operates on the domains.
 
-Each connection lists all domains every few seconds and after each libvirt event. An event only says that something has
-changed. Calls run in threads and have deadlines, so that a daemon that hangs affects its node and not the engine.
+Each connection lists all domains every few seconds and after each libvirt event. Calls run in threads and have
+deadlines, so that a daemon that hangs affects only its node.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 RELIST_SECONDS = 5.0
 CALL_SECONDS = 15.0
-# For its first define a daemon queries QEMU's capabilities, which takes seconds.
+# Before it defines its first domain, a daemon queries QEMU's capabilities for some seconds.
 LAUNCH_SECONDS = 90.0
 RECONNECT_SECONDS = 0.5
 THREADS = 8
@@ -46,7 +46,7 @@ class NodeConnection:
     ) -> None:
         self.name = name
         self.domains: dict[str, Domain] = {}
-        """by UUID, which is the UID of the VMI"""
+        """domains by UUID, which is the UID of the VMI"""
         self.problem: str | None = NOT_CONNECTED
         self._socket, self._domain_changed, self._health_changed = socket, domain_changed, health_changed
         self._connection: Any = None
@@ -78,19 +78,19 @@ class NodeConnection:
             log.info("%s: connected to libvirt", self.name)
             self.problem = None
             self._health_changed(self.name)
-            # While the connection was lost, a domain may have changed and changed back.
+            # A domain may have changed and changed back while the connection was lost.
             for uid in found:
                 self._domain_changed(uid)
 
     @property
     def connection(self) -> Any:
-        """Raises NodeUnavailable without a connection."""
+        """The connection to libvirt. Raises NodeUnavailable while it is lost."""
         if self._connection is None:
             raise NodeUnavailable(f"{self.name}: {self.problem}")
         return self._connection
 
     async def call(self, act: Callable[[Any], T], seconds: float | None = CALL_SECONDS) -> T:
-        """Runs `act(connection)` in a thread. Raises NodeUnavailable without an answer in time, and LibvirtRefused."""
+        """Runs `act(connection)` in a thread. Raises LibvirtRefused, or NodeUnavailable after the deadline."""
         connection = self.connection
         return await self._in_thread(lambda: act(connection), seconds)
 
@@ -115,7 +115,7 @@ class NodeConnection:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, act)
         except TimeoutError:
-            # Threads that hang in a call are abandoned with it.
+            # The new executor replaces one whose threads may hang in a call.
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=self.name)
             self._lost(f"libvirt has not answered for {seconds:g} s")
             raise NodeUnavailable(f"{self.name}: libvirt has not answered for {seconds:g} s") from None
@@ -135,7 +135,7 @@ class NodeConnection:
             raise NodeUnavailable(str(error)) from error
 
     def _wake(self) -> None:
-        """Runs in libvirt's thread."""
+        """Requests a new list of domains. libvirt calls this method in its own thread."""
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._relist.set)
 
@@ -149,7 +149,7 @@ class NodeConnection:
 
 
 class NodeConnections:
-    """The connections of all nodes. A process has one instance, because libvirt has one event loop."""
+    """The connections of all nodes. A process has a single instance, because libvirt has a single event loop."""
 
     def __init__(
         self, sockets: Mapping[str, Path], domain_changed: Callable[[str], None], health_changed: Callable[[str], None]
@@ -174,10 +174,10 @@ class NodeConnections:
         seconds: float | None,
         switched: Switched,
     ) -> None:
-        """Live-migrates a domain. After `seconds` it switches to post-copy where the settings allow it and calls
-        `switched`; otherwise it aborts and raises MigrationTimeout.
+        """Live-migrates a domain. After `seconds`, switches to post-copy and calls `switched` if the settings allow
+        post-copy. Otherwise aborts the migration and raises MigrationTimeout.
 
-        After NodeUnavailable or LibvirtRefused the domain is where it was, or is observed where it is.
+        After NodeUnavailable or LibvirtRefused, the domain may be on either node; a list of domains shows its node.
         """
         here, there = self.nodes[source], self.nodes[target].connection
         migration = asyncio.create_task(here.call(lambda c: driver.migrate(c, there, uid, socket, settings), None))

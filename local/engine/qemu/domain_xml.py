@@ -1,4 +1,4 @@
-"""The libvirt domain XML of a VMI. Hardware that the spec names is passed on unchanged."""
+"""Builds the libvirt domain XML of a VMI. The XML contains the hardware of the spec unchanged."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,29 +31,29 @@ class VolumeFile:
 
 @dataclass(frozen=True)
 class DomainContext:
-    """What a domain gets beside the VMI's spec."""
+    """Values of the domain XML that are not in the VMI's spec."""
 
     marker: str
-    """the stack's directory, by which `down` finds the stack's QEMU processes"""
+    """the stack's directory; `down` finds the stack's QEMU processes by this value"""
     console: Path
     kvm: bool = False
     guest: GuestImage | None = None
-    """the built-in Linux; None if a disk of the VM can be booted"""
+    """the built-in Linux; None if the VM boots from a disk"""
     dirty: int = 0
-    """bytes of memory that the built-in Linux dirties without end"""
+    """bytes of memory that the built-in Linux overwrites continuously"""
 
 
 class InvalidDomain(Exception):
-    """The spec has a value that the domain XML cannot express."""
+    """The spec has a value that cannot be written as domain XML."""
 
 
 def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> str:
-    """`files` are the files of the VMI's volumes, by volume name."""
+    """Returns the domain XML. `files` are the files of the VMI's volumes, by volume name."""
     metadata, spec = vmi["metadata"], vmi["spec"]
     domain = spec.get("domain") or {}
     root = etree.Element("domain", type="kvm" if host.kvm else "qemu", nsmap={"qemu": QEMU})
     _add(root, "name", text=domain_name(metadata))
-    # The domain has the VMI's UID, by which it is found again. The guest reads its own UUID: see `_smbios`.
+    # The engine finds the domain by the VMI's UID. `_smbios` passes the firmware UUID to the guest.
     _add(root, "uuid", text=metadata["uid"])
     _add(root, "memory", text=str(memory_of(domain)), unit="b")
     _cpu(root, domain.get("cpu") or {}, host)
@@ -71,8 +71,8 @@ def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) 
 
 
 def with_recorded_hardware(vmi: Json, domain: str) -> str:
-    """The domain XML with the hardware that was recorded when the VM was created, as the sidecar hook writes it on a
-    cluster. Raises InvalidDomain for an invalid record."""
+    """Adds the recorded hardware of the VM to the domain XML, as the sidecar hook does on a cluster. Raises
+    InvalidDomain for an invalid record."""
     record = (vmi["metadata"].get("annotations") or {}).get(HARDWARE_ANNOTATION)
     if record is None:
         return domain
@@ -85,7 +85,7 @@ def with_recorded_hardware(vmi: Json, domain: str) -> str:
 
 
 def domain_name(metadata: Json) -> str:
-    """KubeVirt's name of the domain, with the UID, because an earlier VMI of the name may still run."""
+    """Returns KubeVirt's domain name plus part of the UID, because an earlier VMI with the name may still run."""
     return f"{metadata['namespace']}_{metadata['name']}_{metadata['uid'][:8]}"
 
 
@@ -106,7 +106,7 @@ def _cpu(root: Any, cpu: Json, host: DomainContext) -> None:
         if mode == "custom":
             _add(element, "model", text=model)
     else:
-        # QEMU cannot emulate the host's CPU, and few named models completely.
+        # Without KVM, QEMU cannot emulate the host's CPU, and emulates few named models completely.
         element = _add(root, "cpu")
     _add(element, "topology", **{part: str(count) for part, count in counts.items()})
 
@@ -145,7 +145,7 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
 
 
 def _bus(disk: Json) -> tuple[str, str]:
-    """The device type and the bus of a disk."""
+    """Returns the device type and the bus of a disk."""
     kind = next((kind for kind in ("disk", "cdrom", "lun") if kind in disk), "disk")
     return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
 
@@ -175,12 +175,12 @@ def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -
 
 
 def _drive_letters(index: int) -> str:
-    """a, b, ..., z, aa, ab, ..."""
+    """Returns the suffix of a device name: a, b, ..., z, aa, ab, ..."""
     return (_drive_letters(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
 
 
 def _interface(devices: Any, nic: Json) -> None:
-    """User-mode networking for every binding, because an unprivileged libvirt has no other."""
+    """Adds a NIC with user-mode networking, the only networking of an unprivileged libvirt."""
     element = _add(devices, "interface", type="user")
     if nic.get("macAddress"):
         _add(element, "mac", address=nic["macAddress"].replace("-", ":"))
@@ -193,7 +193,7 @@ def _interface(devices: Any, nic: Json) -> None:
 
 
 def _alias(device: Any, name: Any) -> None:
-    """KubeVirt's alias, by which the recorded hardware finds the device."""
+    """Adds KubeVirt's alias, which identifies the device in recorded hardware."""
     if name:
         _add(device, "alias", name=f"ua-{name}")
 
@@ -217,19 +217,19 @@ def _qemu_commandline(root: Any, domain: Json, host: DomainContext) -> None:
 
 
 def _smbios(firmware: Json) -> Sequence[str]:
-    """The UUID and serial that the guest reads. libvirt's <sysinfo> allows no UUID but the domain's."""
+    """Returns QEMU options with the guest's UUID and serial. libvirt's <sysinfo> allows only the UUID of the domain."""
     shown = [("uuid", firmware.get("uuid")), ("serial", firmware.get("serial"))]
-    # QEMU's options need a comma in a value doubled.
+    # In QEMU's options, a comma in a value is written twice.
     given = [f"{name}={str(value).replace(',', ',,')}" for name, value in shown if value]
     return ("-smbios", ",".join(["type=1", "manufacturer=KubeVirt", *given]))
 
 
 def _uneven_memory(memory: int) -> Sequence[str]:
-    """QEMU options that make the memory of an emulated guest no multiple of 256 KiB.
+    """Returns QEMU options for a memory size that is not a multiple of 256 KiB, for emulated guests.
 
-    For such multiples `cpu_physical_memory_sync_dirty_bitmap` of QEMU 7.2 reads the dirty bits of 64 pages at once. It
-    does not notify the emulated CPU, whose later writes to these pages are not tracked. A live migration loses those
-    writes, and the guest hangs or reboots. For other sizes QEMU reads page by page and notifies the CPU.
+    For multiples, `cpu_physical_memory_sync_dirty_bitmap` of QEMU 7.2 reads the dirty bits of 64 pages at once. The
+    function does not notify the emulated CPU, so QEMU does not track later writes to these pages. A live migration
+    loses these writes, and the guest hangs or reboots. For other sizes QEMU reads page by page and notifies the CPU.
     """
     kib = -(-memory // (1 << 20)) * 1024 + 8  # libvirt rounds to MiB, QEMU to 8 KiB
     backend = f"memory-backend-ram,id={MEMORY_BACKEND},size={kib << 10}"

@@ -1,4 +1,4 @@
-"""The calls of libvirt: the only module of the embedded stack that imports it.
+"""Calls libvirt. No other module of the embedded stack imports libvirt.
 
 The calls block; `connections` runs them in threads. Operations on a domain are idempotent.
 """
@@ -27,7 +27,7 @@ UNDEFINE_FLAGS = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_U
 
 
 def start_events() -> None:
-    """Must be called once in a process, before the first connection: libvirt has one event loop."""
+    """Starts libvirt's event loop. A process must call this function once, before its first connection."""
     libvirt.registerErrorHandler(lambda context, error: None, None)
     libvirt.virEventRegisterDefaultImpl()
     threading.Thread(target=_run_event_loop, name="libvirt-events", daemon=True).start()
@@ -39,7 +39,7 @@ def _run_event_loop() -> NoReturn:
 
 
 def connect(socket: Path, wake: Callable[[], None]) -> Any:
-    """libvirt's thread calls `wake` after each lifecycle event of a domain, and when the connection is lost."""
+    """Connects to a daemon. libvirt's thread calls `wake` after each lifecycle event and after a lost connection."""
     connection = libvirt.open(f"qemu+unix:///session?socket={socket}")
     connection.setKeepAlive(5, 3)
     connection.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *event: wake(), None)
@@ -48,12 +48,12 @@ def connect(socket: Path, wake: Callable[[], None]) -> Any:
 
 
 def is_connection_error(error: Any) -> bool:
-    """Whether the connection may have failed, rather than the operation."""
+    """Whether the error may be a failure of the connection and not of the operation."""
     return error.get_error_code() in CONNECTION_ERRORS
 
 
 def domains(connection: Any, node: str) -> dict[str, Domain]:
-    """All domains, by UUID."""
+    """Returns all domains of the node, by UUID."""
     found = {}
     for domain, stats in connection.getAllDomainStats(libvirt.VIR_DOMAIN_STATS_STATE):
         state, why = state_of(stats["state.state"], stats.get("state.reason", 0))
@@ -62,7 +62,7 @@ def domains(connection: Any, node: str) -> dict[str, Domain]:
 
 
 def state_of(state: int, reason: int) -> tuple[DomainState, str]:
-    """The engine's state and reason for those of libvirt."""
+    """Converts libvirt's state and reason to those of the engine."""
     match state:
         case libvirt.VIR_DOMAIN_RUNNING | libvirt.VIR_DOMAIN_BLOCKED | libvirt.VIR_DOMAIN_SHUTDOWN:
             return "running", ""
@@ -123,7 +123,7 @@ def _clear(domain: Any) -> None:
 
 
 def migrate(here: Any, there: Any, uid: str, socket: Path, settings: MigrationSettings) -> None:
-    """Returns when the domain has migrated; raises when it has not, and then it runs where it was."""
+    """Live-migrates the domain. If the call raises, the domain still runs on its source node."""
     domain = _find(here, uid)
     if domain is None:
         raise LibvirtError("the domain is no longer on its source node")
@@ -131,7 +131,7 @@ def migrate(here: Any, there: Any, uid: str, socket: Path, settings: MigrationSe
         libvirt.VIR_MIGRATE_LIVE
         | libvirt.VIR_MIGRATE_PERSIST_DEST
         | libvirt.VIR_MIGRATE_UNDEFINE_SOURCE
-        # libvirt cannot know that both nodes share the page cache of the disks.
+        # The migration is safe, because both nodes use the same page cache for the disks. libvirt cannot detect that.
         | libvirt.VIR_MIGRATE_UNSAFE
     )
     if settings.auto_converge:
@@ -145,7 +145,7 @@ def migrate(here: Any, there: Any, uid: str, socket: Path, settings: MigrationSe
 
 
 def start_post_copy(connection: Any, uid: str) -> None:
-    """The domain runs on its target from now on, and its memory follows."""
+    """Switches the migration to post-copy: the domain runs on the target, and QEMU copies the rest of its memory."""
     domain = _find(connection, uid)
     if domain is None:
         raise LibvirtError("the domain is no longer on its source node")
@@ -158,7 +158,7 @@ def abort(connection: Any, uid: str) -> None:
 
 
 def progress(connection: Any, uid: str) -> dict[str, int]:
-    """Statistics of the domain's migration, such as `memory_remaining`; empty without a migration."""
+    """Returns statistics of the domain's migration, such as `memory_remaining`; empty without a migration."""
     domain = _find(connection, uid)
     if domain is None:
         return {}
@@ -181,6 +181,6 @@ def _on(connection: Any, uid: str, act: Callable[[Any], object]) -> None:
     try:
         act(domain)
     except LibvirtError as error:
-        # The domain has ended meanwhile.
+        # The operation is not needed if the domain has ended meanwhile.
         if error.get_error_code() not in (libvirt.VIR_ERR_OPERATION_INVALID, libvirt.VIR_ERR_NO_DOMAIN):
             raise

@@ -1,8 +1,8 @@
-"""The built-in Linux of the VMs: a kernel and one initramfs, which boot in two seconds without KVM and in 128 MiB.
+"""Builds the built-in Linux: a kernel and an initramfs, which boot in two seconds without KVM, with 128 MiB of memory.
 
-It replaces an image that cannot be reached. On its serial console it prints its name, firmware identity, PCI devices
-and MAC addresses. Then it counts seconds, so that a test sees whether a live migration loses any. On request it dirties
-memory without end, which makes a live migration hard.
+VMs boot the built-in Linux if their image is unreachable. The guest prints its name, firmware identity, PCI devices and
+MAC addresses on the serial console. Then the guest counts seconds, so that a test can measure the downtime of a live
+migration. With the option `dirty`, the guest overwrites memory continuously, so that a live migration takes longer.
 """
 
 import gzip
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 READY_LINE = "poolhouse guest is up"
-"""the console line that shows that the guest has booted"""
+"""console line of a guest that has booted"""
 
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "evdev", "button")
-"""Kernel modules for the devices of a domain and for the power button. Built-in modules have no file."""
+"""kernel modules for the devices of a domain and for the power button; a module may be built into the kernel"""
 
 DIRTY_BLOCK_MIB = 4
-"""MiB that the guest dirties at a time: about 150 MiB a second without KVM"""
+"""MiB that the guest overwrites per step; without KVM, about 150 MiB per second in all"""
 
 INIT = r"""#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -84,11 +84,11 @@ class GuestImage:
 
 
 def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
-    """The kernel command line. A `probe` powers off as soon as it has booted. `dirty` is how many bytes of memory the
-    guest dirties without end, rounded up to whole blocks.
+    """Returns the kernel command line. With `probe`, the guest powers off after the boot. The guest continuously
+    overwrites `dirty` bytes of memory, rounded up to whole blocks.
 
-    panic=-1: a panic ends QEMU. no_timer_check: on a busy machine the kernel would find the emulated timer broken and
-    panic. init_on_free=1: a live migration need not copy freed memory, which is then zero.
+    panic=-1: QEMU ends after a panic. no_timer_check: without this option, the kernel panics on a busy machine, because
+    the emulated timer is late. init_on_free=1: freed memory is zero, so that a live migration does not copy it.
     """
     words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", "init_on_free=1"]
     words.append(f"poolhouse.name={name}")
@@ -100,7 +100,7 @@ def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
 
 
 def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = MODULES) -> tuple[str, ...]:
-    """The modules and their dependencies, each after those that it depends on. A module lists them in `depends=`."""
+    """Returns the modules and their dependencies (`depends=` in a module) in load order."""
     order: list[str] = []
 
     def visit(name: str) -> None:
@@ -117,13 +117,13 @@ def load_order(modules: Mapping[str, bytes], wanted: Sequence[str] = MODULES) ->
 
 
 def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
-    """The initramfs, from a static busybox and the kernel's modules by name."""
+    """Returns the initramfs with a static busybox and the kernel's modules, which are given by name."""
     order = load_order(modules)
     script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY_LINE)
     script = script.replace("__BLOCK__", str(DIRTY_BLOCK_MIB))
     entries = [
         *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp")),
-        # The kernel opens the console for /init before any file system is mounted.
+        # The initramfs needs this device, because the kernel opens the console for /init before any mount.
         character("dev/console", 5, 1),
         program("init", script.encode()),
         program("bin/busybox", busybox),
@@ -136,7 +136,7 @@ def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
 class CpioEntry:
     path: str
     mode: int
-    """type and permissions, as in `stat`"""
+    """file type and permissions, as in `stat`"""
     content: bytes = b""
     device: tuple[int, int] = (0, 0)
     """major and minor number of a device node"""
@@ -155,7 +155,7 @@ def character(path: str, major: int, minor: int) -> CpioEntry:
 
 
 def cpio(entries: Iterable[CpioEntry]) -> bytes:
-    """An archive in the "newc" format. The same entries give the same bytes."""
+    """Returns a reproducible archive in the "newc" format."""
     listed = [*entries, CpioEntry("TRAILER!!!", 0)]
     return b"".join(_record(number, entry) for number, entry in enumerate(listed, 1))
 

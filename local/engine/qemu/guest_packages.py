@@ -1,6 +1,6 @@
 """Fetches the kernel and busybox of the built-in Linux from Debian's packages, and keeps them in the user's cache.
 
-The packages are unpacked and not installed.
+The module unpacks the packages without installing them.
 """
 
 import logging
@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 KERNEL, BUSYBOX = "linux-image-cloud-amd64", "busybox-static"
 COMMAND_SECONDS = 300.0
 MODULE_PATHS = ("virtio", "net/core", "drivers/net/", "drivers/block/virtio", "input/evdev", "acpi/button")
-"""parts of the paths of modules that the guest may need; to read thousands of modules would take seconds"""
+"""parts of the paths of modules that the guest may need; the filter avoids reading thousands of modules"""
 
 
 class GuestImageUnavailable(Exception):
-    """The built-in Linux cannot be made here; the text says what is missing."""
+    """The built-in Linux cannot be built on this machine. The message names what is missing."""
 
 
 def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
@@ -43,7 +43,7 @@ def provide_guest_image(target: Path, cache: Path) -> GuestImage:
     }
     for path, content in contents.items():
         if path.exists() and path.read_bytes() == content:
-            continue  # A running QEMU reads the file again when its guest reboots.
+            continue  # The file must stay, because a running QEMU reads it again when its guest reboots.
         draft = path.with_suffix(".new")
         draft.write_bytes(content)
         draft.chmod(0o644)
@@ -52,7 +52,7 @@ def provide_guest_image(target: Path, cache: Path) -> GuestImage:
 
 
 def fill_cache(cache: Path) -> None:
-    """Does nothing if the cache is complete. Raises GuestImageUnavailable."""
+    """Fills the cache unless it is complete. Raises GuestImageUnavailable."""
     if (cache / "complete").exists():
         return
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def _unpack_packages(work: Path) -> None:
     except GuestImageUnavailable:
         if os.geteuid() != 0:
             raise
-        # A new machine has no package lists yet.
+        # A new machine may have no package lists yet.
         _run(work, "apt-get", "update")
         _run(work, "apt-get", "download", KERNEL, BUSYBOX)
     meta = next(work.glob(f"{KERNEL}_*.deb"))
@@ -124,7 +124,7 @@ def _run(cwd: Path, *command: str) -> str:
 
 
 def main() -> int:
-    """`make setup` fetches the packages, so that the first `poolhouse up` does not."""
+    """Fetches the packages during `make setup`, so that the first `poolhouse up` does not wait for them."""
     try:
         fill_cache(cache_dir())
     except GuestImageUnavailable as error:

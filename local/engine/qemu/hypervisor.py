@@ -31,10 +31,10 @@ class QemuSettings:
     marker: str
     """the stack's directory"""
     runtime: Path
-    """has a directory for each node"""
+    """directory with a subdirectory for each node"""
     consoles: Path
     scratch: Path
-    """disks that are deleted with their VMI"""
+    """directory of disks that are deleted with their VMI"""
     guest: GuestImage
     kvm: bool
     uid: int | None
@@ -59,7 +59,7 @@ class QemuHypervisor:
         self._domain_changed = changed
 
     def subscribe_health(self, changed: Callable[[str], None]) -> None:
-        """Calls `changed` with the name of each node whose connection is lost or back."""
+        """Calls `changed` with the name of each node whose connection is lost or restored."""
         self._health_changed = changed
 
     def _notify_domain_changed(self, uid: str) -> None:
@@ -76,7 +76,7 @@ class QemuHypervisor:
         if not vmi.node:
             return injected_failure(vmi, faults, identity, failures, now)
         node = self.connections.nodes.get(vmi.node)
-        # A domain that cannot be observed is not taken for absent: it outlives its libvirtd.
+        # A domain without a connection is not absent, because QEMU keeps running without libvirtd.
         if node is None or node.problem is not None or vmi.uid in self._migrating:
             return UNKNOWN
         domain = node.domains.get(vmi.uid, ABSENT)
@@ -111,7 +111,7 @@ class QemuHypervisor:
     async def migrate(
         self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched
     ) -> None:
-        # In the runtime directory of the target, whose QEMU creates the socket. The path of a socket must be short.
+        # The target's QEMU creates the socket. The runtime directory has a short path, as sockets need.
         socket = self._settings.runtime / target / f"m-{vmi.uid[:8]}"
         timeout = settings.timeout_seconds(vmi.memory)
         self._migrating.add(vmi.uid)
@@ -137,7 +137,7 @@ class QemuHypervisor:
         return DomainContext(settings.marker, console, settings.kvm, guest, faults.dirty_memory)
 
     def _pvcs(self, document: Json) -> dict[str, PVC]:
-        """The PVCs of the VMI's volumes, by volume name."""
+        """Returns the PVCs of the VMI's volumes, by volume name."""
         pvcs = {}
         for volume in document["spec"].get("volumes") or ():
             name = (volume.get("dataVolume") or {}).get("name")
@@ -162,7 +162,7 @@ class QemuHypervisor:
 
 
 def _scratch_size(volume: Json) -> int:
-    """Bytes of the blank disk that replaces a volume without a PVC (containerDisk, cloudInit, ...)."""
+    """Returns the size of the blank disk that replaces a volume without a PVC (containerDisk, cloudInit, ...)."""
     if capacity := (volume.get("emptyDisk") or {}).get("capacity"):
         return to_int(str(capacity)) or SMALL_DISK
     return CONTAINER_DISK if "containerDisk" in volume else SMALL_DISK

@@ -1,4 +1,4 @@
-"""The process of each node: a libvirt daemon in session mode that an unprivileged user runs."""
+"""Configures the process of each node: a libvirt daemon in session mode under an unprivileged user."""
 
 import os
 import shutil
@@ -10,12 +10,12 @@ from local.engine.resources import NODE_NAMES
 from local.paths import DIR_VARIABLE, StackPaths
 
 DAEMONS = ("libvirtd", "virtqemud")
-"""the monolithic or the modular daemon, whichever this machine has"""
+"""the monolithic and the modular daemon; a machine has one of them"""
 
 
 def libvirtd_components(paths: StackPaths, uid: int | None) -> tuple[Component, ...]:
-    """Creates the directories of each node and returns its component. `uid` is the user of the nodes; None for the user
-    of the supervisor."""
+    """Creates the directories of each node and returns its component. `uid` is the user of the daemons; None is the
+    supervisor's user."""
     if uid is None and os.geteuid() == 0:
         raise StackError("nodes need an unprivileged user: a libvirtd that root runs is always the system's one")
     daemon = next((found for name in DAEMONS if (found := shutil.which(name, path=_path()))), None)
@@ -31,14 +31,14 @@ def socket_of(runtime: Path, daemon: str = "libvirtd") -> Path:
 
 
 def find_socket(runtime: Path) -> Path:
-    """The socket of a node, which may not have started yet."""
+    """Returns the path of a node's socket. The socket may not exist yet."""
     return next((path for each in DAEMONS if (path := socket_of(runtime, each)).exists()), socket_of(runtime))
 
 
 def _component(paths: StackPaths, name: str, daemon: str, uid: int | None) -> Component:
     runtime, kept = paths.node_runtime(name), paths.node(name)
-    # QEMU's monitor sockets are below the configuration, and the path of a socket has at most 107 bytes. Only the cache
-    # may therefore be below DIR. The next `up` defines the domains again.
+    # QEMU's monitor sockets are below CONFIG, and the path of a socket has at most 107 bytes. Therefore only CACHE is
+    # below DIR. The next `up` defines the domains again.
     homes = {"RUNTIME": runtime / "run", "CONFIG": runtime / "config", "DATA": runtime / "data", "CACHE": kept}
     settings = runtime / "config/libvirt"
     for directory in (runtime, kept, *homes.values(), settings):
@@ -47,7 +47,7 @@ def _component(paths: StackPaths, name: str, daemon: str, uid: int | None) -> Co
         if uid is not None:
             os.chown(directory, uid, -1)
     identity = uuid.uuid5(uuid.NAMESPACE_URL, f"file://{paths.dir}#{name}")
-    # libvirt refuses to migrate within one host, so each daemon gets a host UUID of its own.
+    # Each daemon gets its own host UUID, because libvirt refuses to migrate within one host.
     for file in (settings / "libvirtd.conf", settings / "virtqemud.conf"):
         file.write_text(f'host_uuid = "{identity}"\n')
     # QEMU writes console logs itself, so that no virtlogd is needed.
@@ -64,5 +64,5 @@ def _component(paths: StackPaths, name: str, daemon: str, uid: int | None) -> Co
 
 
 def _path() -> str:
-    """Daemons are in sbin, which is only on the path of root."""
+    """Returns PATH with the sbin directories of daemons, which are only in the PATH of root."""
     return os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin:/usr/local/sbin"

@@ -1,4 +1,4 @@
-"""Waits for a live migration: switches it to post-copy or aborts it at its timeout, and aborts it when cancelled."""
+"""Waits for a live migration. Switches to post-copy or aborts at the timeout, and aborts after a cancellation."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from local.engine.hypervisor import Switched
 
 MAX_ABORTS = 15
 RETRY_SECONDS = 1.0
-"""pause between tries of an operation that QEMU refuses"""
+"""pause between tries of an operation that QEMU refused"""
 
 
 class MigrationTimeout(Exception):
@@ -19,15 +19,15 @@ class MigrationTimeout(Exception):
 
 
 class MigrationJob(Protocol):
-    """The migration job on the source node. No method raises; the caller retries what failed."""
+    """The migration job on the source node. The methods do not raise; the caller retries failed operations."""
 
     async def start_post_copy(self) -> bool:
-        """Whether the domain runs on its target from now on, while its memory follows."""
+        """Switches to post-copy. Returns whether libvirt accepted the switch."""
 
     async def abort(self) -> None: ...
 
     async def progress(self) -> Mapping[str, int]:
-        """Job statistics; empty if they are unknown."""
+        """Returns job statistics; empty if they are unknown."""
 
 
 async def await_migration(
@@ -37,16 +37,16 @@ async def await_migration(
     switched: Switched | None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> None:
-    """Returns when the domain has migrated. Raises when it has not, and then it runs where it was: MigrationTimeout, or
-    the error of `migration`.
+    """Returns when the domain has migrated. Otherwise the domain runs on its source node, and the call raises
+    MigrationTimeout or the error of `migration`.
 
-    With `switched`, the migration switches to post-copy at the timeout and calls it. A cancelled call aborts the
-    migration, and returns normally if the domain has migrated all the same.
+    With `switched`, the migration switches to post-copy at the timeout and then calls `switched`. A cancelled call
+    aborts the migration; the call returns normally if the migration has already succeeded.
     """
     try:
         await _conduct(migration, job, seconds, switched, retry_seconds)
     except BaseException:
-        # No migration may go on after this call has ended.
+        # The migration must not continue after this call.
         if await _aborted(migration, job, retry_seconds):
             raise
 
@@ -70,9 +70,9 @@ async def _conduct(
 
 
 async def _switched_to_post_copy(migration: asyncio.Task[None], job: MigrationJob, retry_seconds: float) -> bool:
-    """False if the migration ended first."""
+    """Retries the switch. Returns False if the migration ends first."""
     while not migration.done():
-        # QEMU refuses before the first byte and after the last one, so one try is not enough.
+        # QEMU refuses the switch before the first byte and after the last byte, so a single try is not enough.
         if await job.start_post_copy():
             return True
         await asyncio.wait({migration}, timeout=retry_seconds)
@@ -80,12 +80,12 @@ async def _switched_to_post_copy(migration: asyncio.Task[None], job: MigrationJo
 
 
 async def _aborted(migration: asyncio.Task[None], job: MigrationJob, retry_seconds: float) -> bool:
-    """False if the domain has migrated all the same."""
+    """Retries the abort. Returns False if the migration succeeds nevertheless."""
     for _ in range(MAX_ABORTS):
         if migration.done():
             break
         await job.abort()
         await asyncio.wait({migration}, timeout=retry_seconds)
-    # A migration that cannot be aborted any more completes.
+    # A migration that can no longer be aborted completes.
     await asyncio.wait({migration})
     return migration.exception() is not None

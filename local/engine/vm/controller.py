@@ -63,7 +63,7 @@ class VMController:
                 for action in wanted.actions:
                     await self._apply(action, vm, document)
             except (Invalid, Forbidden, AlreadyExists) as error:
-                # The VM's status shows the failure, and the queue retries with a growing pause.
+                # The VM's status shows the failure, and the queue retries with a backoff.
                 self._failures[key] = "FailedCreate", str(error)
                 await self._write_status(vm, self._plan(vm))
                 raise
@@ -102,7 +102,7 @@ class VMController:
                 await self._api.patch(VMS, *vm.key, run_strategy_patch(await self._unchanged(vm), running=True))
 
     async def _unchanged(self, vm: VM) -> Json:
-        """The VM's document. Raises Conflict if the VM has changed since the plan."""
+        """Reads the VM's document. Raises `Conflict` if the VM has changed since the plan."""
         document = await self._api.get(VMS, *vm.key)
         if read_vm(document) != vm:
             raise Conflict(f"VM {vm.name} has changed since it was observed", status=409)
@@ -133,7 +133,7 @@ class VMController:
         try:
             await self._api.create(DATA_VOLUMES, body)
         except AlreadyExists:
-            # The VM uses the disk that an earlier VM of its name has left.
+            # The VM uses the existing disk of an earlier VM with the same name.
             log.debug("DataVolume %s exists already", name)
 
     async def _write_finalizers(self, vm: VM, finalizers: tuple[str, ...]) -> Json:
@@ -144,7 +144,7 @@ class VMController:
         patch = merge_patch(vm.status, wanted.status)
         if not patch or plan.RemoveFinalizer() in wanted.actions:
             return
-        # The resource version protects start and stop requests that were queued since the VM was observed.
+        # With the resource version, the patch does not overwrite start and stop requests that are newer than the plan.
         body = {"metadata": {"resourceVersion": vm.resource_version}, "status": patch}
         try:
             await self._api.patch(VMS, *vm.key, body, subresource="status")

@@ -1,4 +1,4 @@
-"""Decides what to do about a VM, from its VMI and its DataVolumes. virt-controller's VM controller is the model."""
+"""Plans the next actions for a VM, from its VMI and its DataVolumes. The rules are those of virt-controller."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class DeleteVMI:
 
 @dataclass(frozen=True)
 class SetRunStrategyAlways:
-    """A halted VM received a start request."""
+    """Set the run strategy of a halted VM that received a start request."""
 
 
 Action = AddFinalizer | RemoveFinalizer | CreateDataVolume | CreateVMI | DeleteVMI | SetRunStrategyAlways
@@ -54,12 +54,12 @@ class VMPlan:
 @dataclass(frozen=True)
 class Delays:
     defaults_seconds: float = 30.0
-    """how long a new VM waits until the defaulter has decided its hardware"""
+    """limit of a new VM's wait for its hardware defaults"""
     settle_seconds: float = 0.0
-    """States of a VMI that last at most this time are not written into its status. A simulated cluster would otherwise
-    write them for thousands of VMIs at once."""
+    """States of a VMI that last at most this time are not written into its status. A simulated cluster thus avoids
+    thousands of writes."""
     vm_settle_seconds: float = 0.0
-    """the same for the status of a VM, which follows that of its VMI"""
+    """States of a VM that last at most this time are not written into its status."""
 
 
 def plan_vm(
@@ -72,15 +72,15 @@ def plan_vm(
     retry_seconds: float = 10.0,
     failure: tuple[str, str] | None = None,
 ) -> VMPlan:
-    """`vmi` is the VMI that the VM controls; `data_volumes` are those that the VM names. `failure` is the reason and
-    message of the last failed action."""
+    """Returns the plan of a VM. `vmi` is the VMI that the VM controls; `data_volumes` are the DataVolumes of its
+    templates and volumes. `failure` is the reason and the message of the last failed action."""
     status = vm_status(vm, vmi, data_volumes, now, retry_seconds=retry_seconds, failure=failure)
     actions: tuple[Action, ...]
     requeue: float | None = None
     if vm.deleted is not None:
         actions = _delete(vm, vmi)
     elif VM_FINALIZER not in vm.finalizers:
-        # Without the finalizer, the API server could delete the VM before its VMI is shut down.
+        # Without the finalizer, the API server could delete the VM before its guest has shut down.
         actions = (AddFinalizer(),)
     elif missing := [name for name in vm.data_volume_templates if name not in data_volumes]:
         actions = tuple(CreateDataVolume(name) for name in missing)
@@ -120,7 +120,7 @@ def _run(
 
 
 def _why_start(vm: VM) -> str | None:
-    """Why a VM without a VMI gets one; None if it does not."""
+    """Returns the reason to create the VM's VMI; None if the VM stays stopped."""
     strategy, last_strategy = vm.run_strategy, vm.status.get("runStrategy")
     match strategy:
         case "Always":
@@ -136,7 +136,7 @@ def _why_start(vm: VM) -> str | None:
 
 
 def _why_stop(vm: VM, vmi: VMI) -> str | None:
-    """Why a VMI is deleted; None if it is not."""
+    """Returns the reason to delete the VMI; None if the VMI stays."""
     if _is_requested(vm, "Stop", vmi.uid):
         return "a stop was requested"
     match vm.run_strategy:
@@ -149,14 +149,14 @@ def _why_stop(vm: VM, vmi: VMI) -> str | None:
 
 
 def _is_requested(vm: VM, action: str, uid: str | None = None) -> bool:
-    """Whether the first of the queued stateChangeRequests is this one."""
+    """Whether the first queued stateChangeRequest has this action and UID."""
     requests = vm.status.get("stateChangeRequests") or ()
     first = requests[0] if requests else {}
     return first.get("action") == action and uid in (None, first.get("uid"))
 
 
 def _has_unrecorded_failure(vm: VM, vmi: VMI) -> bool:
-    """A VM records the failure of its VMI before it deletes the VMI, which alone shows that failure."""
+    """Whether the VM's status lacks the failure of its VMI. The VMI must not be deleted before."""
     failure = vm.status.get("startFailure") or {}
     counted = not failed_before_running(vmi) or failure.get("lastFailedVMIUID") == vmi.uid
     restarts = not needs_rerun(vm, vmi) or _is_requested(vm, "Start")
@@ -169,7 +169,7 @@ def _backoff(vm: VM, now: datetime) -> float:
 
 
 def _wait_for_defaults(vm: VM, now: datetime, delays: Delays) -> float:
-    """Only a first start waits: a VM that has run keeps its hardware."""
+    """Returns the seconds to wait for hardware defaults. Only the first start of a VM waits."""
     if vm.status.get("runStrategy"):
         return 0.0
     left = delays.defaults_seconds - (now - vm.created).total_seconds()
@@ -177,14 +177,14 @@ def _wait_for_defaults(vm: VM, now: datetime, delays: Delays) -> float:
 
 
 def _keep_starting(vm: VM, status: dict[str, Any]) -> dict[str, Any]:
-    """Does not report Stopped in the moment between ready DataVolumes and the new VMI."""
+    """Keeps the status Provisioning or Starting in the moment between ready DataVolumes and the new VMI."""
     before = vm.status.get("printableStatus")
     stopped = before in ("Provisioning", "Starting") and status["printableStatus"] == "Stopped"
     return {**status, "printableStatus": before} if stopped else status
 
 
 def _is_transient(vm: VM, status: Mapping[str, Any], vmi: VMI | None, now: datetime, delays: Delays) -> bool:
-    """Whether the status only shows a start or a deletion that began a moment ago."""
+    """Whether the status differs only because a start or a deletion began a moment ago."""
     if vm.deleted is not None:
         return (now - vm.deleted).total_seconds() < delays.vm_settle_seconds
     began = vmi.created if vmi is not None else vm.created

@@ -1,4 +1,4 @@
-"""The status of a VM, as KubeVirt's virt-controller writes it."""
+"""Computes the status of a VM by the rules of KubeVirt's virt-controller."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ COUNTED_STRATEGIES = ("Always", "RerunOnFailure", "Once")
 """run strategies that count failed starts"""
 MAX_BACKOFF_SECONDS = 300.0
 VM_CONDITIONS = ("Ready", "Failure", "RestartRequired")
-"""conditions of the VM itself; the others are copied from its VMI"""
+"""conditions of the VM itself; the other conditions are copied from its VMI"""
 
 
 def vm_status(
@@ -34,7 +34,7 @@ def vm_status(
         "desiredGeneration": vm.generation,
         "startFailure": start_failure,
         "stateChangeRequests": _requests(vm, vmi),
-        # Absent until the first start.
+        # The field is absent until the first start.
         "runStrategy": vm.run_strategy if vmi is not None or vm.status.get("runStrategy") else None,
         "printableStatus": _printable(vm, vmi, data_volumes, start_failure),
     }
@@ -43,12 +43,12 @@ def vm_status(
 
 
 def failed_before_running(vmi: VMI) -> bool:
-    """Whether the VMI ended before it reached Running, which counts as a failed start."""
+    """Whether the VMI ended before the phase Running. Such an end counts as a failed start."""
     return vmi.final and vmi.reached("Running") is None
 
 
 def needs_rerun(vm: VM, vmi: VMI) -> bool:
-    """Whether the VM queues a start request, because RerunOnFailure alone does not restart a failed VMI."""
+    """Whether the VM must queue a start request. With RerunOnFailure, a failed VMI is restarted by such a request."""
     return vm.run_strategy == "RerunOnFailure" and vmi.phase == "Failed" and vmi.deleted is None
 
 
@@ -68,13 +68,13 @@ def _start_failure(vm: VM, vmi: VMI | None, now: datetime, retry_seconds: float)
 
 
 def start_backoff(count: int, identity: str, retry_seconds: float = 10.0) -> float:
-    """KubeVirt's backoff: the square of the count, plus up to half as jitter, at most five minutes."""
+    """Returns KubeVirt's backoff: `retry_seconds` times count squared, plus up to 50 % as jitter, at most 300 s."""
     pause = retry_seconds * count * count
     return min(MAX_BACKOFF_SECONDS, pause * (1 + 0.5 * hash_fraction(identity)))
 
 
 def _requests(vm: VM, vmi: VMI | None) -> list[Json] | None:
-    """The queued stateChangeRequests, without the first one once it is done."""
+    """Returns the queued stateChangeRequests. Removes the first request when it is done."""
     requests = list(vm.status.get("stateChangeRequests") or ())
     if not requests:
         return [{"action": "Start"}] if vmi is not None and needs_rerun(vm, vmi) else None
@@ -90,7 +90,7 @@ def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None) -> lis
     found = [_ready(vmi)]
     if failure is not None:
         found.append(condition("Failure", True, *failure))
-    # Not while the VMI is being deleted: the next start uses the new template.
+    # A VMI that is being deleted needs no restart, because the next start uses the new template.
     if vmi is not None and vmi.template_hash not in ("", vm.template_hash) and vmi.deleted is None:
         message = "a non-live-updatable field was changed in the template spec"
         found.append(condition("RestartRequired", True, message=message))
@@ -111,7 +111,7 @@ def _ready(vmi: VMI | None) -> Json:
     return condition("Ready", str(ready["status"]), str(ready.get("reason", "")), str(ready.get("message", "")))
 
 
-# The first row that applies is the printable status. The order is KubeVirt's.
+# The first row that applies gives the printable status. The order is the same as in KubeVirt.
 _Applies = Callable[[VM, VMI | None, list[DataVolume], Json | None], bool]
 PRINTABLE: tuple[tuple[str, _Applies], ...] = (
     ("Terminating", lambda vm, vmi, dvs, failure: vm.deleted is not None),

@@ -1,4 +1,4 @@
-"""Decides what the subresource requests of VMs and VMIs (start, stop, restart, ...) write. The rules are KubeVirt's."""
+"""Plans the writes of subresource requests (start, stop, restart, ...). The rules are those of KubeVirt."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from local.engine.resources import has_condition
 
 
 class StatusError(Exception):
-    """A refusal, with the code, reason and message of a `metav1.Status`."""
+    """A refused request, with the code, reason and message of a `metav1.Status`."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -56,7 +56,7 @@ VERBS = {
 def plan_request(
     verb: str, resource: str, name: str, vm: VM | None, vmi: VMI | None, options: Json
 ) -> tuple[Change, ...]:
-    """Raises `StatusError` for a request that KubeVirt refuses."""
+    """Returns the changes of a request. Raises `StatusError` if KubeVirt would refuse the request."""
     if verb in ("pause", "unpause"):
         return _pause(verb == "pause", resource, name, vmi)
     if vm is None:
@@ -96,7 +96,7 @@ def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
         (SetGracePeriod(int(grace)),) if active and isinstance(grace, int) and grace >= 0 else ()
     )
     if vm.run_strategy in ("Always", "Once"):
-        # The queued start of a restart would start the VM again.
+        # A queued start request of a restart would start the VM again.
         clear = (QueueStateChanges((), replace=True),) if vm.status.get("stateChangeRequests") else ()
         return (*shorten, *clear, SetRunning(False))
     if vmi is None or not active:
@@ -136,21 +136,21 @@ def _migrate(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
 
 
 def run_strategy_patch(document: Json, *, running: bool) -> Json:
-    """The merge patch that starts or halts a VM, in the field that its spec uses."""
+    """Returns the merge patch that starts or halts a VM, by `running` or `runStrategy`, whichever the spec has."""
     strategy = {"runStrategy": "Always" if running else "Halted"}
     spec = strategy if document["spec"].get("runStrategy") else {"running": running}
     return {"metadata": {"resourceVersion": document["metadata"]["resourceVersion"]}, "spec": spec}
 
 
 def vm_patch(document: Json, change: SetRunning | QueueStateChanges) -> tuple[str | None, Json]:
-    """The subresource and the merge patch of a change to the VM. Raises `StatusError`."""
+    """Returns the subresource and the merge patch of a change to the VM. Raises `StatusError`."""
     if isinstance(change, SetRunning):
         return None, run_strategy_patch(document, running=change.running)
     metadata = document["metadata"]
     queued = (document.get("status") or {}).get("stateChangeRequests") or []
     if queued and not change.replace:
         raise _conflict(metadata["name"], "unable to complete request: stop/start already underway")
-    # A manual start does not wait for the backoff after failed starts.
+    # A manual start clears the backoff of failed starts.
     status = {"stateChangeRequests": list(change.requests), "startFailure": None}
     return "status", {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
 

@@ -35,7 +35,7 @@ class VMIController:
     ) -> None:
         self._api, self._informers, self._hypervisor = api, informers, hypervisor
         self._events, self._delays, self._capacity = events, delays, capacity
-        # In order of creation: VMIs by VM, for faults that end after some tries; VMs by name, for repeatable seeds.
+        # `_tries`: UIDs of VMIs by VM, for faults with a number of tries. `_namesakes`: UIDs of VMs by name, for seeds.
         self._tries: dict[str, dict[str, None]] = {}
         self._namesakes: dict[Key, dict[str, None]] = {}
         self.controller: Controller[Key] = Controller("vmis", self.reconcile, workers=workers, metrics=api.metrics)
@@ -91,7 +91,7 @@ class VMIController:
             self.orphans.enqueue(uid)
 
     async def clear_orphan(self, uid: str) -> None:
-        """Clears a domain without a VMI: its node was away when the VMI was deleted."""
+        """Clears a domain without a VMI, whose node was unavailable when the VMI was deleted."""
         if not self._informers.vmis.store.by("uid", uid):
             await self._hypervisor.clear(uid)
 
@@ -144,7 +144,7 @@ class VMIController:
         return faults
 
     def _missing_volume(self, vmi: VMI) -> str | None:
-        """Which volume is not ready, in virt-controller's words; None if all are."""
+        """Returns virt-controller's message for the first volume that is not ready; None if all volumes are ready."""
         for volume in vmi.volumes:
             key = vmi.namespace, volume.pvc
             data_volume, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
@@ -187,7 +187,7 @@ class VMIController:
         status = merge_patch(vmi.status, wanted.status)
         if not metadata and not status:
             return
-        # One write is enough: as in KubeVirt, a VMI has no status subresource.
+        # As in KubeVirt, a VMI has no status subresource, so a single patch writes metadata and status.
         body: Json = {"metadata": {**metadata, "resourceVersion": vmi.resource_version}}
         if status:
             body["status"] = status

@@ -15,7 +15,7 @@ from local.engine.resources import VMI_FINALIZER, condition, has_condition, merg
 
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running")
 POWER_BUTTON_SECONDS = 5.0
-"""How often the power button is pressed. A guest that still boots ignores it."""
+"""interval of power button events, because a guest that still boots ignores them"""
 
 UNKNOWN_REQUEUE_SECONDS = 1.0
 
@@ -33,7 +33,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class PressPower:
-    """Ask the guest to shut down."""
+    """Send a power button event, which asks the guest to shut down."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class VMISnapshot:
     node: Node | None = None
     """the node of the VMI"""
     target: str | None = None
-    """the node that the scheduler chose"""
+    """name of the node that the scheduler chose"""
     unschedulable: str = ""
-    """why the scheduler found no node"""
+    """scheduler's message if it found no node"""
     missing: str | None = None
-    """which volume is not ready"""
+    """message about a volume that is not ready"""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class VMIPlan:
 def plan_vmi(
     snapshot: VMISnapshot, now: datetime, *, settle_seconds: float = 0.0, lost_seconds: float = 30.0
 ) -> VMIPlan:
-    """A start that takes at most `settle_seconds` is written as one change at its end. A VMI whose node is not ready
-    for `lost_seconds` fails."""
+    """Returns the plan of a VMI. A start that takes at most `settle_seconds` is written only at its end. A VMI fails if
+    its node is not ready for `lost_seconds`."""
     vmi = snapshot.vmi
     if vmi.final:
         return _final(snapshot)
@@ -93,7 +93,7 @@ def _is_away(node: Node | None) -> bool:
 
 
 def _final(snapshot: VMISnapshot) -> VMIPlan:
-    """Clears the domain. A domain on a node that is not ready is cleared when the node is back."""
+    """Returns the plan of a finished VMI: clear its domain, if the node is ready."""
     clear = snapshot.domain.state not in ("absent", "unknown") and not _is_away(snapshot.node)
     actions: tuple[Action, ...] = (Destroy(),) if clear else ()
     return VMIPlan(snapshot.vmi.status, actions, finalizer=snapshot.vmi.deleted is None or clear)
@@ -205,13 +205,13 @@ def _failed(snapshot: VMISnapshot, now: datetime, reason: str, message: str) -> 
 
 
 def failed_launch(snapshot: VMISnapshot, now: datetime, why: str) -> VMIPlan:
-    """The plan for a VMI that the hypervisor refused to start."""
+    """Returns the plan for a VMI that the hypervisor refused to start."""
     status = _status(snapshot, now, "Failed", [NOT_RUNNING, condition("Synchronized", False, "FailedCreate", why)])
     return VMIPlan({**status, "reason": "SyncFailed"})
 
 
 def _phase_transitions(vmi: VMI, phase: str, now: datetime) -> list[Json]:
-    """When the VMI reached each phase, with phases that were passed without a write."""
+    """Returns phaseTransitionTimestamps that include phases between the old and the new phase."""
     listed = list(vmi.status.get("phaseTransitionTimestamps") or ())
     if vmi.phase == phase:
         return listed
@@ -227,13 +227,13 @@ def _interface(name: str, mac: str) -> Json:
 
 
 def _replace_condition(vmi: VMI, changed: Json) -> list[Json]:
-    """The VMI's conditions, with the one of the same type replaced."""
+    """Returns the VMI's conditions, with the condition of the same type replaced."""
     kept = [{k: v for k, v in each.items() if k != "lastTransitionTime"} for each in vmi.conditions]
     return [changed, *(each for each in kept if each["type"] != changed["type"])]
 
 
 def _running_conditions(domain: Domain) -> list[Json]:
-    """A paused VMI stays Ready, as in KubeVirt, because its virt-launcher pod is ready."""
+    """Returns the conditions of a running VMI. A paused VMI is Ready too, as in KubeVirt."""
     found = [condition("Ready", True), condition("LiveMigratable", True)]
     if domain.state == "paused":
         found.append(condition("Paused", True, "PausedByUser", "VMI was paused by user"))
@@ -243,7 +243,7 @@ def _running_conditions(domain: Domain) -> list[Json]:
 
 
 def wanted_finalizers(vmi: VMI, wanted: bool) -> tuple[str, ...]:
-    """The finalizers with or without the engine's own; others stay."""
+    """Adds or removes the engine's finalizer, and keeps other finalizers."""
     others = tuple(each for each in vmi.finalizers if each != VMI_FINALIZER)
     if wanted and VMI_FINALIZER in vmi.finalizers:
         return vmi.finalizers

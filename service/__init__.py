@@ -1,5 +1,5 @@
-"""What every service has: settings, logs, an HTTP server with health endpoints and certificates, and a graceful stop.
+"""Common parts of all services: settings, logs, an HTTP server with health endpoints and certificates, graceful stop.
 
-The webhook, the defaulter, the controllers and the engine of the local cluster use it. It knows no kind and needs no
-Kubernetes client.
+The webhook, the defaulter, the controllers and the engine of the local cluster use this package. It depends on no kind
+and on no Kubernetes client.
 """

@@ -13,7 +13,7 @@ STYLE = (
 
 
 def page(openapi: Json) -> str:
-    """Each operation with its parameters, request and responses, then each schema with its fields."""
+    """The HTML page: all operations with parameters, request and responses, then all schemas with their fields."""
     title = escape(openapi["info"]["title"])
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{STYLE}</style>'
     return "\n".join([head, f"<h1>{title}</h1>", *_operations(openapi), *_schemas(openapi), "</html>"])
@@ -48,7 +48,7 @@ def _schemas(openapi: Json) -> Iterator[str]:
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> Iterator[str]:
-    """The second column of the rows is HTML already."""
+    """An HTML table. The second column of the rows must be HTML."""
     yield "<table><tr>" + "".join(f"<th>{each}</th>" for each in columns) + "</tr>"
     for name, kind, meaning in rows:
         yield f"<tr><td><code>{escape(name)}</code></td><td>{kind}</td><td>{escape(meaning)}</td></tr>"

@@ -1,7 +1,7 @@
-"""Makes X.509 certificates and decides when to renew them. What is due is a pure function of `now`.
+"""Makes X.509 certificates and decides when to renew them. The decision is a pure function of `now`.
 
-Every certificate must have its CA in the bundle of every client. So a new CA is first published beside the old one.
-When every client has it, it signs certificates. The old CA stays in the bundle until it expires.
+Every client must have the CA of every certificate in its bundle. A new CA is therefore first published beside the old
+CA. It signs certificates once every client has it. The old CA stays in the bundle until it expires.
 """
 
 import ipaddress
@@ -18,9 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 RENEW_AT = 0.6
-"""the part of its life after which a certificate is renewed; the rest is time to repair a failed renewal"""
+"""fraction of its life after which a certificate is renewed; the rest is time to repair a failed renewal"""
 BACKDATE = 0.1
-"""the part of its life by which notBefore is earlier than now, for clocks that are behind"""
+"""fraction of its life by which notBefore is earlier than now, for clocks that are slow"""
 MAX_BACKDATE = timedelta(hours=1)
 _BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
 
@@ -53,7 +53,7 @@ class KeyPair:
 
     @property
     def name(self) -> str:
-        """The subject; that of a CA is unique."""
+        """The subject of the certificate. The subject of a CA is unique."""
         return x509.load_pem_x509_certificate(self.certificate).subject.rfc4514_string()
 
     @property
@@ -66,7 +66,7 @@ class KeyPair:
 
     @property
     def is_complete(self) -> bool:
-        """Whether both can be parsed and belong together."""
+        """Whether certificate and key can be parsed and belong together."""
         try:
             certified = x509.load_pem_x509_certificate(self.certificate).public_key()
             return certified == serialization.load_pem_private_key(self.key, None).public_key()
@@ -88,20 +88,20 @@ class KeyPair:
 
 @dataclass(frozen=True)
 class PublishedCA:
-    """A CA, and since when every client has it in its bundle."""
+    """A CA, and the time since which every client has the CA in its bundle."""
 
     pair: KeyPair
     published: datetime | None = None
 
 
 def ca_renewal_due(authorities: Sequence[PublishedCA], now: datetime) -> bool:
-    """The newest CA is the last. A CA that is not valid yet does not count."""
+    """Whether a new CA is needed. The newest CA is the last. A CA that is not valid yet does not count."""
     holding = [trusted.pair.validity for trusted in authorities if trusted.pair.validity.is_valid(now)]
     return not holding or holding[-1].renewal_due(now)
 
 
 def signing_ca(authorities: Sequence[PublishedCA], now: datetime, settle: timedelta) -> KeyPair | None:
-    """The newest CA that every client has had for the time `settle`; None if every CA was published only now."""
+    """The newest CA that every client has had for the time `settle`; None if there is none."""
     settled = [
         trusted.pair
         for trusted in authorities
@@ -111,7 +111,7 @@ def signing_ca(authorities: Sequence[PublishedCA], now: datetime, settle: timede
 
 
 def certificate_renewal_due(leaf: KeyPair | None, authority: KeyPair, hosts: Sequence[str], now: datetime) -> bool:
-    """Whether the certificate is missing, due, of another CA, or lacks a host."""
+    """Whether the certificate is missing, due for renewal, signed by another CA, or lacks a host."""
     return (
         leaf is None or leaf.validity.renewal_due(now) or leaf.issuer != authority.name or not set(hosts) <= leaf.hosts
     )
@@ -149,7 +149,7 @@ def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:
 
 
 def new_ca(name: str, now: datetime, life: timedelta) -> KeyPair:
-    """A CA. Its name contains the time, because clients distinguish CAs by their names."""
+    """Creates a CA. Its name contains the time, because clients distinguish CAs by their names."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(f"{name} {now.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}")
     builder = _builder(subject, subject, key, now, life)
@@ -161,7 +161,7 @@ def new_ca(name: str, now: datetime, life: timedelta) -> KeyPair:
 def new_server_certificate(
     authority: KeyPair, name: str, hosts: Sequence[str], now: datetime, life: timedelta
 ) -> KeyPair:
-    """`hosts` are DNS names and IP addresses."""
+    """Creates a server certificate. `hosts` are DNS names and IP addresses."""
     names = x509.SubjectAlternativeName([_host(host) for host in hosts])
     return _new_leaf(authority, _name(name), ExtendedKeyUsageOID.SERVER_AUTH, now, life, names)
 

@@ -1,4 +1,4 @@
-"""TLS files that change while the process runs: the serving certificate, and the CA bundle that clients trust."""
+"""Reloads TLS files that change while the process runs: the serving certificate and the CA bundle."""
 
 import asyncio
 import logging
@@ -20,8 +20,8 @@ BUNDLE_INTERVAL_SECONDS = 10.0
 class CertWatcher:
     """Serves the newest complete pair of `tls.crt` and `tls.key` in a directory, and replaces it without a restart.
 
-    Each pair gets an SSL context of its own. To load a new pair into the context in use would serve a certificate
-    without its key between the writes of the two files.
+    Each pair gets its own SSL context. If a new pair were loaded into the context in use, the server could combine a
+    new certificate with an old key between the writes of the two files.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class CertWatcher:
         clients: Path | None = None,
         on_change: Callable[[Validity], None] = lambda validity: None,
     ) -> None:
-        """`clients`: the CA that verifies client certificates. A client without a certificate is accepted too."""
+        """`clients` is the CA of client certificates. A client without a certificate is accepted too."""
         self._on_change = on_change
         self._files = directory / "tls.crt", directory / "tls.key"
         self._clients = clients
@@ -39,11 +39,11 @@ class CertWatcher:
         self._last_error = ""
         self._current = self._load()
         self.context = self._load()
-        self.context.sni_callback = self._select  # called in every handshake, with a server name or without
+        self.context.sni_callback = self._select  # OpenSSL calls it in every handshake, with or without server name
 
     def renew(self) -> bool:
-        """Loads changed files; returns whether a new pair is served. An invalid pair changes nothing; a pair that is
-        not valid yet changes nothing before the current one expires."""
+        """Loads changed files; returns whether a new pair is served. An invalid pair is ignored. A pair that is not
+        valid yet is ignored until the current pair expires."""
         try:
             if self._read_stamp() == self._stamp:
                 return False
@@ -51,7 +51,7 @@ class CertWatcher:
             if start.timestamp() > now and self._expires > now:
                 raise ValueError(f"it is not valid before {start:%Y-%m-%d %H:%M:%S} UTC")
             self._current = self._load()
-        except (OSError, ValueError) as error:  # an SSLError is an OSError
+        except (OSError, ValueError) as error:  # SSLError is a subclass of OSError
             if str(error) != self._last_error:
                 log.warning("certificate %s: %s; the current certificate stays", self._files[0], error)
             self._last_error = str(error)
@@ -80,18 +80,18 @@ class CertWatcher:
         validity = read_validity(self._files[0].read_bytes())
         self._expires = validity.end.timestamp()
         self._on_change(validity)
-        self._stamp = stamp  # from before the files were read, so that a change in between is found next time
+        self._stamp = stamp  # from before the files were read, so that the next call detects a change since then
         return context
 
     def _read_stamp(self) -> tuple[tuple[int, int, int], ...]:
         files = (*self._files, self._clients) if self._clients is not None else self._files
-        # os.stat follows links: a kubelet updates a mounted Secret by replacing one.
+        # os.stat follows symbolic links. A kubelet updates a mounted Secret by replacing a link.
         return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, files))
 
 
 class CABundle:
-    """`context` trusts the certificates of the file `bundle`; until the file exists, the CAs of the system. A CA that
-    was once in the bundle stays trusted while the process lives. An expired CA verifies nothing anyway."""
+    """An SSL context that trusts the certificates of the file `bundle`, or the CAs of the system until the file exists.
+    A CA that was once in the bundle stays trusted while the process runs, until the CA expires."""
 
     def __init__(self, bundle: Path) -> None:
         self.context = ssl.create_default_context()
@@ -100,7 +100,7 @@ class CABundle:
         self.renew()
 
     def renew(self) -> bool:
-        """Loads a changed file; returns whether it did."""
+        """Loads the file if it has changed; returns whether it has."""
         try:
             content = self._bundle.read_bytes()
             if content == self._loaded:
@@ -121,7 +121,7 @@ class CABundle:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes a file that only this user may read. Servers read the file at any time."""
+    """Writes a file that only this user may read. A concurrent reader never sees a part of the content."""
     draft = path.with_name(f".{path.name}.new")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Serves POST endpoints that take and return a JSON object. The token that a caller sends authorizes the request."""
+"""Serves POST endpoints that accept and return a JSON object. The caller's token authorizes the request."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -8,14 +8,14 @@ from service.request_body import BodyReader, RequestRefused
 from service.strict_json import Json
 
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
-"""Takes the object and the token of the caller; returns a status and an object."""
+"""A function of the request's object and the caller's token that returns a status and an object."""
 
 MAX_IN_FLIGHT = 4
 
 
 def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
-    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. It refuses a request
-    beyond `MAX_IN_FLIGHT`, so that endpoints never take all the time of the service."""
+    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. The app refuses
+    requests beyond `MAX_IN_FLIGHT`, so that endpoints cannot block the service."""
     bodies = BodyReader()
     in_flight = 0
 

@@ -15,7 +15,7 @@ GRACE_SECONDS = 30.0
 
 
 async def wait_for_stop_signal() -> None:
-    """Returns at SIGTERM or SIGINT. After that a second signal ends the process at once."""
+    """Waits for SIGTERM or SIGINT. After that, a second signal ends the process at once."""
     received = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
@@ -30,8 +30,8 @@ async def wait_for_stop_signal() -> None:
 def run(main: Callable[[], Awaitable[Any]], *, grace_seconds: float = GRACE_SECONDS) -> int:
     """Runs a service until it returns, fails or gets a signal. Returns the exit code: 0, or 1 after a failure.
 
-    A signal cancels `main`, which then has `grace_seconds` to drain and release. After that the process exits, and the
-    log names the tasks that were left. `main` keeps its tasks in a TaskGroup, so none of them outlives it.
+    A signal cancels `main`, which then has `grace_seconds` to finish requests and release its lease. After that the
+    process exits, and the log names the tasks that had not ended. `main` must run its tasks in a TaskGroup.
     """
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -44,7 +44,7 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
     async def work() -> None:
         await main()
 
-    # The signal handlers are set before main starts anything that needs a graceful end.
+    # Sets the signal handlers before `main` starts, because `main` needs a graceful stop.
     stop = asyncio.create_task(wait_for_stop_signal(), name="stop-signal")
     running = asyncio.create_task(work(), name="main")
     try:

@@ -1,4 +1,4 @@
-"""Formats log records as one line each, for people (text) or machines (json)."""
+"""Formats each log record as one line, for users (text) or programs (json)."""
 
 import json
 import logging
@@ -18,12 +18,12 @@ RECORD_ATTRIBUTES = {
 
 
 def configure(service: str, format: Format = "text", level: str | int = "INFO") -> None:
-    """Writes all log records of the process to stderr. Fields go into `extra`: `log.info("scaled out", extra={"by":
+    """Writes all log records of the process to stderr. Pass fields in `extra`: `log.info("scaled out", extra={"by":
     3})`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service) if format == "json" else TextFormatter(service))
     logging.basicConfig(level=level.upper() if isinstance(level, str) else level, handlers=[handler], force=True)
-    # At INFO these loggers repeat what Poolhouse logs.
+    # At INFO, these loggers log the same facts as Poolhouse.
     for name in ("uvicorn.error", "aiohttp.access", "asyncio", "kubernetes"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -61,7 +61,7 @@ class TextFormatter(_Formatter):
 
 
 def printable(text: str) -> str:
-    """Escapes control characters: a name in a user's object must not end the line, start another or move the cursor."""
+    """Escapes control characters, so that names in users' objects cannot add lines or move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 

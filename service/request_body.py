@@ -1,12 +1,12 @@
-"""Reads the bodies of HTTP requests for every service, within bounds of size, time and memory.
+"""Reads the bodies of HTTP requests, with limits on size, time and memory.
 
     bodies = BodyReader()
 
     async with bodies.json(scope, receive) as document:   # starlette: request.scope, request.receive
         ...
 
-A body counts against `held_bytes` until the block ends. A parsed document takes about ten times the memory of its text,
-and a thousand callers may each send the largest body that is allowed.
+A body counts towards the limit `held_bytes` until the `async with` block ends. The limit is needed because a thousand
+callers may send bodies of maximum size, and a parsed document takes about ten times the memory of its text.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from typing import Any
 from service.strict_json import InvalidJSON, Json, TooManyValues, loads, quote
 
 MAX_BODY_BYTES = 3 * 1024 * 1024
-"""The API server accepts no larger object."""
+"""Maximum size of a body, the same as the API server's."""
 READ_TIMEOUT_SECONDS = 5.0
 MAX_HELD_BYTES = 32 * 1024 * 1024
 
 
 class RequestRefused(Exception):
-    """The HTTP status and the message that the caller gets."""
+    """A refused request, with the HTTP status and the message of the response."""
 
     def __init__(self, status: int, message: str, *, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -38,7 +38,7 @@ class BodyReader:
         held_bytes: int = MAX_HELD_BYTES,
         timeout_status: int = 408,
     ) -> None:
-        """`held_bytes` bounds the bodies of all requests that are in progress."""
+        """`held_bytes` limits the total size of the bodies of all requests in progress."""
         self._timeout_seconds = timeout_seconds
         self._free_bytes = held_bytes
         self._timeout_status = timeout_status
@@ -51,7 +51,7 @@ class BodyReader:
 
     @asynccontextmanager
     async def raw(self, scope: Any, receive: Any) -> AsyncIterator[bytes]:
-        """The body of a request that announces JSON. Raises `RequestRefused`."""
+        """The bytes of a body with a JSON content type. Raises `RequestRefused`."""
         check_headers(scope["headers"])
         parts: list[bytes] = []
         try:
@@ -91,7 +91,7 @@ def check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
     content_type = found.get(b"content-type", "")
     if content_type.partition(";")[0].strip().lower() != "application/json":
         raise RequestRefused(415, f"Content-Type must be application/json, not {quote(content_type or 'absent')}")
-    # Without a decoder there is no decompression bomb. API servers and kubectl send admission requests uncompressed.
+    # Compressed bodies are refused, because they may be decompression bombs. API servers and kubectl send none.
     encoding = found.get(b"content-encoding", "identity")
     if encoding.strip().lower() != "identity":
         raise RequestRefused(415, f"Content-Encoding {quote(encoding)} is not accepted: send the JSON uncompressed")

@@ -1,4 +1,4 @@
-"""An HTTP server on uvicorn with renewed certificates, deadlines for clients, and a stop that drops no request."""
+"""An HTTP server on uvicorn with reloaded certificates, deadlines for clients, and a graceful stop."""
 
 import asyncio
 import json
@@ -17,13 +17,13 @@ from service.certificates import Validity
 from service.certwatcher import CertWatcher
 
 DRAIN_SECONDS = 15.0
-# The API server sends at most 600 requests at once; 2000 connections still fit into memory.
+# More than the 600 requests that the API server sends at once. 2000 connections fit into memory.
 MAX_CONNECTIONS = 2000
-# Clients in Go keep idle connections for 90 s. They do not repeat a POST on a connection that the server closes first.
+# Longer than the 90 s of clients in Go, which do not retry a POST if the server closes the connection.
 IDLE_SECONDS = 120.0
 HEAD_SECONDS = 5.0
 MAX_HEAD_BYTES = 64 * 1024
-# `BodyReader` has a shorter deadline. This one ends a body that still trickles in after the response.
+# Longer than the deadline of `BodyReader`. It ends a body that is still being sent after the response.
 BODY_SECONDS = 30.0
 
 
@@ -38,7 +38,7 @@ class DeadlineProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._deadline: asyncio.TimerHandle | None = None
-        self._head_bytes: int | None = None  # None while no head is read
+        self._head_bytes: int | None = None  # None unless the headers of a request are being read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -72,7 +72,7 @@ class DeadlineProtocol(HttpToolsProtocol):
     def _set_deadline(self, seconds: float | None) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
-        # `abort` and not `close`, because `close` waits until the client has read the response.
+        # `abort`, because `close` waits until the client has read the response.
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
 
@@ -86,15 +86,15 @@ class _Server(uvicorn.Server):
         self.up.set()
 
     def close_connections_after_response(self) -> None:
-        """A request that is on its way to a connection that the server closes is lost, so idle connections end only
-        with the response to their next request."""
+        """Closes each connection with its next response. If the server closed an idle connection at once, a request
+        that is on its way would be lost."""
         header = (b"connection", b"close")
-        self.config.encoded_headers.append(header)  # uvicorn copies these into the default headers every second
+        self.config.encoded_headers.append(header)  # uvicorn adds these headers to the default headers every second
         self.server_state.default_headers = [*self.server_state.default_headers, header]
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """`service.lifecycle` handles signals: uvicorn would take them from the rest of the process."""
+        """Disables uvicorn's signal handlers, because `service.lifecycle` handles signals."""
         yield
 
 
@@ -126,10 +126,10 @@ async def serve(
 ) -> None:
     """Serves until it is cancelled, over HTTPS if `tls` is a directory with `tls.crt` and `tls.key`.
 
-    After the cancellation it accepts requests for `linger_seconds`, until the cluster routes none here any more, and
-    closes each connection with its next response. Then it accepts no connection and finishes the requests in progress
-    within `drain_seconds`. `started` gets the port. `clients` is the CA of client certificates. `settings` are
-    uvicorn's.
+    After the cancellation the server accepts requests for `linger_seconds`, until the cluster routes none to it, and
+    closes each connection with its next response. Then the server accepts no connection and finishes the requests in
+    progress within `drain_seconds`. `started` is called with the port. `clients` is the CA of client certificates.
+    `settings` are settings of uvicorn.
     """
     watcher = CertWatcher(tls, clients, on_certificate) if tls is not None else None
     listener = bind(host, port)

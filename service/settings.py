@@ -1,6 +1,6 @@
 """Settings of a service, read from environment variables.
 
-A service declares its own settings beside those that every service has:
+A service declares its own settings in a subclass:
 
     class Settings(ServiceSettings):
         listen: ListenAddress = listen_setting("127.0.0.1:8443")
@@ -13,7 +13,7 @@ A service declares its own settings beside those that every service has:
 
     settings = Settings.read(os.environ)   # ValueError: POOLHOUSE_BURST: Invalid value: "x": must be ...
 
-An empty variable counts as absent. `reference(Settings)` describes the settings for docs/reference/settings.md.
+An empty variable counts as unset. `reference(Settings)` describes the settings for docs/reference/settings.md.
 """
 
 from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ class EnvironmentSettings(BaseSettings):
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
-        """Raises ValueError with a message that names every bad variable."""
+        """Parses the variables. Raises ValueError with a message that names every invalid variable."""
         source = EnvSettingsSource(cls)
         source.env_vars = {name: value for name, value in environment.items() if value}
         try:
@@ -84,7 +84,7 @@ class EnvironmentSettings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`read` is given the environment, so that tests and services in one process may have different ones."""
+        """Disables pydantic's own sources. `read` gets the environment, so that services in a process may differ."""
         return (init_settings,)
 
 
@@ -161,7 +161,7 @@ def _messages(settings: type[EnvironmentSettings], error: ValidationError) -> It
     properties = settings.model_json_schema()["properties"]
     for each in error.errors():
         if not each["loc"]:
-            yield str(each["ctx"]["error"])  # of a model_validator, which names its variables
+            yield str(each["ctx"]["error"])  # the error of a model_validator names the variables
             continue
         variable = str(each["loc"][0])
         if each["type"] == "value_error":

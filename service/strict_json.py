@@ -1,8 +1,8 @@
-"""Parses JSON that admission can trust: it refuses every document that two JSON parsers may read differently.
+"""Parses JSON for admission: refuses every document that two JSON parsers may read differently.
 
 Parsers disagree about duplicate keys, NaN, lone surrogates and numbers beyond 64 bits. The API server must store the
-document that admission has checked, so a document with any of them is refused. Depth and number of values are bounded,
-so a caller may recurse into the result.
+document that admission has checked, so a document with any of them is refused. Depth and number of values are limited,
+so that callers may use recursion.
 """
 
 import json
@@ -15,16 +15,16 @@ Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
 MAX_DEPTH = 100
-"""levels; a VirtualMachine has about 12"""
+"""maximum number of levels; a VirtualMachine has about 12"""
 MAX_VALUES = 200_000
-"""about twice the values of a VM with 10,000 disks; such a document is parsed in a fraction of a second"""
+"""maximum number of values, which are parsed in a fraction of a second; a VM with 10,000 disks has half as many"""
 INT64 = range(-(1 << 63), 1 << 63)
-"""The API server converts an integer outside of this range into a float."""
+"""Accepted integers. The API server converts an integer outside of this range to a float."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class InvalidJSON(ValueError):
-    """The message says what is wrong with the body."""
+    """The body is invalid. The message says what is wrong."""
 
 
 class TooManyValues(InvalidJSON): ...
@@ -46,14 +46,14 @@ def loads(body: bytes, *, allow_lone_surrogates: bool = False) -> Json:
     if not isinstance(document, dict):
         raise InvalidJSON(f"the body must be a JSON object, not {_type_name(document)}")
     _check_depth(document)
-    # Only an escape can hold a lone surrogate: UTF-8 has no encoding of one.
+    # Only an escape sequence can contain a lone surrogate, because UTF-8 cannot encode it.
     if not allow_lone_surrogates and "\\ud" in text.lower() and next(lone_surrogates(document), None) is not None:
         raise InvalidJSON("a string contains a lone surrogate, which is not a character")
     return document
 
 
 def lone_surrogates(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Paths of the strings, and of the objects with keys, that contain half of a surrogate pair."""
+    """Paths of strings with half of a surrogate pair, and of objects with such a key."""
     if isinstance(value, dict):
         for key, child in value.items():
             yield from (path,) if _has_surrogate(key) else lone_surrogates(child, (*path, key))
@@ -65,7 +65,7 @@ def lone_surrogates(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def quote(text: str) -> str:
-    """A caller's text for a message: short, and without control characters."""
+    """The caller's text in a form for messages: short, and without control characters."""
     return json.dumps(text if len(text) <= 60 else text[:57] + "...")
 
 
@@ -91,7 +91,7 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int:
-    # The length is checked first: to convert a million digits takes seconds.
+    # Checks the length first, because the conversion of a million digits takes seconds.
     if len(digits) > 20 or int(digits) not in INT64:
         raise InvalidJSON(f"the number {quote(digits)} does not fit into 64 bits")
     return int(digits)

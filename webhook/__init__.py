@@ -1,16 +1,16 @@
-"""The admission webhook, and endpoints that tell people what admission would decide.
+"""The admission webhook, and endpoints that show users what admission would decide.
 
 Begin with `review` (requests and responses as values) and `admission` (which handler decides which kind).
 
     app             routes
     admission       dispatch by kind, checks that a kind declares, completion of claims
-    defaulting      VMs and VMIs, with the defaulter's help (fails open)
-    hardware_drift  what other webhooks change after defaulting
+    defaulting      defaults of VMs and VMIs from the defaulter (fails open)
+    hardware_drift  detection of changes by other webhooks after defaulting
     templates       rights of a pool's user, dry run of one VM of its template
     conflicts       disk names, selectors of policies, the default warm pool
     patch           the JSON patch between two documents
     dryrun          all steps of admission on demand, with the caller's rights
-    explain         which migration policy a VM obeys and why, with the caller's rights
+    explain         the migration policy of a VM and the reasons, with the caller's rights
 
 The webhook stores nothing and writes nothing. Every replica gives the same response to the same request.
 """

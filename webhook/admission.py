@@ -1,7 +1,7 @@
-"""Decides admission requests: which handler answers which kind, and which requests need no check.
+"""Decides admission requests: selects the handler by kind, and skips requests that need no check.
 
-Poolhouse's own kinds are checked before the API server validates their schema. One denial therefore carries every
-problem, wrong types included.
+The webhook checks Poolhouse's own kinds before the API server validates their schema. One denial therefore reports
+every problem, including wrong types.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Admission:
     def __init__(
         self, *, defaulting: AdmissionHandler, checks: Sequence[AdmissionHandler], drift: HardwareDrift | None = None
     ) -> None:
-        """`checks` are called for Poolhouse's kinds, if the object has no problem of its own. `drift` is None without a
+        """`checks` run for objects of Poolhouse's kinds that pass the checks of their kind. `drift` is None without a
         defaulter."""
         self._defaulting, self._checks, self._drift = defaulting, checks, drift
 
@@ -44,14 +44,14 @@ class Admission:
         if skip_reason(request):
             return SKIPPED
         if (request.api_version, request.kind) in DEFAULTED_KINDS:
-            # The configuration's objectSelector excludes these already, unless somebody edited it.
+            # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
             opted_out = at(request.object, "metadata", "labels", DEFAULTING) == DISABLED
             return SKIPPED if opted_out else await self._default(request)
         kind = by_gvk(request.api_version, request.kind)
         return _unknown_kind(request) if kind is None else await self._check(request, kind)
 
     def validate(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Decides the object as all mutating webhooks have left it."""
+        """Decides a request after all mutating webhooks have changed the object."""
         if skip_reason(request):
             return SKIPPED
         if (request.api_version, request.kind) in DEFAULTED_KINDS:
@@ -79,8 +79,8 @@ class Admission:
 
 
 def skip_reason(request: AdmissionRequest) -> str | None:
-    """Why the request needs no check; None when it needs one. Status updates, deletions, and changes of labels or
-    finalizers must succeed even if the spec is invalid today."""
+    """Why the request needs no check; None if it needs a check. Status updates, deletions, and changes of labels or
+    finalizers must succeed even if the spec is invalid under current rules."""
     if request.operation not in ("CREATE", "UPDATE"):
         return f"{request.operation} does not change the spec"
     if request.subresource:
@@ -104,13 +104,13 @@ def _spec_annotations_changed(request: AdmissionRequest) -> bool:
 
 
 def _unknown_kind(request: AdmissionRequest) -> AdmissionResponse:
-    """Allows the object: the webhook configurations may be newer than this process."""
+    """Allows an object of an unknown kind, because the webhook configurations may be newer than this process."""
     warning = f"this version of poolhouse does not know {request.kind} of {request.api_version}"
     return AdmissionResponse(warnings=(warning,), reason=AdmissionReason.SKIPPED)
 
 
 def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
-    """The checks that the kind declares, and the normalized object."""
+    """Runs the checks that the kind declares, and normalizes the object."""
     document = kind.normalize(request.object or {})
     stored = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
     response = denied_or_tolerated(kind.problems(document), stored)
@@ -122,8 +122,8 @@ def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
 
 
 def complete(request: AdmissionRequest, response: AdmissionResponse, kind: Kind) -> AdmissionResponse:
-    """Writes the user's name into a valid object whose kind records it, and completes it at creation. An update that
-    changes the user's name is corrected, not denied: clients that replace a whole object do that without intent."""
+    """Completes a valid object at creation, and records the user's name if the kind requires it. An update that changes
+    the name is corrected and not denied, because clients that replace whole objects drop it by accident."""
     document = response.object or request.object or {}
     if request.old is None:
         document = kind.on_create(document)

@@ -1,4 +1,4 @@
-"""What an error of the API server says about the document that it refused."""
+"""Converts errors of the API server to problems of the refused document."""
 
 import re
 from typing import Any
@@ -16,7 +16,7 @@ def cause_of(error: ApiError | TimeoutError) -> str:
 
 
 def query_error(error: ApiError) -> QueryError:
-    """The answer to a caller whose request needed the API server."""
+    """Converts an error of the API server to the error response of a query."""
     if isinstance(error, Forbidden):
         message = "the API server does not know this token" if error.status == 401 else error.message
         return QueryError(error.status, Problem("", message))
@@ -49,11 +49,11 @@ def _causes(error: ApiError) -> tuple[Problem, ...]:
 
 
 def _unknown_fields(error: ApiError) -> tuple[Problem, ...]:
-    """Strict decoding gives no causes; its message names the fields."""
+    """Unknown fields of the document, from the message of strict decoding, which has no causes."""
     return tuple(Problem(path, "unknown field") for path in _UNKNOWN_FIELD.findall(error.message))
 
 
 def _text(cause: dict[str, Any], key: str) -> str:
     value = cause.get(key)
-    # The API server writes "<nil>" for a cause that concerns the whole object.
+    # "<nil>" is the API server's field for a cause that concerns the whole object.
     return value if isinstance(value, str) and value != "<nil>" else ""

@@ -1,4 +1,4 @@
-"""The HTTP routes: admission for the API server, and queries for people and programs.
+"""The HTTP routes: admission for the API server, and queries for users and programs.
 
 `/mutate` and `/validate` are plain routes from bytes to bytes: a typed FastAPI route answers 15 to 25 % fewer reviews a
 second (`python -m bench.admission`, `typed` beside `echo`). The other routes have typed requests and responses, and an
@@ -66,7 +66,7 @@ class WebhookParts:
     bodies: BodyReader = field(default_factory=BodyReader)
     rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
     max_queries_in_flight: int = 32
-    """Bounds the work for callers that send a new token with each request and so evade the rate limiter."""
+    """Limit for all callers, because a caller with a new token in each request evades the rate limiter."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Document:
 
 
 class InFlightLimit:
-    """Bounds queries per caller and time, and in all."""
+    """Limits the rate of queries of each caller, and the number of queries in flight."""
 
     def __init__(self, parts: WebhookParts) -> None:
         self._parts = parts
@@ -125,7 +125,7 @@ def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None
 
 @cache
 def openapi_document() -> Json:
-    """The queries of the webhook, and the plans, which the controllers serve."""
+    """The OpenAPI document of the webhook's queries and of the plans, which the controllers serve."""
     app = _query_app()
     for kind in KINDS:
         if kind.plan_path:
@@ -147,7 +147,7 @@ async def _plan() -> models.PlanResponse:
 
 
 def _query_app() -> FastAPI:
-    # FastAPI's own documentation routes need no token, and its page loads scripts from the internet.
+    # FastAPI's own documentation routes are disabled: they need no token, and load scripts from the internet.
     app = FastAPI(
         title="Poolhouse webhook",
         version="v1alpha1",
@@ -181,7 +181,7 @@ def _parts(http: Request) -> WebhookParts:
 async def caller_token(
     http: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
 ) -> AsyncIterator[str]:
-    """Raises `RequestRefused` without a token, or if the caller sends too many requests."""
+    """The caller's token. Raises `RequestRefused` without a token, or if the caller sends too many requests."""
     token = parse_token(http.headers.get("authorization", ""))
     with http.app.state.in_flight.slot(token):
         yield token
@@ -193,7 +193,7 @@ async def read_document(http: Request, token: Annotated[str, Depends(caller_toke
 
 
 async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller_token)]) -> None:
-    """A caller may read the OpenAPI document if it may read that of the API server. Raises `QueryError`."""
+    """Raises `QueryError` unless the caller may read the OpenAPI document of the API server."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectAccessReview",
@@ -209,7 +209,7 @@ async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller
 
 
 class QueryRoute(APIRoute):
-    """Answers `QueryError` and measures the time of each query."""
+    """A route that converts `QueryError` to a response and measures the duration of each query."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handle = super().get_route_handler()
@@ -295,7 +295,7 @@ def parse_token(authorization: str) -> str:
 
 
 def error_response(status: int, *problems: Problem, wait: float | None = None) -> Response:
-    """Every error has this form, on paths without a route too."""
+    """The response for an error. All errors have this form, even those for unknown paths."""
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
     if wait is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))

@@ -1,7 +1,7 @@
 """Checks a new object against others in the cluster: disk names, selectors of policies, the default warm pool.
 
-Each check lists the other objects at the API server. Two objects that are created at the same moment can miss each
-other; the controllers then report the conflict in the status of the younger one.
+Each check lists the other objects at the API server. A check may miss an object that is created at the same moment. The
+controllers then report the conflict in the status of the younger object.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from webhook.review import AdmissionRequest, AdmissionResponse
 
 DISKS_PATH = "spec.template.spec.dataVolumeTemplates"
 _MAX_VMS = 500
-"""VMs outside pools to compare with; the user waits for the answer."""
+"""Limit on the compared VMs outside pools, because the user waits for the response."""
 _MAX_NAMES = 3
 
 
@@ -33,8 +33,8 @@ class _ConflictCheck:
 
 
 class DiskConflicts(_ConflictCheck):
-    """Warns about disks whose names another pool or a VM uses. The controller never lets two VMs write to one disk; the
-    warning says early why VMs would be missing."""
+    """Warns about disks whose names another pool or VM uses. The controller never lets two VMs write to one disk, and
+    so would not create VMs with these disks."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if (request.api_version, request.kind) != (POOL.api_version, POOL.kind):
@@ -56,14 +56,14 @@ class DiskConflicts(_ConflictCheck):
 
 
 class PolicyConflicts(_ConflictCheck):
-    """Denies a migration policy with the selectors of another one, and warns if only the tie-break decides."""
+    """Denies a migration policy with the selectors of another policy. Warns if only the tie-break decides."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if (request.api_version, request.kind) != (MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind):
             return AdmissionResponse()
         new = ranked_policy(request.object)
         new = RankedPolicy(new.name or request.name, new.selectors)
-        # Unchanged selectors are the controller's to judge: the user must be able to change the rest of the policy.
+        # The controller reports conflicts of unchanged selectors: the user must be able to change other fields.
         if not new.selectors or (request.old is not None and ranked_policy(request.old).selectors == new.selectors):
             return AdmissionResponse()
         try:
@@ -105,13 +105,13 @@ class DefaultPoolConflicts(_ConflictCheck):
 
 
 def disk_names(pool: Json | None) -> set[str]:
-    """Names of the DataVolume templates."""
+    """Names of the DataVolume templates of a pool."""
     found = (at(each, "metadata", "name") for _, each in entries(pool, *DISKS_PATH.split(".")))
     return {name for name in found if isinstance(name, str)}
 
 
 def disks_of_pools(names: set[str], pools: Iterable[Json]) -> Iterator[str]:
-    """Warnings about names that other pools use."""
+    """Warnings about disk names that other pools use."""
     for pool in pools:
         for name in sorted(names & disk_names(pool)):
             yield (

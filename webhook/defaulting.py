@@ -1,8 +1,8 @@
-"""Defaults the hardware of VirtualMachines and VirtualMachineInstances at admission, with the defaulter's help.
+"""Sets the hardware defaults of VirtualMachines and VirtualMachineInstances at admission, with the defaulter.
 
 An unavailable defaulter does not stop a VM from being created. The VM is admitted unchanged, with the annotation
-`poolhouse.dev/undefaulted`, and a controller defaults it before its first start. A defaulter that refuses the spec
-does deny the VM, because libvirt would refuse the same spec later on the node.
+`poolhouse.dev/undefaulted`, and a controller defaults it before its first start. If the
+defaulter refuses the spec, the VM is denied, because libvirt would refuse the same spec later on the node.
 """
 
 import asyncio
@@ -35,8 +35,8 @@ DEFAULTED_KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io
 
 
 class DefaulterClient(Protocol):
-    """As `defaulter.contract.Defaulter`: each call ends before its deadline, and the response changes allowed fields
-    only."""
+    """The interface of `defaulter.contract.Defaulter`. Each call ends before its deadline, and the response changes
+    only allowed fields."""
 
     async def complete(
         self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
@@ -44,7 +44,7 @@ class DefaulterClient(Protocol):
 
 
 class NoDefaulter:
-    """Used without a configured defaulter: VMs are stored unchanged."""
+    """Allows VMs unchanged, if no defaulter is configured."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         return AdmissionResponse(reason=AdmissionReason.SKIPPED)
@@ -66,7 +66,7 @@ class DefaultingHandler:
         breaker: CircuitBreaker,
         macs: MACPolicy = "deterministic",
     ) -> None:
-        """`budget_seconds` limits all calls for one request, and is well below the webhook's timeout."""
+        """`budget_seconds` limits the time of all calls for a request, and is well below the webhook's timeout."""
         self._defaulter, self._seed, self._budget_seconds = defaulter, seed, budget_seconds
         self._now, self._macs, self.breaker = now, macs, breaker
 
@@ -93,11 +93,11 @@ class DefaultingHandler:
             stored = await self._stored_problems(request, deadline - self._now()) if request.old is not None else ()
             return denied_or_tolerated(problems_in(refusal), stored)
         self.breaker = self.breaker.succeeded()
-        # The annotation goes even if fields are undefaulted now: the defaulter's settings leave these so.
+        # Removes the annotation even if fields are unset, because the defaulter's settings leave such fields unset.
         return AdmissionResponse(object=_annotated(answer.object, None), warnings=tuple(answer.warnings))
 
     async def _stored_problems(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:
-        """Problems of the stored object; none if the defaulter gives no answer in time."""
+        """Problems of the stored object; none if the defaulter does not respond in time."""
         try:
             async with asyncio.timeout(seconds):
                 await self._complete(request, request.old or {}, None)
@@ -108,8 +108,8 @@ class DefaultingHandler:
         return ()
 
     async def _complete(self, request: AdmissionRequest, document: Json, old: Json | None) -> DefaultingResponse:
-        # An object with generateName has no name yet. The request's uid makes its MAC addresses differ from those of
-        # other objects with this prefix, and the same again when the request is repeated.
+        # An object with generateName has no name yet. With the request's uid in the seed, its MAC addresses differ from
+        # those of other objects, and are the same if the request is repeated.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
         return await self._defaulter.complete(document, old=old, namespace=request.namespace or None, seed=seed)
 
@@ -119,15 +119,15 @@ def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:
 
 
 def runs_undefaulted(request: AdmissionRequest, macs: MACPolicy) -> bool:
-    """The VM runs with undefaulted hardware. Defaults wait until it stops: written now, they would only make KubeVirt
-    report that a restart is required."""
+    """Whether the VM runs with undefaulted hardware. Such a VM gets its defaults after it stops, because a change of a
+    running VM makes KubeVirt report that a restart is required."""
     runs = at(request.object, "status", "created") is True
     return runs and request.old is not None and bool(undefaulted_fields(request.old, macs=macs))
 
 
 def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:
-    """The request creates the VMI of a VM with complete hardware. Admission has checked it with the VM, and another
-    call for each start would cost libvirt's time twice."""
+    """Whether the request creates the VMI of a VM with complete hardware. Such a VMI needs no call to the defaulter,
+    because admission has checked the hardware with the VM."""
     owners = typed(list, request.object, "metadata", "ownerReferences") or []
     started = request.kind == "VirtualMachineInstance" and any(
         at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True for owner in owners
@@ -136,8 +136,8 @@ def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:
 
 
 def with_stored_identity(request: AdmissionRequest) -> Json:
-    """The object to default. A VM that may have run without defaults keeps the UUID that KubeVirt gave it then:
-    `virtctl start` of a VM older than Poolhouse changes the spec."""
+    """The object to default. A VM that may have run without defaults keeps the firmware UUID that KubeVirt derived for
+    it, for example in an update by `virtctl start`."""
     document, old = request.object or {}, request.old
     uuid = ("spec", "template", "spec", "domain", "firmware", "uuid")
     undefaulted_vm = request.kind == "VirtualMachine" and old is not None and not at(old, *uuid)
@@ -146,7 +146,7 @@ def with_stored_identity(request: AdmissionRequest) -> Json:
 
 def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy) -> AdmissionResponse:
     """Allows the VM without defaults, with a warning and an annotation. An update keeps the defaults of the stored
-    object: otherwise `kubectl apply` of a manifest without them would cost a VM its addresses."""
+    object, so that `kubectl apply` of a manifest without addresses does not change the addresses of the VM."""
     document = request.object or {}
     if request.old is not None:
         document = preserve_stored_values(document, request.old)

@@ -1,7 +1,7 @@
-"""Answers what admission would decide about an object. Nothing is stored.
+"""Determines what admission would decide about an object, without storing the object.
 
-Problems that the webhook finds itself come first, all at once. Then the API server decides a dry run with the caller's
-token, and so with every webhook, quota and policy that the caller's own request would meet.
+If the webhook itself finds problems, the response contains all of them. Otherwise the API server decides a dry run with
+the caller's token. The dry run includes every webhook, quota and policy that applies to the caller's requests.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,10 +27,10 @@ Json = dict[str, Any]
 Operation = Literal["create", "update"]
 
 VERBS: Mapping[Operation, tuple[str, ...]] = {"create": ("create",), "update": ("get", "update")}
-"""Verbs that the caller must be allowed."""
+"""Verbs on the object for which the caller needs the right."""
 
 LIBVIRT_VM = ("kubevirt.io/v1alpha1", "VM")
-"""The libvirt-shaped VM. It exists in this API only; no API server serves it."""
+"""API version and kind of the VM with a libvirt domain as spec. No API server serves this kind."""
 
 KUBEVIRT = {(resource.api_version, resource.kind): resource for resource in (VMS, VMIS)}
 
@@ -40,7 +40,7 @@ class Target:
     document: Json
     resource: Resource
     kind: Kind | None
-    """None for KubeVirt's kinds."""
+    """The declaration of the kind; None for KubeVirt's kinds."""
 
     @property
     def namespace(self) -> str:
@@ -48,7 +48,7 @@ class Target:
 
 
 def parse_target(document: Json) -> Target | None:
-    """None for a kind that Poolhouse does not check. Raises `QueryError` for a document that is no object."""
+    """The target of a document; None for a kind that Poolhouse does not check. Raises `QueryError` if invalid."""
     api_version, kind = document.get("apiVersion"), document.get("kind")
     if not isinstance(api_version, str) or not isinstance(kind, str):
         raise QueryError(400, Problem("", "the body must be a Kubernetes object, with apiVersion and kind"))
@@ -64,7 +64,7 @@ def parse_target(document: Json) -> Target | None:
 
 
 def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
-    """Problems that need no API server. Names are checked here because they become parts of URL paths."""
+    """Problems that the webhook finds without the API server. Checks names, because URL paths contain them."""
     metadata = target.document.get("metadata")
     if not isinstance(metadata, dict):
         return (Problem("metadata", "must be an object with a name"),)
@@ -88,7 +88,7 @@ class DryRun:
     plans: PlanClient | None = None
 
     async def answer(self, document: Json, token: str, operation: Operation = "create") -> DryRunResponse:
-        """Raises `QueryError` if the question cannot be answered."""
+        """The decision about a document. Raises `QueryError` if there is none."""
         target = parse_target(document)
         if target is None:
             return _denied(Problem("kind", f"poolhouse does not check this kind: {document['kind']!r:.80}"))
@@ -130,7 +130,7 @@ class DryRun:
             if not problems:
                 raise
             return _denied(*problems, warnings=tuple(warnings))
-        # Field managers describe this request, not the object.
+        # The field managers of a dry run describe the request, not the object.
         stored.get("metadata", {}).pop("managedFields", None)
         if self.plans is None or target.kind is None or not target.kind.plan_path:
             return _allowed(stored, warnings)
@@ -157,5 +157,5 @@ def _denied(*problems: Problem, warnings: tuple[str, ...] = ()) -> DryRunRespons
 
 
 def _allowed(document: Json, warnings: Iterable[str], **plan: list[PlanStep]) -> DryRunResponse:
-    """Every field is set, because fields that are not set are left out of the answer: only `plan` may be."""
+    """The response that allows an object. It sets every field but `plan`, because unset fields are omitted."""
     return DryRunResponse(allowed=True, problems=(), warnings=tuple(warnings), object=document, **plan)

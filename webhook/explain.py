@@ -1,8 +1,8 @@
-"""Explains which migration policy a VM obeys and why, or would obey under assumptions.
+"""Explains which migration policy applies to a VM and why, or which would apply under assumptions.
 
-All objects are read with the caller's token, so a caller without rights on policies learns nothing about them. A
-request is a VirtualMachine or VirtualMachineInstance, explained as written, or an `ExplainRequest` about one that
-exists.
+All objects are read with the caller's token, so a caller without rights on policies learns nothing about policies. A
+request is a VirtualMachine or VirtualMachineInstance, which need not exist, or an `ExplainRequest` that names an
+existing one.
 `poolhouse policy explain` uses this module without the webhook.
 """
 
@@ -40,13 +40,13 @@ class Question:
     namespace: str
     name: str
     labels: Mapping[str, str] | None = None
-    """Labels of a VM that need not exist; None for those of the existing VMI."""
+    """Labels to assume; None for the labels of the existing VMI."""
     with_labels: Mapping[str, str | None] = field(default_factory=dict)
     with_policies: tuple[Json, ...] = ()
 
 
 def parse_question(document: Json) -> Question:
-    """Raises `QueryError`."""
+    """Parses a request. Raises `QueryError` if the request is invalid."""
     match document.get("kind"):
         case "VirtualMachineInstance":
             question = _about_object(document, ("metadata", "labels"))
@@ -65,8 +65,8 @@ class PolicyExplainer:
         self._api = api
 
     async def explain(self, question: Question, token: str | None = None) -> Json:
-        """An `ExplainResponse`. Without a token it reads with the process' own rights. Raises `QueryError` and
-        `ApiError`."""
+        """An `ExplainResponse` as JSON. Without a token, objects are read with the rights of this process. Raises
+        `QueryError` and `ApiError`."""
         (vmi, halted), namespace_labels, state = await asyncio.gather(
             self._vmi(question, token), self._namespace_labels(question.namespace, token), self.cluster_state(token)
         )
@@ -82,7 +82,7 @@ class PolicyExplainer:
         }
 
     async def cluster_state(self, token: str | None = None) -> ClusterState:
-        """Fails if policies cannot be read. KubeVirt's objects may be unreadable; the answer then says so."""
+        """Reads the policies and KubeVirt's objects. Raises if policies cannot be read; the rest may be unreadable."""
         policies, upstream, kubevirts = await asyncio.gather(
             self._list(POLICIES, token),
             self._list_if_readable(UPSTREAM, token),
@@ -94,8 +94,7 @@ class PolicyExplainer:
         return ClusterState(tuple(policies), first[0] if first else {}, upstream, unread)
 
     async def _vmi(self, question: Question, token: str | None) -> tuple[Json, bool]:
-        """The VMI and False. For a halted VM, the VMI that it would start next and True. A VMI that has ended obeys no
-        policy; the VM's template has the labels of its successor."""
+        """The VMI and False. For a halted VM, or a VM whose VMI has ended, the VMI of the VM's template and True."""
         if question.labels is not None:
             return {}, False
         path = (question.namespace, question.name)
@@ -124,7 +123,7 @@ class PolicyExplainer:
         return dict(at(namespace, "metadata", "labels") or {})
 
     async def _list(self, resource: Resource, token: str | None) -> list[Json]:
-        """All pages. Restores `kind` and `apiVersion`, which items of a list lack."""
+        """All objects of a resource. Adds `kind` and `apiVersion`, which items of a list lack."""
         found: list[Json] = []
         query = {"limit": "500"}
         while True:
@@ -136,7 +135,7 @@ class PolicyExplainer:
             query = {**query, "continue": more}
 
     async def _list_if_readable(self, resource: Resource, token: str | None) -> list[Json] | None:
-        """None if the caller may not list them; empty if the cluster does not serve them."""
+        """All objects; None if the caller may not list them, empty if the cluster does not serve the resource."""
         try:
             return await self._list(resource, token)
         except NotFound:
@@ -176,7 +175,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _problems(question: Question) -> Iterator[Problem]:
-    """Names become parts of URL paths, so the API server is called only after this check."""
+    """Problems of names. Call it before requests to the API server, because URL paths contain the names."""
     if not isinstance(question.namespace, str) or not is_label(question.namespace):
         yield Problem("namespace", f"must be the name of a namespace, not {quoted(question.namespace)}")
     if not isinstance(question.name, str) or not is_subdomain(question.name.rstrip("-")):

@@ -1,8 +1,8 @@
-"""Detects hardware that another webhook changed after the defaulting webhook had answered.
+"""Detects hardware that another webhook changed after the defaulting webhook.
 
 The API server calls webhooks in the order of their names, and Poolhouse's names sort last. A webhook that sorts later,
-or is reinvoked, can still add a disk without an address or change an address. Such a VM is admitted with a warning: a
-controller defaults what is missing before the next start, and values that are set are kept.
+or is reinvoked, can still add a disk without an address or change an address. Such a VM is admitted with a warning. A
+controller fills the missing fields before the next start, and keeps values that are set.
 """
 
 from collections import OrderedDict
@@ -17,7 +17,7 @@ from webhook.reasons import DriftReason
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
 REMEMBERED_SECONDS = 15.0
-"""Longer than a request lives: an API server gives it up after ten seconds."""
+"""Longer than an admission request can last: API servers wait ten seconds."""
 _MAX_OBJECTS = 512
 _MAX_PATHS = 3
 
@@ -26,8 +26,8 @@ Fields = dict[str, Any]
 
 
 class HardwareDrift:
-    """Remembers recent answers of this process. Each of several replicas sees a part of the requests, which is enough
-    to find the webhook that changes them."""
+    """Compares objects with recent responses of this process. Each replica gets only a part of the requests, which is
+    enough to find a webhook that changes hardware."""
 
     def __init__(self, *, now: Callable[[], float], macs: MACPolicy = "deterministic") -> None:
         self._now, self._macs = now, macs
@@ -48,7 +48,7 @@ class HardwareDrift:
         if paths := undefaulted_fields(document, macs=self._macs):
             return _drifted(paths, "left without a default", DriftReason.HARDWARE_UNDEFAULTED)
         now = defaulted_fields(document)
-        # Two requests for one object may be in flight. The object is unchanged if it equals either answer.
+        # Two requests for an object may be in flight. The object is unchanged if it equals one of the responses.
         changes = [_changed(before, now) for _, before in self._fresh(_key(request))]
         if changes and all(changes):
             return _drifted(changes[-1], "changed", DriftReason.HARDWARE_CHANGED)

@@ -1,7 +1,7 @@
 """Commands for the hooks of the Helm chart.
 
 `probe` succeeds once the API server calls the webhook for each kind, which proves Service, certificate and rules.
-`retire` deletes the webhook configurations before an uninstall, so that no request fails for want of a webhook.
+`retire` deletes the webhook configurations before an uninstall, so that no request fails without the webhook.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def probed_kinds(environment: Mapping[str, str]) -> tuple[Kind, ...]:
 
 
 def _run(work: Coroutine[Any, Any, None], settings: HookSettings) -> None:
-    """Exits with 0, or with 1 after an error or too long a wait."""
+    """Exits with 0, or with 1 after an error or a timeout."""
 
     async def within_patience() -> None:
         async with asyncio.timeout(settings.patience_seconds):
@@ -89,13 +89,13 @@ async def _probe(namespace: str, kinds: tuple[Kind, ...]) -> None:
 
 
 async def _probe_problem(api: Api, namespace: str, kind: Kind) -> str:
-    """Sends an object that the webhook denies. Empty if it did."""
+    """Sends an object that the webhook must deny. Returns what is wrong, or "" if the webhook denied the object."""
     metadata = {"name": "poolhouse-probe", "namespace": namespace}
     invalid = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": "none"}
     try:
         await api.create(Resource.of(kind), invalid, dry_run=True)
     except ApiError as error:
-        # Only a webhook's denial names a webhook; those of RBAC and of the schema do not.
+        # Only a denial by a webhook names a webhook. Denials by RBAC and by the schema do not.
         denied = f".{meta.DOMAIN}" in error.message and "denied the request" in error.message
         return "" if denied else error.message
     return "the API server accepted an invalid object, so it does not call the webhook"

@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 LINGER_SECONDS = 3.0
-"""On a cluster. API servers keep connections open; their next request is answered and closes its connection."""
+"""On a cluster, time to serve more requests after the stop signal. Each response then closes its connection."""
 DRAIN_SECONDS = 15.0
-"""Longer than any webhook's timeout: no API server waits for an answer after that."""
+"""Longer than the timeout of every webhook, after which no API server waits for a response."""
 DEFAULTER_CONNECTIONS = 64
 
 
@@ -81,7 +81,7 @@ async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
         app = create_app(_parts(settings, budgets, api, session, nodes, registry))
         async with asyncio.TaskGroup() as group:
-            # The nodes' machine types improve defaults. No request waits until they are listed.
+            # Lists the nodes in the background, because requests are served without the nodes' machine types too.
             background = [group.create_task(nodes.run(), name="nodes")]
             if trust is not None:
                 background.append(group.create_task(trust.run(), name="ca-bundle"))
@@ -146,7 +146,7 @@ def _parts(
 
 
 def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:
-    """Trusts the authority of the webhook's own serving certificate."""
+    """A session for calls to other services. It trusts the CA of the webhook's own serving certificate."""
     ssl = trust.context if trust is not None else True
     connector = aiohttp.TCPConnector(limit=DEFAULTER_CONNECTIONS, keepalive_timeout=60, ssl=ssl)
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())

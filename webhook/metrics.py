@@ -9,7 +9,7 @@ from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 PREFIX = "kubevirt_poolhouse_admission_"
-# The API server waits 3 s for the defaulting webhook.
+# Buckets around 3 s, the timeout of the defaulting webhook.
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5)
 
 BREAKER_STATES: dict[CircuitState, int] = {"closed": 0, "probing": 1, "open": 2}
@@ -17,7 +17,7 @@ BREAKER_STATES: dict[CircuitState, int] = {"closed": 0, "probing": 1, "open": 2}
 
 class Metrics:
     def __init__(self, registry: CollectorRegistry, kinds: Collection[str]) -> None:
-        """`kinds` get series of their own. Other kinds share one, because a client can send any name."""
+        """Each of `kinds` has its own series. All other kinds share a series, because a client can send any name."""
         self.registry = registry
         self._kinds = frozenset(kinds)
         self.seconds = Histogram(

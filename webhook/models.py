@@ -1,4 +1,4 @@
-"""Requests and responses of the endpoints for people and programs, as the OpenAPI document describes them."""
+"""Requests and responses of the endpoints for users and programs. The OpenAPI document is generated from them."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ class Body(BaseModel):
 
 
 class ErrorResponse(Body):
-    """The request was not answered. Each problem says what was found and what to do."""
+    """The request failed. Each problem says what was found and what to do."""
 
     allowed: Literal[False] = False
     problems: tuple[Problem, ...]
@@ -24,7 +24,7 @@ class ErrorResponse(Body):
 
 
 class QueryError(Exception):
-    """A request that is answered with a status other than 200 and its problems."""
+    """An error whose response has a status other than 200, and problems."""
 
     def __init__(self, status: int, *problems: Problem, retry_after_seconds: float | None = None) -> None:
         super().__init__("; ".join(map(str, problems)))
@@ -61,7 +61,7 @@ class DryRunResponse(Body):
 
 
 class KubernetesObject(Body):
-    """An object as for the API server."""
+    """A Kubernetes object."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -121,7 +121,7 @@ class Setting(Body):
 
 
 class ExplainResponse(Body):
-    """Which migration policy a VMI obeys, and why."""
+    """The migration policy that applies to a VMI, and the reasons."""
 
     namespace: str
     name: str

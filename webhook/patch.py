@@ -1,8 +1,8 @@
 """The JSON patch (RFC 6902) that turns one document into another, guarded by `test` operations.
 
-If another webhook inserts a device into a list, the indexes of later devices change. So each patch of a list element
-first tests the element's name, or the whole element if it has none. It also tests values that it replaces or removes.
-If a test fails, the whole patch fails, instead of giving one disk the address of another.
+If another webhook inserts a device into a list, the indexes of later devices change. Each patch of a list element
+therefore first tests the element's name, or the whole element if it has no name. A patch also tests values that it
+replaces or removes. If a test fails, the whole patch fails, so that no disk gets the address of another disk.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def diff(before: Any, after: Any) -> list[Operation]:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equality of JSON values. Unlike with `==`, 1 equals neither true nor 1.0."""
+    """Whether two JSON values are equal. Unlike in `==`, 1 equals neither true nor 1.0."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -44,10 +44,10 @@ def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) ->
             yield {"op": "remove", "path": path + _step(key)}
     for key, value in after.items():
         given = before.get(key)
-        # The fast path: most values of a document are strings that do not change.
+        # A fast path: most values of a document are strings that do not change.
         if type(given) is str and type(value) is str and given == value:
             continue
-        # `add` also replaces a null. Patch libraries disagree whether a null is present.
+        # `add` replaces a null too. Patch libraries disagree whether a null counts as present.
         if given is None:
             if value is not None or key not in before:
                 yield {"op": "add", "path": path + _step(key), "value": value}
@@ -79,7 +79,7 @@ def _guard(value: Any, path: str) -> Iterator[Operation]:
 
 
 def _comparable(value: Any) -> bool:
-    """Whether all JSON patch libraries find the value equal to itself. The API server's compares floats as text."""
+    """Whether `test` works for the value in all JSON patch libraries. The API server's compares floats as text."""
     if isinstance(value, dict):
         return all(map(_comparable, value.values()))
     if isinstance(value, list):

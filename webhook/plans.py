@@ -1,7 +1,7 @@
-"""Asks the controllers what they would do with an object. Only they have the VMs that a plan depends on.
+"""Gets the plan for an object from the controllers. Only the controllers have the VMs that a plan depends on.
 
-The question carries the caller's token, because a plan is shown to callers that may list VMs. The token travels over
-TLS or stays on this machine.
+The request contains the caller's token, because only callers that may list VMs get a plan. The connection uses TLS or
+stays on this machine.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 @dataclass(frozen=True)
 class PlanAnswer:
     steps: list[PlanStep] | None = None
-    """None if the plan is unknown; the warnings say why."""
+    """Steps of the plan; None if the plan is unknown, for a reason in the warnings."""
     warnings: tuple[str, ...] = ()
 
 

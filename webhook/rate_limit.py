@@ -8,16 +8,16 @@ class RateLimiter:
         self._per_second = per_second
         self._burst = float(burst)
         self._remembered = remembered
-        # By caller: the tokens left, and when they were counted. Callers with the oldest requests come first.
+        # The remaining tokens of each caller and the time of their count, oldest first.
         self._buckets: dict[str, tuple[float, float]] = {}
 
     def wait_seconds(self, caller: str, now: float) -> float:
-        """0 if the caller may send a request now, which is then counted; else the time until it may."""
+        """Counts a request if the caller may send it now, and returns 0. Otherwise returns the seconds to wait."""
         tokens, since = self._buckets.pop(caller, (self._burst, now))
         tokens = min(self._burst, tokens + (now - since) * self._per_second)
         allowed = tokens >= 1
         self._buckets[caller] = (tokens - 1 if allowed else tokens, now)
         if len(self._buckets) > self._remembered:
-            # Dropping a bucket fills it. The oldest one is nearly full anyway.
+            # Removes the oldest bucket, which is nearly full: a caller without a bucket has all tokens.
             del self._buckets[next(iter(self._buckets))]
         return 0.0 if allowed else (1 - tokens) / self._per_second

@@ -1,10 +1,10 @@
-"""Reasons that admission gives: in the annotation `poolhouse.dev/undefaulted` and in labels of metrics."""
+"""Reasons of admission, in the annotation `poolhouse.dev/undefaulted` and in labels of metrics."""
 
 from apimachinery.reasons import Reason
 
 
 class FailOpenReason(Reason):
-    """A VM was admitted without the defaulter's answer. The value of `poolhouse.dev/undefaulted`."""
+    """Why a VM was admitted without the defaulter. A value of the annotation `poolhouse.dev/undefaulted`."""
 
     DEFAULTER_UNAVAILABLE = "DefaulterUnavailable", "The defaulter gave no answer."
     DEFAULTER_CIRCUIT_OPEN = (
@@ -18,14 +18,14 @@ class FailOpenReason(Reason):
 
 
 class DriftReason(Reason):
-    """Another webhook changed the hardware of a VM after the defaulting webhook had answered."""
+    """How another webhook changed the hardware of a VM after the defaulting webhook."""
 
     HARDWARE_UNDEFAULTED = "HardwareUndefaulted", "Another webhook added hardware that has undefaulted fields."
     HARDWARE_CHANGED = "HardwareChanged", "Another webhook changed a hardware field that has a default."
 
 
 class AdmissionReason(Reason):
-    """How the webhook decided a request when it did not run all checks as usual."""
+    """Reasons of decisions that differ from the usual checks."""
 
     SKIPPED = "Skipped", "The request changes nothing that the webhook checks."
     TOLERATED = "Tolerated", "The object has problems that the stored object has too; they are warnings."

@@ -1,6 +1,6 @@
-"""AdmissionReview of the API server as values: `AdmissionRequest` in, `AdmissionResponse` out.
+"""Converts AdmissionReviews of the API server to `AdmissionRequest`, and `AdmissionResponse` to AdmissionReviews.
 
-Only this module knows that a changed object travels as a JSON patch in base64, and a denial as a Status with causes.
+In a review, a changed object is a JSON patch in base64, and a denial is a Status with causes.
 """
 
 import base64
@@ -22,7 +22,7 @@ API_VERSION = "admission.k8s.io/v1"
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 WARNING_LIMIT = 256
-"""Characters. API servers truncate longer warnings, and drop warnings beyond 4096 characters in all."""
+"""Maximum characters. API servers truncate longer warnings, and drop warnings after 4096 characters in total."""
 CAUSES_LIMIT = 1000
 
 
@@ -45,19 +45,19 @@ class AdmissionRequest:
 @dataclass(frozen=True)
 class AdmissionResponse:
     problems: tuple[Problem, ...] = ()
-    """The object is denied for these; without any it is allowed."""
+    """Problems for which the object is denied. Without problems it is allowed."""
     object: Json | None = None
     """The object to store; None to store it unchanged."""
     warnings: tuple[str, ...] = ()
     forbidden: bool = False
-    """The user lacks a right (403); otherwise the object is invalid (422)."""
+    """Whether a denial is for a missing right (403) and not for an invalid object (422)."""
     reason: Reason | None = None
-    """For metrics; None for the usual case."""
+    """Reason in metrics; None if all checks ran."""
 
 
 def denied_or_tolerated(problems: Iterable[Problem], stored: Iterable[Problem] = ()) -> AdmissionResponse:
-    """A denial for new problems. Problems that the stored object has as well become warnings, because otherwise a rule
-    that became stricter would prevent every further change of the object."""
+    """A denial for new problems. Problems that the stored object has too become warnings. Otherwise a stricter rule
+    would prevent every further change of the object."""
     known = set(stored)
     found = tuple(problems)
     new = tuple(problem for problem in found if problem not in known)
@@ -71,7 +71,7 @@ def annotations_of(document: Json | None) -> Json:
 
 
 def from_admission_review(document: Json) -> AdmissionRequest:
-    """Raises `RequestRefused` for a document that no API server sends."""
+    """The request in an AdmissionReview. Raises `RequestRefused` for a document that no API server sends."""
     if document.get("kind") != "AdmissionReview" or document.get("apiVersion") != API_VERSION:
         raise RequestRefused(400, f"the body must be an AdmissionReview of {API_VERSION}")
     request = document.get("request")
@@ -80,7 +80,7 @@ def from_admission_review(document: Json) -> AdmissionRequest:
     operation = _text(request, "operation")
     if operation not in OPERATIONS:
         raise RequestRefused(400, f"request.operation: must be one of {', '.join(OPERATIONS)}")
-    # With matchPolicy Equivalent, `kind` is the version of the object after conversion; `requestKind` is not.
+    # With matchPolicy Equivalent, `kind` is the object's version after conversion; `requestKind` is the original.
     kind = _document(request, "kind") or {}
     group, version = _text(kind, "group", parent="kind."), _text(kind, "version", parent="kind.")
     found = AdmissionRequest(
@@ -133,7 +133,7 @@ def status(request: AdmissionRequest, response: AdmissionResponse) -> Json:
 
 
 def warning(text: str) -> str:
-    """The text as a Warning header may carry it: one line without control characters, at most `WARNING_LIMIT` long."""
+    """The text for a Warning header: one line, no control characters, at most `WARNING_LIMIT` characters."""
     line = "".join(c if c.isprintable() else " " for c in text)
     return line if len(line) <= WARNING_LIMIT else line[: WARNING_LIMIT - 3] + "..."
 

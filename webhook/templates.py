@@ -1,7 +1,7 @@
 """Checks the template of a pool, warm pool or replica set as the VM that the controller would create from it.
 
-The user must be allowed to create these VMs, because a pool would otherwise be a way around missing rights. A dry run
-of one VM reports its problems at their paths in the template, before the controller fails to create it many times.
+The user needs the right to create these VMs. Otherwise a pool could create VMs that the user must not create. A dry run
+of one VM finds problems before the controller creates VMs, and reports them at their paths in the template.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from webhook.review import AdmissionRequest, AdmissionResponse
 Json = dict[str, Any]
 
 _WEBHOOK_LACKS_RIGHT = re.compile(r' is forbidden: User "')
-"""RBAC's message about the user of the request, which for a dry run is the webhook itself."""
+"""message of RBAC about a missing right of the requesting user, which is the webhook in a dry run"""
 
 
 def changed_template(request: AdmissionRequest) -> Template | None:
@@ -37,7 +37,7 @@ def changed_template(request: AdmissionRequest) -> Template | None:
 
 
 def vm_of(request: AdmissionRequest, template: Template) -> Json:
-    """The VM, with a name that the API server generates."""
+    """The VM of a template, with a name that the API server generates."""
     given = at(request.object, *template.path)
     metadata = {key: value for key in ("labels", "annotations") if (value := at(given, "metadata", key))}
     generated = {"generateName": f"{request.name or 'pool'}-", "namespace": request.namespace}
@@ -51,11 +51,11 @@ def vm_of(request: AdmissionRequest, template: Template) -> Json:
 
 class TemplateReview:
     def __init__(self, api: Api, *, budget_seconds: float) -> None:
-        """`budget_seconds` is below the webhook's timeout: the admission of the VM happens within that of the pool."""
+        """`budget_seconds` must be below the webhook's timeout. It includes the admission of the VM."""
         self._api, self._budget_seconds = api, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Denies the request if the user's rights cannot be determined; without a dry run it only warns."""
+        """Denies the request if the user's rights are unknown. Only warns if the dry run is not possible."""
         template = changed_template(request)
         if template is None:
             return AdmissionResponse()
@@ -84,7 +84,7 @@ class TemplateReview:
         try:
             await self._api.create(Resource.of(template.creates), vm_of(request, template), dry_run=True)
         except (QuotaExceeded, NotFound) as error:
-            # The quota may be raised, and KubeVirt installed, before the controller creates VMs.
+            # Only a warning: before the controller creates VMs, the quota may be raised or KubeVirt installed.
             return AdmissionResponse(warnings=(f"a VM of the template would be refused now: {error.message}",))
         except ApiError as error:
             problems = tuple(at_template(template, problem) for problem in problems_of(error))
@@ -95,7 +95,7 @@ class TemplateReview:
 
 
 def at_template(template: Template, problem: Problem) -> Problem:
-    """The problem of a VM at its path in the pool."""
+    """Converts the path of a VM's problem to the path in the pool."""
     return Problem(".".join((*template.path, problem.path) if problem.path else template.path), problem.message)
 
 

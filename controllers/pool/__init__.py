@@ -1,6 +1,6 @@
 """VirtualMachinePool: a number of similar VMs, each with its own name and disks.
 
-Begin with `plan`. `scaling` decides which VMs a pool creates and deletes, `rollout` which it
-updates, `autohealing` which it replaces. The controller owner reference (name and UID) alone makes a VM a member:
-removing it detaches the VM, and setting it attaches the VM again. Labels are for users and selectors.
+Start reading at `plan`. `scaling` selects the VMs to create and delete, `rollout` the VMs to update, and `autohealing`
+the VMs to replace. A VM is a member if the pool is its controller owner (name and UID). A user can remove or set this
+reference to detach or attach a VM. Labels are for users and selectors.
 """

@@ -1,4 +1,4 @@
-"""Actions of a pool's plan. Each names its object and the reason for it."""
+"""Actions of a pool's plan. An action has the name of its object and a reason."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -10,9 +10,9 @@ class _Action:
     past: ClassVar[str]
     """describes the action in events"""
     verb: ClassVar[str]
-    """identifies the action in plans and logs"""
+    """the name of the action in plans and logs"""
     succeeded: ClassVar[PoolReason]
-    """reasons of its events"""
+    """the reasons of the action's events"""
     failed: ClassVar[PoolReason]
 
     def __init_subclass__(cls, past: str) -> None:
@@ -22,7 +22,7 @@ class _Action:
 
 @dataclass(frozen=True)
 class SaveRevision(_Action, past="saved revision"):
-    """Saves the template as a ControllerRevision, which identifies the template that a VM was made from."""
+    """Saves the template as a ControllerRevision, which identifies the template of a VM."""
 
     name: str
     number: int
@@ -36,12 +36,12 @@ class Create(_Action, past="created VM"):
     revision: str
     reason: str
     after_deletion: bool = False
-    """A VM of this name was deleted a moment ago: its disks must be gone before this one is created."""
+    """A VM of this name was deleted recently. The disks of that VM must be gone before this VM is created."""
 
 
 @dataclass(frozen=True)
 class Delete(_Action, past="deleted VM"):
-    """`retain_disks` keeps the DataVolumes and PersistentVolumeClaims for the next VM of this name."""
+    """Deletes a VM. `retain_disks` keeps the DataVolumes and PersistentVolumeClaims for the next VM of this name."""
 
     name: str
     uid: str
@@ -52,7 +52,7 @@ class Delete(_Action, past="deleted VM"):
 
 @dataclass(frozen=True)
 class ReleaseDisks(_Action, past="released the disks of VM"):
-    """Finishes a Delete with `retain_disks`: removes the disks' owner, then the VM's finalizer."""
+    """Completes a Delete with `retain_disks`: removes the disks' owner reference, then the VM's finalizer."""
 
     name: str
     uid: str
@@ -63,7 +63,7 @@ class ReleaseDisks(_Action, past="released the disks of VM"):
 
 @dataclass(frozen=True)
 class RemoveFinalizer(_Action, past="no longer retains the disks of VM"):
-    """Removes our finalizer from a VM that stays after all. A later deletion by others then includes the disks."""
+    """Removes the pool's finalizer from a VM that is not deleted, so that a later deletion includes the disks."""
 
     name: str
     uid: str
@@ -73,7 +73,7 @@ class RemoveFinalizer(_Action, past="no longer retains the disks of VM"):
 
 @dataclass(frozen=True)
 class ReturnDisk(_Action, past="returned a retained disk to VM"):
-    """Makes the VM the owner of the disk that was retained for it."""
+    """Sets the VM as the owner of the disk that was retained for it."""
 
     name: str
     uid: str
@@ -83,15 +83,15 @@ class ReturnDisk(_Action, past="returned a retained disk to VM"):
 
 @dataclass(frozen=True)
 class Update(_Action, past="updated VM"):
-    """Applies the template's changes to the VM. A running VMI gets them at its next restart."""
+    """Applies the template's changes to the VM. A running VMI gets the changes at its next restart."""
 
     name: str
     uid: str
     ordinal: int
     before: str
-    """label of the revision that the VM has"""
+    """label of the VM's revision before the update"""
     revision: str
-    """label of the revision that the VM gets"""
+    """label of the VM's revision after the update"""
     reason: str
 
 
@@ -100,13 +100,13 @@ class Restart(_Action, past="restarted VM"):
     name: str
     vmi_uid: str
     by_subresource: bool
-    """KubeVirt does not restart a VM with this run strategy when its VMI is deleted, so the API is asked to."""
+    """Whether to call the restart subresource: KubeVirt does not restart such a VM after its VMI is deleted."""
     reason: str
 
 
 @dataclass(frozen=True)
 class Heal(_Action, past="is replacing VM"):
-    """Deletes a VM that still fails, with its disks. Scale-out then creates it again under the same name."""
+    """Deletes a VM that still fails, with its disks. Scale-out then creates a VM with the same name."""
 
     name: str
     uid: str

@@ -1,14 +1,13 @@
-"""Writes what a pool's plan decided, and reports it as events.
+"""Executes the plan of a pool, and reports the actions as events.
 
-Some writes let disks outlive their VM. A crash between any two steps is safe, because each step can be repeated:
+The deletion of a VM whose disks are retained has four steps. Each step can be repeated after a crash:
 
-1. Our finalizer goes on the VM, as a part of our own deletion only.
-2. The VM is deleted, and waits for the finalizer.
-3. The disks lose their owner reference to the VM.
-4. The finalizer is removed, and the VM goes.
+1. The controller adds its finalizer to the VM, only for its own deletion. 2. The controller deletes the VM, which waits
+for the finalizer. 3. The disks lose their owner reference to the VM. 4. The controller removes the finalizer, and the
+VM is removed.
 
-A DataVolume belongs to its VM, and a PersistentVolumeClaim to the DataVolume or to the VM. A disk of the same name that
-does not belong to the VM is not touched.
+A VM owns its DataVolumes. A DataVolume or the VM owns a PersistentVolumeClaim. The controller does not change a disk of
+the same name with another owner.
 """
 
 from collections.abc import Sequence
@@ -56,7 +55,7 @@ A = TypeVar("A", bound=Action)
 @dataclass(frozen=True)
 class PoolOutcome(Outcome):
     blocked_names: tuple[str, ...] = ()
-    """VMs that were not created, because disks of their predecessors still exist"""
+    """VMs that were not created, because disks of an earlier VM of the name still exist"""
 
 
 @dataclass
@@ -71,7 +70,7 @@ class PoolWriter:
 
         pool, api, send = snapshot.pool, self.api, self.batches.send
         namespace, burst = pool.namespace, snapshot.burst
-        # Before the first await: other pools must know which disks are about to be created.
+        # The creations are expected before the first await, so that other pools know which disks will be created.
         self.batches.expect(pool, planned(Create))
         blocked: list[str] = []
         outcomes = [
@@ -94,14 +93,14 @@ class PoolWriter:
         return await self.batches.send(pool, actions, call, quiet=True)
 
     async def _save(self, snapshot: PoolSnapshot, action: SaveRevision) -> None:
-        with suppress(AlreadyExists):  # an earlier write of ours: the name follows from the content
+        with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
             await self.api.create(REVISIONS, template.build_revision(snapshot.pool, snapshot.revision))
 
     async def _create(self, snapshot: PoolSnapshot, actions: Sequence[Create], blocked: list[str]) -> Outcome:
         if not actions:
             return Outcome()
         pool = snapshot.pool
-        # The dry run of the first VM stands for all of them, so it must not be one that was refused before.
+        # Only the first VM has a dry run, so a VM that was refused before must not come first.
         actions = sorted(actions, key=lambda a: a.name in snapshot.refused)
         try:
             documents = await self.creator([template.build_vm(pool, a.ordinal, snapshot.revision) for a in actions])
@@ -118,7 +117,7 @@ class PoolWriter:
         return await self.batches.send(pool, actions, create, max_in_flight=snapshot.burst)
 
     async def _old_disk(self, vm: Json) -> str:
-        """A disk of the deleted VM of this name that still exists, or ""."""
+        """An existing disk of the deleted VM of this name, or ""."""
         namespace = vm["metadata"]["namespace"]
         for disk in sorted(disk_names(vm)):
             for resource in (DATA_VOLUMES, PVCS):
@@ -140,7 +139,7 @@ class PoolWriter:
         live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
         if live.uid != a.uid or live.deleting or live.ready or not live.start_failures:
             raise Conflict(f"{a.name} does not fail any more", status=409)
-        # In the foreground, the name is free only when the disks are gone, so the new VM never gets the old ones.
+        # With foreground deletion, the VM's name is free only after its disks are gone.
         await self._delete_vm(pool, a.name, a.uid, live.resource_version, "Foreground")
 
     async def _delete_vm(self, pool: Pool, name: str, uid: str, version: str, propagation: str) -> None:
@@ -160,7 +159,7 @@ class PoolWriter:
         await self.api.replace(VMS, merge_template(live, base, new))
 
     async def _pool_with_revision(self, snapshot: PoolSnapshot, label: str) -> Pool | None:
-        """The pool with the template of this revision, or None where the revision is gone."""
+        """The pool with the template of this revision, or None if the revision does not exist."""
         if label not in snapshot.revisions_by_label:
             return None
         name = snapshot.revisions_by_label[label].name
@@ -231,14 +230,14 @@ class PoolEvents:
 
 
 async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
-    """Raises Conflict if the VM has changed since the plan."""
+    """Deletes a VM and retains its disks. Raises Conflict if the VM has changed since the plan."""
     document = await api.get(VMS, namespace, a.name)
     finalizers = document["metadata"].get("finalizers") or []
     change: Json = {
         "uid": a.uid,
         "resourceVersion": a.resource_version,
         "finalizers": [*(each for each in finalizers if each != meta.KEEP_DISKS), meta.KEEP_DISKS],
-        # The disks can be released even if the pool or the owner reference is gone by then.
+        # With this annotation, the disks can be released without the pool and the owner reference.
         "annotations": {meta.KEPT_BY: pool_uid},
     }
     marked = await api.patch(VMS, namespace, a.name, {"metadata": change})
@@ -260,7 +259,7 @@ async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None
 
 async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
     owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
-    # The claim comes last: the pool finds the disk by the claim's label, and so repeats all of this until it is done.
+    # The PersistentVolumeClaim comes last: the pool finds the disk by its label, and so repeats unfinished work.
     for resource in (DATA_VOLUMES, PVCS):
         try:
             metadata = (await api.get(resource, namespace, a.disk))["metadata"]
@@ -279,9 +278,9 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
 async def _retain(
     api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
 ) -> str:
-    """Removes the VM from the disk's owners. A DataVolume goes on owning its claim, and is retained as well.
+    """Removes the VM from the disk's owners. A DataVolume still owns its claim, and is retained too.
 
-    Returns the disk's UID if it is retained."""
+    Returns the disk's UID if the disk is retained."""
     try:
         metadata = (await api.get(resource, namespace, name))["metadata"]
     except NotFound:

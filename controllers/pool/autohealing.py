@@ -1,7 +1,7 @@
-"""Healing: which VMs that fail to start are replaced with their disks, and when healing stops to prevent damage.
+"""Replaces VMs that fail to start, with their disks, and stops if the cause is likely elsewhere.
 
-The attempts, the pauses and the circuit breaker are remembered in the pool's status. It is written before a VM is
-deleted, so a controller that is killed in between heals too late rather than too often.
+The pool's status has the attempts, the pauses and the circuit breaker. The controller writes the status before it
+deletes a VM. A restart of the controller can therefore only delay healing.
 """
 
 from collections import Counter
@@ -17,14 +17,14 @@ from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
 FIRST_PAUSE = timedelta(minutes=1)
-"""Pause after a VM was replaced. It doubles with each further attempt."""
+"""Pause after the replacement of a VM. The pause doubles with each attempt."""
 MAX_PAUSE = timedelta(hours=1)
 BREAKER_PAUSE = timedelta(minutes=5)
-"""How long healing is stopped before one VM is tried."""
+"""How long the open circuit breaker stops healing before one VM is replaced."""
 
 
 def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Replaces only VMs that are unavailable anyway, and no more at once than may be in progress."""
+    """Replaces failing VMs, within the limit of VMs in progress."""
     breaker = circuit_breaker(snapshot, now)
     is_open = breaker is not None and breaker.open
     if is_open and not _may_probe(snapshot, now):
@@ -53,15 +53,15 @@ def failing(snapshot: PoolSnapshot) -> list[VM]:
 
 
 def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetime) -> Healing | None:
-    """status.healing, with these VMs about to be replaced; None while there was never anything to heal."""
+    """The new status.healing, which includes the VMs in `healed`. None if no VM has ever failed."""
     if snapshot.pool.spec.autohealing is None:
         return None
     before = snapshot.pool.status.healing or Healing()
     known = {each.name: each for each in before.machines}
     recovered = {vm.name for vm in snapshot.active if vm.ready}
-    if not snapshot.missing:  # else a remembered VM may be about to come back
+    if not snapshot.missing:  # a missing VM may still be created again
         recovered |= known.keys() - {vm.name for vm in snapshot.vms}
-    # A VM is forgotten once it has run for as long as its pause, or has left the pool.
+    # A VM is removed from the status once it has run for as long as its pause, or has left the pool.
     for name in [name for name, each in known.items() if name in recovered and now >= _pause_end(each, now)]:
         del known[name]
     for name in healed:
@@ -80,10 +80,10 @@ def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetim
 
 
 def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
-    """Opens while more VMs fail than may be unavailable: the cause is then hardly in the VMs.
+    """The breaker opens when more VMs fail than may be unavailable, because the cause is then likely outside the VMs.
 
-    An open breaker stays open until no VM fails, or until its time is up and few VMs fail. VMs recover one after the
-    other, and the last one must not be replaced for being slow."""
+    The breaker closes when no VM fails, or when few VMs fail after its pause. During the pause it stays open, because
+    VMs that recover slowly must not be replaced."""
     found = failing(snapshot)
     before = (snapshot.pool.status.healing or Healing()).breaker
     was_open = before is not None and before.open
@@ -110,23 +110,23 @@ def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None
 
 
 def was_healed(snapshot: PoolSnapshot, name: str) -> bool:
-    """The VM is being replaced: its old disks must be gone before it is created again."""
+    """Whether healing replaced the VM. Its old disks must be gone before a VM of this name is created."""
     healing = snapshot.pool.status.healing
     return healing is not None and any(each.name == name for each in healing.machines)
 
 
 def _in_progress(snapshot: PoolSnapshot) -> int:
-    """VMs that are missing, or unavailable without failing."""
+    """The number of VMs that are missing, or unavailable but not failing."""
     failed = {vm.uid for vm in failing(snapshot)}
     down = [vm for vm in snapshot.active if vm.should_run and not vm.available and vm.uid not in failed]
     return snapshot.missing + len(down)
 
 
 def _obstacle(snapshot: PoolSnapshot, vm: VM) -> str:
-    """Why replacing this VM would do more harm than good, or ""."""
+    """Why this VM must not be replaced, or ""."""
     if disk := snapshot.shared_disks.get(vm.name):
         return f"its disk would be deleted with it: {disk}"
-    # The VM could be deleted, but not created again.
+    # The controller could delete the VM, but not create it again.
     return snapshot.disk_conflict.message if snapshot.disk_conflict else ""
 
 
@@ -136,19 +136,19 @@ def _pauses(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
 
 
 def _may_probe(snapshot: PoolSnapshot, now: datetime) -> bool:
-    """Healing has been stopped long enough, as the status shows: one VM may be tried."""
+    """Whether the pause of the open breaker has ended, so that one VM may be replaced."""
     before = (snapshot.pool.status.healing or Healing()).breaker
     return before is not None and before.until is not None and now >= parse_time(before.until)
 
 
 def _newest(healed: Iterable[HealedVM]) -> tuple[HealedVM, ...]:
-    """As many as the status has room for, by name."""
+    """The newest VMs up to the limit of the status, sorted by name."""
     newest = sorted(healed, key=lambda each: (each.healed_at or "", each.name))[-MAX_HEALED_VMS:]
     return tuple(sorted(newest, key=lambda each: each.name))
 
 
 def _after_probe(breaker: Breaker | None, healed: tuple[str, ...], now: datetime) -> Breaker | None:
-    """The pause before the next probe is twice as long."""
+    """The breaker after a replacement while it is open, with a doubled pause."""
     if breaker is None or not breaker.open or not healed or not breaker.since:
         return breaker
     stopped = now - parse_time(breaker.since)

@@ -1,4 +1,4 @@
-"""Reconciles pools, and decides which pools an event concerns."""
+"""Reconciles pools, and maps events to pools."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -46,16 +46,16 @@ from runtime.expectations import Expectations
 from runtime.resource import VMS, Key
 
 CHECK_SECONDS = 300.0
-"""For so long after the deletion of a VM, its disks are looked for before a VM of its name is created."""
+"""For this time after the deletion of a VM, the controller checks that its disks are gone before it reuses the name."""
 RETRY_SECONDS = 300.0
-"""After so long, another name takes the place of a name whose disks stay; the name is tried again as often."""
+"""If disks block a name for this time, the pool uses another name. It retries the name at the same interval."""
 
 
 @dataclass
 class _Name:
     deleted_at: float
     blocked_since: float | None = None
-    """since when the name could not be used again"""
+    """the time of the first failed creation of a VM with this name"""
     tried_at: float = 0.0
 
 
@@ -63,8 +63,8 @@ class _Name:
 class DeletedVMs:
     """Names of deleted VMs whose disks may still exist.
 
-    The garbage collector takes its time, and a finalizer may hold a disk forever. A VM of the same name must not be
-    created meanwhile, or it would get a disk that is about to be deleted."""
+    The garbage collector is asynchronous, and a finalizer may block a disk forever. A new VM of the same name would use
+    a disk that is about to be deleted."""
 
     _names: dict[str, _Name] = field(default_factory=dict)
 
@@ -75,20 +75,20 @@ class DeletedVMs:
         self._names.pop(name, None)
 
     def blocked(self, name: str, now: float) -> None:
-        """A VM of this name was not created, because a disk of its predecessor still exists."""
+        """Records that a disk of an earlier VM of this name blocked a creation."""
         known = self._names.setdefault(name, _Name(now))
         known.blocked_since = known.blocked_since if known.blocked_since is not None else now
         known.tried_at = now
 
     def to_check(self, now: float) -> frozenset[str]:
-        """Names whose disks must be looked for before a VM is created."""
+        """Names whose disks must be checked before a VM is created."""
         names = self._names
         for name in [n for n, e in names.items() if e.blocked_since is None and now - e.deleted_at >= CHECK_SECONDS]:
             del names[name]
         return frozenset(names)
 
     def to_skip(self, now: float) -> frozenset[str]:
-        """Names in whose place others are used for now."""
+        """Names that are blocked, so that the pool uses other names for now."""
         return frozenset(
             name
             for name, each in self._names.items()
@@ -103,18 +103,18 @@ class PoolMemory:
     last_status_write: LastWrite = field(default_factory=LastWrite)
     failure: Failure | None = None
     healing: Healing | None = None
-    """status.healing as written before VMs were replaced; the store may not show it yet"""
+    """the last written status.healing, which the store may not show yet"""
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
-    """invalid values of poolhouse.dev/scale-in with an event, by UID of the VM"""
+    """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
     membership_changes: dict[str, tuple[bool, float]] = field(default_factory=dict)
-    """VMs that were attached (True) or detached, and when, until an event reports it"""
+    """VMs that were attached (True) or detached (False), with the time, until an event reports it"""
 
 
 GATHER_SECONDS = 0.1
-"""Changes of a pool's VMs within this time cause one reconcile. A thousand starting VMs make thousands of events."""
+"""Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""
 REPORT_SECONDS = 30.0
-"""Changes of membership that are older when this replica starts to lead were reported by the previous leader."""
+"""The previous leader has reported older changes of membership."""
 
 Enqueue = Callable[[Key, float], None]
 
@@ -136,7 +136,7 @@ class PoolController:
         snapshot = self._observe(key)
         if isinstance(snapshot, PoolSnapshot):
             return await self._reconcile(snapshot)
-        # Without a valid pool, only VMs that wait for their disks need an action.
+        # Without a valid pool, the controller only releases disks of deleted VMs.
         left = [release(vm, "its pool is gone") for vm in self.stores.awaiting_release(key)]
         _retry_unless_done(await self.writer.release_disks(key[0], left))
         if isinstance(snapshot, InvalidSpec):
@@ -156,14 +156,14 @@ class PoolController:
 
     def _writers(self, pool: Pool) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools with the same disk names. Otherwise
-        two pools that create VMs at once would each find the names free."""
+        two pools could use a name at the same time."""
         return {pool.uid, *(other.uid for _, other in self.stores.sharing_disks(pool))}
 
     def _memory(self, uid: str) -> PoolMemory:
         return self._memories.setdefault(uid, PoolMemory())
 
     def _memory_of_owner(self, vm: VM) -> PoolMemory | None:
-        """None without a pool: VMs outlive their pool for a moment, and must not leave a memory behind."""
+        """The memory of the VM's pool. None for a deleted pool, because its VMs must not create a new memory."""
         pool = self.stores.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None
         return self._memory(pool.uid) if pool is not None and pool.uid == vm.owner_uid else None
 
@@ -187,7 +187,7 @@ class PoolController:
         pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
         decided = plan(snapshot, now)
         if healed(decided):
-            # Before the VMs are deleted: a controller that forgets would replace the same VM again and again.
+            # The status is written first: a controller without this record could replace a VM again and again.
             await self._remember_healing(pool, pool_status(snapshot, decided, now), memory)
         self._report_scale_in(snapshot, memory)
         self._report_membership(pool, memory)
@@ -197,7 +197,7 @@ class PoolController:
         fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
         self._measure(pool, done)
         if healed(done) != healed(decided):
-            # A VM that was not replaced after all must not have to wait for it.
+            # A VM that was not replaced must not have a pause.
             await self._remember_healing(pool, fresh, memory)
         self.metrics.pool(pool, fresh)
         wait = None if pool.deleting else await self._update_status(pool, fresh)
@@ -242,7 +242,7 @@ class PoolController:
                 self.events.membership_changed(pool, name, attached=attached)
         memory.membership_changes = {}
 
-    # Which pools an event concerns
+    # Event handlers
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
@@ -266,7 +266,7 @@ class PoolController:
         elif old is not None:
             self._vm_gone(old)
         self._note_membership(old, new)
-        # Once the last expected event has come, the next burst can begin at once.
+        # After the last expected event, the next burst starts at once.
         pause = 0 if awaited - self.writer.batches.awaited(owners) else GATHER_SECONDS
         for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, pause)
@@ -299,7 +299,7 @@ class PoolController:
                 memory.membership_changes[vm.name] = attached, self.clock()
 
     def _pools_with_disks_of(self, vm: VM) -> set[Key]:
-        """Other pools that would give their VMs disks of the same names."""
+        """Keys of other pools whose VMs could get disks with the same names."""
         names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
         pools = (pool for name in names for pool in self.stores.pools.by("disk", (vm.namespace, name)))
         return {pool.key for pool in pools if pool.uid != vm.owner_uid}
@@ -322,7 +322,7 @@ class PoolController:
 
 
 def _pools_of(vm: VM) -> set[Key]:
-    """The pool that owns the VM, and the pool that retained its disks by the VM's name."""
+    """The pool that owns the VM. For a VM with retained disks, also the pool in the VM's name."""
     owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
     return owner | {(vm.namespace, vm.base_name)} if vm.retains_disks else owner
 
@@ -333,8 +333,8 @@ def _retry_unless_done(outcome: Outcome) -> None:
 
 
 EXPECTATIONS_SECONDS = 30.0
-"""How long a pool waits to see its writes. It is short, so that a call without an answer does not stop the pool for
-long. Names by ordinal and deletions by UID make it safe to plan from stores that are older."""
+"""Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
+pool for long. Names by ordinal and deletions by UID make plans from stale stores safe."""
 
 
 def build(

@@ -1,6 +1,6 @@
 """Metrics of pools (designs/1, VirtualMachinePool Metrics).
 
-Only the leader measures, and only pools that exist, so that sums over replicas and pools are correct.
+Only the leader exports metrics, and only of existing pools, so that sums over replicas and pools are correct.
 """
 
 from collections import Counter as Counts
@@ -23,7 +23,7 @@ from runtime.resource import Key
 LABELS = ("namespace", "vmpool")
 PHASES = ("phase", "last_phase")
 SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
-"""The API gives times in whole seconds."""
+"""The API has times in whole seconds."""
 
 GAUGES = {
     "desired_replicas": "VMs that the pool should have.",
@@ -65,7 +65,7 @@ class PoolMetrics:
         )
         self._histograms = (self._transition, self._from_creation, self._from_deletion)
         self._known: dict[Key, set[tuple[str, str]]] = {}
-        """Measured pools, each with the (phase, last_phase) of its histograms."""
+        """(phase, last_phase) labels of the exported histograms, by pool."""
 
     def pool(self, pool: Pool, status: PoolStatus) -> None:
         self._known.setdefault(pool.key, set())
@@ -86,7 +86,7 @@ class PoolMetrics:
         for name, value in values.items():
             self._gauges[name].labels(*pool.key).set(value)
         for each in self._counters:
-            each.labels(*pool.key)  # a rate needs a 0 before the first event
+            each.labels(*pool.key)  # a rate needs a first value of 0
 
     def scaled(self, key: Key, *, created: int, deleted: int) -> None:
         self._created.labels(*key).inc(created)
@@ -97,7 +97,7 @@ class PoolMetrics:
 
     def vm(self, old: VM | None, new: VM | None) -> None:
         if old is None or (old.namespace, old.pool_name) not in self._known:
-            return  # seen for the first time, perhaps after a restart of this controller
+            return  # the VM is new, or this controller has restarted
         labels = (old.namespace, old.pool_name)
         if not old.vmi_exists and new is not None and new.vmi_exists:
             self._starts.labels(*labels).inc()
@@ -124,14 +124,14 @@ class PoolMetrics:
             _remove(each, *key)
 
     def clear(self) -> None:
-        """Another replica leads and measures now."""
+        """Removes all metrics when another replica becomes the leader."""
         self._known.clear()
         for each in (*self._gauges.values(), *self._counters, *self._histograms):
             each.clear()
 
 
 def _remove(metric: Any, *labels: str) -> None:
-    with suppress(KeyError):  # nothing was measured with these labels
+    with suppress(KeyError):  # no metric has these labels
         metric.remove(*labels)
 
 
@@ -140,14 +140,14 @@ class Transition(NamedTuple):
     """empty for the first phase"""
     phase: str
     seconds: int
-    """since the last phase"""
+    """time in the last phase"""
     from_creation: int
     from_deletion: int | None
-    """None for a VMI that ended without being deleted"""
+    """None for a VMI that ended without a deletion"""
 
 
 def transitions(old: VMI, new: VMI) -> Iterator[Transition]:
-    """The phases that a VMI reached between two events, including those that it only passed."""
+    """The phases that a VMI reached between two events, including phases without an event."""
     created, deleted = _seconds(new.created_at), _seconds(new.deleted_at)
     last, since = old.phase_times[-1] if old.phase_times else ("", new.created_at)
     for phase, at in new.phase_times[len(old.phase_times) :]:
@@ -161,11 +161,10 @@ def _seconds(time: str) -> int:
 
 
 class OrphanedDisks:
-    """Counts retained disks of pools that are gone. They cost money, and only a person may delete them.
+    """Counts retained disks of deleted pools. Such disks use storage, and only users may delete them.
 
-    This Prometheus collector reads the stores themselves. Every replica has them: use the maximum over the replicas,
-    not the sum.
-    """
+    This Prometheus collector reads the stores. Every replica exports the same number: use the maximum over the
+    replicas, not the sum."""
 
     def __init__(self, pools: Iterable[Pool | InvalidPool] = (), disks: Iterable[RetainedDisk] = ()) -> None:
         self._pools, self._disks = pools, disks

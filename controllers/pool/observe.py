@@ -1,4 +1,4 @@
-"""The objects that a pool's plan is made from, and the snapshot of a pool."""
+"""The stores of pools, and the snapshot of a pool as the input of its plan."""
 
 import asyncio
 import math
@@ -41,13 +41,13 @@ class Pool(ObjectView):
 class PoolSnapshot:
     pool: Pool
     vms: tuple[VM, ...] = ()
-    """All VMs that the pool owns, including those that are being deleted."""
+    """All VMs that the pool owns, including VMs that are being deleted."""
     taken_ordinals: frozenset[int] = frozenset()
     """Ordinals whose names belong to a VM or a retained disk, of this pool or of another owner."""
     foreign_disks: Mapping[str, str] = field(default_factory=dict)
-    """Disks of other owners, with their owners; among them all whose names this pool could give."""
+    """Disks of other owners that could have the names of this pool's disks, with a description of the owner."""
     awaiting_release: tuple[VM, ...] = ()
-    """VMs with the pool's names that are being deleted and wait until their disks are released, whoever owns them."""
+    """VMs with the pool's names, of any owner, that are being deleted and wait for the release of their disks."""
     retained_disks: tuple[RetainedDisk, ...] = ()
     revision: Revision = NO_REVISION
     revision_saved: bool = True
@@ -55,9 +55,9 @@ class PoolSnapshot:
     recently_deleted: frozenset[str] = frozenset()
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
     disk_conflict: Failure | None = None
-    """An older pool gives its disks the same names: VMs of both pools would write to one disk."""
+    """A conflict with an older pool that has the same disk names. VMs of both pools would write to one disk."""
     synced: bool = True
-    """The stores show all previous writes."""
+    """Whether the stores show all previous writes."""
     failure: Failure | None = None
     refused: frozenset[str] = frozenset()
     """What the API server refused at the last attempt: names and UIDs of VMs, and updates by their `has_revision`."""
@@ -80,12 +80,12 @@ class PoolSnapshot:
         return {each.label: each for each in (*self.revisions, self.revision)}
 
     def outdated(self, vm: VM) -> bool:
-        """The VM does not have the pool's template."""
+        """Whether the VM does not have the pool's template."""
         has = self.revisions_by_label.get(vm.revision)
         return has is None or has.template_hash != self.revision.template_hash
 
     def needs_restart(self, vm: VM) -> bool:
-        """The VM's VMI was started from another template than the pool's."""
+        """Whether the VMI was started from another template than the pool's."""
         if vm.vmi is None:
             return False
         started_from = self.revisions_by_label.get(vm.vmi.revision)
@@ -95,7 +95,7 @@ class PoolSnapshot:
 
     @cached_property
     def shared_disks(self) -> Mapping[str, str]:
-        """Names of VMs that use a disk of another owner, with the disk. The controller cannot resolve that."""
+        """Disks of other owners that VMs of this pool use, by name of the VM. Users must resolve this conflict."""
         if not self.foreign_disks:
             return {}
         found = {vm.name: sorted(self.foreign_disks.keys() & vm.disks) for vm in self.active}
@@ -103,8 +103,8 @@ class PoolSnapshot:
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
-    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable). Raises ValueError for a
-    text that is not a percentage."""
+    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable). Raises ValueError for an
+    invalid percentage."""
     if isinstance(max_unavailable, int):
         return max(1, max_unavailable)
     if not max_unavailable.endswith("%"):
@@ -132,7 +132,7 @@ REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
 
 def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
-    """Finds pools that give their disks the same names: (namespace, name in the template)."""
+    """Index of pools by the disk names in their template: (namespace, name)."""
     if isinstance(pool, Pool):
         for disk in disk_names(pool.spec.template):
             yield pool.namespace, disk
@@ -144,13 +144,13 @@ def by_owner(vm: VM) -> Iterator[Hashable]:
 
 
 def by_base_name(vm: VM) -> Iterator[Hashable]:
-    """Finds VMs with names that a pool could give, whoever owns them: (namespace, `web`) for `web-3`."""
+    """Index of VMs by the pool name in their own name, for any owner: (namespace, `web`) for `web-3`."""
     if vm.ordinal is not None:
         yield vm.namespace, vm.base_name
 
 
 def by_disk(vm: VM) -> Iterator[Hashable]:
-    """Finds VMs that have disks with names that a pool could give: (namespace, `root`) for `root-3`."""
+    """Index of VMs by the template names of their disks: (namespace, `root`) for `root-3`."""
     for name, ordinal in map(parent_and_ordinal, vm.disks):
         if ordinal is not None:
             yield vm.namespace, name
@@ -172,7 +172,7 @@ DISK_SOURCE = Source(
 
 @dataclass(frozen=True)
 class Stores:
-    """All observed objects. Without arguments, the stores are empty."""
+    """The stores of all watched objects. By default, the stores are empty."""
 
     pools: Store[Pool | InvalidPool] = field(default_factory=POOL_SOURCE.store)
     vms: Store[VM] = field(default_factory=VM_SOURCE.store)
@@ -189,7 +189,7 @@ class Stores:
         vmi = self.vmis.get(vm.key)
         if vmi is None or vmi.owner_uid != vm.uid:
             return vm
-        # Most VMs have not changed since the last snapshot. To join 10,000 of them anew takes a tenth of a second.
+        # A cached join is reused for unchanged VMs: 10,000 joins take a tenth of a second.
         known = self._joined.get(vm.key)
         if known is not None and known[0] is vm and known[1] is vmi:
             return known[2]
@@ -201,7 +201,7 @@ class Stores:
         self._joined.pop(key, None)
 
     def sharing_disks(self, pool: Pool) -> Iterator[tuple[str, Pool]]:
-        """Other pools that declare a disk of the same name in their template, with that name."""
+        """Other pools whose template has a disk of the same name, with that name."""
         for disk in sorted(disk_names(pool.spec.template)):
             for other in self.pools.by("disk", (pool.namespace, disk)):
                 if isinstance(other, Pool) and other.uid != pool.uid:
@@ -210,13 +210,13 @@ class Stores:
     def awaiting_release(self, key: Key) -> tuple[VM, ...]:
         """VMs with names of this pool that are being deleted and wait for their disks.
 
-        The index finds them by name and not by owner, because the pool may be gone or the VM detached. Without a
-        release such a VM would stay forever."""
+        The index finds the VMs by name, because the pool may be deleted or the VM detached. Without a release, such a
+        VM would exist forever."""
         return tuple(vm for vm in self.vms.by("base_name", key) if vm.retains_disks and vm.deleting)
 
 
 async def list_stores(api: Api, namespace: str) -> Stores:
-    """The stores filled once from lists, with the caller's own rights. Raises the API server's refusal."""
+    """Fills the stores from lists, with the caller's own rights. Raises the API server's error."""
     async with asyncio.TaskGroup() as group:
         pools = group.create_task(POOL_SOURCE.list(api, namespace))
         vms = group.create_task(VM_SOURCE.list(api, namespace))
@@ -229,7 +229,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
 def observe(
     stores: Stores, key: Key, *, synced: bool, failure: Failure | None, burst: int
 ) -> PoolSnapshot | InvalidPool | None:
-    """The pool as it is now, or None without such a pool. Its cost grows with the size of this pool only."""
+    """The snapshot of the pool, or None for an unknown pool. The cost depends only on the size of this pool."""
     pool = stores.pools.get(key)
     if not isinstance(pool, Pool):
         return pool
@@ -270,8 +270,8 @@ def _taken_by_vms(stores: Stores, key: Key) -> frozenset[int]:
 
 
 def _foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> dict[str, str]:
-    """Disks that another pool has retained, and disks of VMs that are not in this pool. The other pool may be an
-    earlier one of the same name."""
+    """Disks that another pool has retained, and disks of VMs outside this pool. The other pool may have had the same
+    name."""
     found = {
         disk.name: f"retained for VM {disk.retained_for} of another pool"
         for disk in retained

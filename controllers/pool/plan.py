@@ -1,7 +1,6 @@
-"""The plan of a pool: a pure function of the snapshot and of the time.
+"""Plans the next actions of a pool: a pure function of the snapshot and the time.
 
-Each concern is a module with steps of one signature, `(snapshot, now) -> actions`: `scaling`, `autohealing` and
-`rollout`.
+The steps in `scaling`, `autohealing` and `rollout` are functions `(snapshot, now) -> actions`.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,9 +24,9 @@ from controllers.pool.scaling import (
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
 CLEANUP: tuple[Step, ...] = (return_disks, cancel_deletions, prune_revisions)
-"""Steps that never delay other steps."""
+"""Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
-"""The first step with actions ends the plan. The next plan starts from its result."""
+"""The first step with actions ends the plan. The next plan uses a new snapshot."""
 
 
 @dataclass(frozen=True)
@@ -36,16 +35,16 @@ class Plan:
     blocked: str = ""
     """why the pool keeps too many VMs"""
     waits: tuple[Waiting, ...] = ()
-    """VMs that need an action, and why the action must wait"""
+    """VMs that need an action, with the reason why the action must wait"""
     again_seconds: float | None = None
-    """Seconds after which the plan can change without a change of any object. None if it cannot."""
+    """Seconds until the passage of time can change the plan, or None."""
 
 
 def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
-    """The actions in the order in which they are to be done.
+    """The actions in the order of execution.
 
-    Disks are always released: a VM cannot go before. A pool that is paused, is being deleted, or has writes that its
-    stores do not show yet does nothing else."""
+    Disks are always released, because a deleted VM waits for the release. The plan has no other actions if the pool is
+    paused or being deleted, or if its stores do not show earlier writes."""
     actions, left = list(release_disks(snapshot)), snapshot
     if not (snapshot.pool.deleting or snapshot.pool.spec.paused) and snapshot.synced:
         for step in CLEANUP:
@@ -53,7 +52,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         for step in STEPS:
             if found := tuple(step(left, now)):
                 actions += found
-                # An action that was refused the last time must not block the steps after it.
+                # A refused action must not block the next steps, so the plan continues after a failure.
                 if snapshot.failure is None:
                     break
                 left = _without(found, left, now)
@@ -67,7 +66,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
 
 
 def _without(found: tuple[Action, ...], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
-    """The snapshot with these deletions begun, so that later steps count those VMs as unavailable."""
+    """The snapshot in which these deletions have started, so that later steps count the VMs as unavailable."""
     deleted = {each.uid for each in found if isinstance(each, Delete | Heal)}
     vms = (replace(vm, deleted_at=now.isoformat()) if vm.uid in deleted else vm for vm in snapshot.vms)
     return replace(snapshot, vms=tuple(vms))

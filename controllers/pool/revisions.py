@@ -1,7 +1,7 @@
-"""Revisions of a pool's template, stored as ControllerRevisions and compared by what they mean.
+"""Revisions of a pool's template, stored as ControllerRevisions and compared by content.
 
-The present code computes the hashes of both sides from the stored documents. So a release that computes them
-differently changes both sides alike, and restarts no VM.
+The controller computes the hashes of both revisions from the stored documents. A release with another hash function
+therefore restarts no VMs.
 """
 
 import hashlib
@@ -19,26 +19,26 @@ from kinds.pool import NameGeneration, PoolSpec
 class Revision:
     name: str
     pool_uid: str
-    """An earlier pool of the same name may have left revisions behind."""
+    """The UID of the pool. An earlier pool of the same name may have left revisions."""
     number: int
     template_hash: str
     vmi_hash: str = ""
-    """Hash of the part that a VMI is started from. Where it differs, a restart is necessary."""
+    """Hash of the VMI's spec. A change of this hash requires a restart."""
 
     @property
     def label(self) -> str:
-        """The label value of VMs made from this revision. It is short, because label values end at 63 characters."""
+        """The label value of VMs of this revision. It is short, because a label value has at most 63 characters."""
         return self.name.rpartition("-")[2]
 
 
 def content(spec: PoolSpec) -> Json:
-    """The part of a pool's spec that decides what its VMs are."""
+    """The part of a pool's spec that determines its VMs."""
     postfixes = {name: True for name, asked in spec.name_generation.json().items() if asked}
     return {"template": spec.template, "nameGeneration": postfixes}
 
 
 def content_hash(value: Json) -> str:
-    """Equal for values that mean the same: null and empty lists count as absent."""
+    """The hash of a document. Null and empty lists count as absent, so equivalent documents have equal hashes."""
     text = json.dumps(_normalized(value), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -52,13 +52,13 @@ def parse_revision(document: Json) -> Revision:
 
 
 def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
-    """The revision of this content, and whether it is saved already."""
+    """The revision with this content, and whether it is saved already."""
     wanted = content_hash(content)
     own = [each for each in known if each.pool_uid == pool_uid]
     for each in own:
         if each.template_hash == wanted:
             return each, True
-    # The UID is part of the name, so that a new pool of the same name never finds a revision of its predecessor.
+    # The name contains the UID, so that a new pool does not use revisions of an earlier pool of the same name.
     name = f"{pool_name}-{hashlib.sha256(f'{pool_uid} {wanted}'.encode()).hexdigest()[:10]}"
     number = max((each.number for each in own), default=0) + 1
     return Revision(name, pool_uid, number, wanted, _vmi_hash(content)), False
@@ -80,7 +80,7 @@ def _vmi_hash(content: Json) -> str:
 def _normalized(value: Any) -> Any:
     match value:
         case dict():
-            # An empty object can be a choice (`masquerade: {}`), an empty list cannot.
+            # An empty object can be a choice (`masquerade: {}`), but an empty list cannot.
             return {key: _normalized(each) for key, each in value.items() if each is not None and each != []}
         case list():
             return [_normalized(each) for each in value]

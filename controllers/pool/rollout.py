@@ -1,5 +1,4 @@
-"""Updates VMs to the pool's template within the disruption budget and until spec.progressDeadlineSeconds, and deletes
-revisions that no VM needs."""
+"""Updates VMs within the disruption budget and progressDeadlineSeconds, and deletes unused revisions."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ def waiting(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
 
 
 def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Keeps the revisions that a VM or VMI has, and as many others as revisionHistoryLimit allows."""
+    """Keeps the revisions of VMs and VMIs, and as many others as revisionHistoryLimit allows."""
     needed = {vm.revision for vm in snapshot.vms} | {vm.vmi.revision for vm in snapshot.vms if vm.vmi}
     idle = [each for each in snapshot.revisions if each.label not in needed and each.name != snapshot.revision.name]
     oldest_first = sorted(idle, key=lambda each: each.number)
@@ -56,7 +55,7 @@ def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
-    """One decision for every VM that is not as the template requires, in the order of the selection policy."""
+    """A decision for each VM that does not match the template, in the order of the selection policy."""
     strategy = snapshot.pool.spec.update_strategy
     behind = [vm for vm in snapshot.active if snapshot.outdated(vm) or snapshot.needs_restart(vm)]
     if strategy.unmanaged is not None:
@@ -77,8 +76,8 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
 
 
 def _in_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:
-    """VMs whose update has begun come first: they count as in progress already. Refused ones come last of their kind,
-    because they must not block the others."""
+    """VMs whose update has begun come first, because they already count as in progress. Within each group, VMs whose
+    update was refused come last, so that they do not block the others."""
     chosen = snapshot.pool.spec.update_strategy.chosen
     policy = chosen.selection_policy if isinstance(chosen, UpdateProactive) else SelectionPolicy()
     outdated = sort_victims([vm for vm in behind if snapshot.outdated(vm)], policy)
@@ -89,7 +88,7 @@ def _in_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:
 
 
 def _obstacle(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
-    """The VM has another name than the pool's VMs, or the template would give it a disk that another VM uses."""
+    """Why the VM cannot be updated: its name lacks the pool's pattern, or a new disk has another owner."""
     pool = snapshot.pool
     if vm.ordinal is None or vm.base_name != pool.name:
         return Waiting(vm.name, f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template")
@@ -101,7 +100,7 @@ def _obstacle(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
 
 
 def _without_disruption(snapshot: PoolSnapshot, vm: VM) -> Decision | None:
-    """The decision for a VM that is not to be stopped; None for others."""
+    """The decision for a VM that must not or need not be stopped. None for other VMs."""
     if vm.halted and snapshot.outdated(vm):
         return _update(snapshot, vm, "it is halted")
     if not isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive):
@@ -125,8 +124,8 @@ def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
 
 
 OWN_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.FAILED_UPDATE, PoolReason.FAILED_RESTART)
-"""Reasons of Progressing=False that end with the deadline: a pool that has exceeded it does not update VMs, so its
-updates are not refused either."""
+"""Reasons of Progressing=False that do not restart the deadline. A pool past its deadline updates no VMs, so the API
+server cannot refuse an update."""
 
 
 def count_outdated(snapshot: PoolSnapshot) -> int:
@@ -136,7 +135,7 @@ def count_outdated(snapshot: PoolSnapshot) -> int:
 
 
 def is_progressing(snapshot: PoolSnapshot) -> bool:
-    """VMs are missing, outdated or not available."""
+    """Whether VMs are missing, outdated or unavailable."""
     return bool(snapshot.missing or count_outdated(snapshot) or not all(vm.available for vm in snapshot.active))
 
 
@@ -187,14 +186,14 @@ def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | Non
 
 
 def _starts(snapshot: PoolSnapshot) -> bool:
-    """VMs that are unavailable now have just become so: the pool was complete before, or its obstacle is gone."""
+    """Whether VMs became unavailable just now: the pool was complete before, or its obstacle is gone."""
     before = snapshot.pool.status
     unhindered = not (snapshot.pool.spec.paused or snapshot.failure)
     return not before.unavailable_replicas or (_was_hindered(before) and unhindered)
 
 
 def _was_hindered(status: PoolStatus) -> bool:
-    """The pool was paused, or the API server refused more than an update."""
+    """Whether the pool was paused, or the API server refused another action than an update."""
     found = (c for c in status.conditions if c.type == "Progressing" and c.status == "False")
     return any(c.reason not in OWN_REASONS for c in found)
 

@@ -1,5 +1,4 @@
-"""Scale-out and scale-in: which VMs a pool creates and deletes, why it cannot delete others, and what becomes of
-retained disks."""
+"""Selects the VMs that a pool creates and deletes, explains a blocked scale-in, and releases retained disks."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -16,14 +15,14 @@ from kinds import meta
 from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
 DELETION_TIMEOUT = timedelta(minutes=5)
-"""How long the pool waits for the name of a VM that is being deleted. Then another ordinal takes its place."""
+"""Time limit for a VM that is being deleted. Then the pool creates a VM with another ordinal."""
 
 
 def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Fills gaps first, then adds ordinals.
+    """Uses the lowest free ordinals.
 
-    The pool waits for the name of a VM that is being deleted. The new VM gets the disks that were retained for this
-    name, and a pool that is scaled in and out has the same names as before."""
+    The pool waits for the deletion of a VM to reuse its name. The new VM gets the disks that were retained for the
+    name, and the names of the pool stay the same."""
     wanted = snapshot.pool.spec.replicas
     missing = wanted - len(snapshot.active) - len(_awaited(snapshot, now))
     if missing <= 0 or snapshot.disk_conflict:
@@ -37,7 +36,7 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         name = name_of(snapshot.pool.name, ordinal)
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
         found.append(Create(name, ordinal, snapshot.revision.name, reason, deleted and name not in retained_for))
-    # VMs that may find old disks come last: the first refusal stops all that follow.
+    # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from sorted(found, key=lambda create: create.after_deletion)
 
 
@@ -57,7 +56,7 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 
 
 UNPROTECTED = ("", "First")
-"""Values of poolhouse.dev/scale-in. Any other value protects the VM: `Protect`, and misspelt ones."""
+"""Values of poolhouse.dev/scale-in that do not protect the VM. `Protect` and invalid values protect it."""
 
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -68,7 +67,7 @@ def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def select_victims(snapshot: PoolSnapshot) -> list[VM]:
-    """The VMs to delete, in order. Where too few VMs would stay available, unavailable ones are deleted instead."""
+    """The VMs to delete, in order. If too few VMs would stay available, only unavailable VMs are selected."""
     excess = len(snapshot.active) - snapshot.pool.spec.replicas
     if excess <= 0:
         return []
@@ -91,7 +90,7 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
         found = [vm for vm in found if vm.halted]
     else:
         policy = strategy.selection_policy
-    # A VM with our finalizer comes first: a controller that was killed had begun its deletion.
+    # A VM with the pool's finalizer comes first, because an earlier process began its deletion.
     return sorted(sort_victims(found, policy), key=lambda vm: (not vm.retains_disks, vm.scale_in != "First"))
 
 
@@ -138,7 +137,7 @@ def release(vm: VM, reason: str) -> ReleaseDisks:
 
 
 def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """A VM that exists again owns its retained disks, so that they are deleted with it."""
+    """Sets existing VMs as owners of their retained disks, so that the disks are deleted with the VM."""
     by_name = {vm.name: vm for vm in snapshot.active}
     for disk in snapshot.retained_disks:
         vm = by_name.get(disk.retained_for)
@@ -147,7 +146,7 @@ def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """A controller that was killed between setting the finalizer and deleting the VM leaves the finalizer behind."""
+    """Removes finalizers that an earlier process left: it stopped before it deleted the VM."""
     if len(snapshot.active) > snapshot.pool.spec.replicas:
         return
     for vm in snapshot.active:

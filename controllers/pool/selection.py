@@ -1,8 +1,8 @@
-"""Which VMs of a pool are stopped first, by a selection policy, and how many at once, by spec.maxUnavailable.
+"""Sorts VMs by the selection policy, and limits disruptions by spec.maxUnavailable.
 
-Two limits hold at any time. At least `replicas - maxUnavailable` VMs stay available. And no more than `maxUnavailable`
-VMs are in progress: missing, or updated and not available yet. So an update to a template that does not start stops
-there, even if the old VMs were not available either.
+Two limits always hold. At least `replicas - maxUnavailable` VMs stay available. At most `maxUnavailable` VMs are in
+progress: missing, or updated and not available yet. The second limit stops an update to a template that does not start,
+even if the old VMs were unavailable.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from kinds.pool_strategies import BasePolicy, SelectionPolicy
 
 
 def disruption_cost(vm: VM) -> int:
-    """How much stopping the VM interrupts, the least first."""
+    """How much a stop of the VM interrupts. VMs with lower costs are stopped first."""
     if vm.halted or not vm.vmi_exists:
         return 0
     if not vm.ready:
         return 1
-    # To stop a VM during its migration wastes the migration.
+    # A stop during a migration wastes the migration.
     return 3 if vm.migrating else 2
 
 
 def random_rank(vm: VM) -> str:
-    """A random order that is the same at each retry, so that a retry selects the same VMs."""
+    """A random order that is stable, so that a retry selects the same VMs."""
     return hashlib.sha256(vm.uid.encode()).hexdigest()
 
 
@@ -41,7 +41,7 @@ ORDERS: dict[BasePolicy, Callable[[VM], Any]] = {
 
 
 def sort_victims(vms: Iterable[VM], policy: SelectionPolicy) -> list[VM]:
-    """All the VMs, the first to be stopped at the front. Ordered policies never leave out a VM."""
+    """All VMs, sorted by the order in which they are stopped."""
     order = ORDERS[policy.base_policy]
     return sorted(vms, key=lambda vm: (_rank(vm, policy), order(vm)))
 
@@ -58,9 +58,9 @@ def _rank(vm: VM, policy: SelectionPolicy) -> int:
 
 
 RESTARTED_BY_KUBEVIRT = frozenset({"Always"})
-"""Run strategies under which KubeVirt starts a VM again when its VMI is deleted."""
+"""Run strategies with which KubeVirt restarts a VM whose VMI is deleted."""
 RESTARTED_BY_REQUEST = frozenset({"Manual", "RerunOnFailure"})
-"""Run strategies under which a request to the restart subresource is necessary."""
+"""Run strategies with which a VM must be restarted by the restart subresource."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class DisruptionBudget:
         return ""
 
     def forbids(self, vm: VM) -> bool:
-        """Too few VMs would be available without this VM."""
+        """Whether too few VMs would be available without this VM."""
         return vm.available and self.available - 1 < self.min_available
 
     def without(self, vm: VM, *, begun: bool = False) -> DisruptionBudget:
@@ -102,12 +102,12 @@ class DisruptionBudget:
 
 
 def update_has_begun(snapshot: PoolSnapshot, vm: VM) -> bool:
-    """The VM has the template, and only its restart is missing. An available VM whose restart the API server refuses
-    does not count."""
+    """Whether the VM has the template and lacks at most a restart. False for an available VM whose restart was
+    refused."""
     refused = vm.available and vm.vmi is not None and vm.vmi.uid in snapshot.refused
     return not snapshot.outdated(vm) and not refused
 
 
 def may_be_restarted(vm: VM) -> bool:
-    """Under other run strategies, nothing would start the VM again."""
+    """Whether something starts the VM again after its VMI is deleted. With other run strategies, nothing does."""
     return vm.run_strategy in RESTARTED_BY_KUBEVIRT | RESTARTED_BY_REQUEST

@@ -1,4 +1,4 @@
-"""Simulates what a pool does until nothing is left to do, for people and for admission."""
+"""Simulates the plans of a pool until no actions are left, for users and for admission."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ from kinds import meta
 
 MAX_STEPS = 200
 MAX_STEPS_OF_ANSWER = 50
-"""of an answer over HTTP, for which the webhook waits"""
+"""limit for a response over HTTP, for which the webhook waits"""
 LATEST_TIME = "9999-12-31T23:59:59Z"
 """creation time of a pool that does not exist yet"""
 
@@ -40,13 +40,13 @@ LATEST_TIME = "9999-12-31T23:59:59Z"
 @dataclass(frozen=True)
 class Simulation:
     steps: tuple[Plan, ...]
-    """plans, each made after the one before is done"""
+    """consecutive plans, each computed after the actions of the previous plan"""
     complete: bool
-    """nothing is left to do after them"""
+    """whether the last plan leaves no actions"""
     blocked: str = ""
-    """why the pool still has too many VMs after them"""
+    """why the pool still has too many VMs after the steps"""
     waits: tuple[Waiting, ...] = ()
-    """VMs that still need an action after them"""
+    """VMs that still need an action after the steps"""
     refused: str = ""
     """why the pool creates no VMs"""
 
@@ -67,7 +67,7 @@ def rows(found: Simulation) -> Iterator[Json]:
 
 
 def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidPool:
-    """The snapshot of a pool as the document describes it, among the VMs and pools that exist."""
+    """The snapshot of the pool in the document, with the existing VMs and pools."""
     metadata = {"uid": "", "creationTimestamp": LATEST_TIME, **document["metadata"]}
     known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
     if known is not None:
@@ -87,7 +87,7 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSna
 
 
 def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | InvalidPool:
-    """The answer to the webhook about a pool as the document describes it."""
+    """The response to the webhook for the pool in the document."""
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         return snapshot
@@ -97,7 +97,7 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
 
 
 def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
-    """How a successful action leaves the snapshot."""
+    """The snapshot after the action has succeeded."""
     match action:
         case SaveRevision():
             return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
@@ -131,7 +131,7 @@ def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
 
 
 def _started(vm: VM) -> VM:
-    """The VM once it has started, if it should run."""
+    """The VM after its start, if its run strategy requires a start."""
     if not vm.should_run:
         return vm
     uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision}

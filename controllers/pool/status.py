@@ -1,4 +1,4 @@
-"""The status of a pool, from the same snapshot as its plan."""
+"""Computes the status of a pool from the snapshot that its plan used."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +17,7 @@ from kinds.pool import PoolStatus, RetainedDiskStatus
 
 MAX_RETAINED_DISKS = 100
 OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared")
-"""Conditions that are left out while they have never been True."""
+"""Conditions that are omitted until they are True for the first time."""
 
 
 def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus:
@@ -51,7 +51,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
 
 
 def invalid_spec_status(pool: InvalidPool, now: datetime) -> PoolStatus:
-    """The last status, with conditions that report the problem."""
+    """The last status, with conditions that report the invalid spec."""
     fresh = (
         condition("Progressing", False, PoolReason.INVALID_SPEC, pool.problem),
         condition("ReplicaFailure", True, PoolReason.INVALID_SPEC, pool.problem),
@@ -86,7 +86,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 
 def _available(snapshot: PoolSnapshot) -> Condition:
-    """Of the VMs that should run. A pool of which no VM exists is not available."""
+    """The condition Available of the VMs that should run. A pool without any VM is not available."""
     limit = snapshot.pool.max_unavailable
     down = snapshot.missing + sum(vm.should_run and not vm.available for vm in snapshot.active)
     message = f"{down} VMs are unavailable, maxUnavailable is {limit}"

@@ -1,10 +1,10 @@
-"""Builds the VM of an ordinal from the pool's template, and the ControllerRevision of the template.
+"""Builds the VM of an ordinal and the ControllerRevision from the pool's template.
 
-A new template is applied to an existing VM by a three-way merge: only the template's changes reach the VM. The merge
-compares the VM that the old template makes (`base`), the VM that the new template makes (`new`), and the existing VM
-(`live`). Fields that are equal in base and new stay as they are. So the merge keeps the VM's identity, the defaulter's
-decisions, labels of users and a VM that a user has started, without a list of such fields. If the old template is
-unknown, the new template's values are set and nothing is removed.
+A three-way merge applies a new template to an existing VM: only changes of the template reach the VM. The merge
+compares the VM of the old template (`base`), the VM of the new template (`new`), and the existing VM (`live`). Fields
+that are equal in base and new do not change. The merge therefore keeps the VM's identity, defaults, labels of users and
+a started VM, without a list of such fields. If the old template is unknown, the merge sets the new values and removes
+nothing.
 """
 
 import copy
@@ -20,8 +20,8 @@ from controllers.shared.vm import DISKS, disk_names, references
 from kinds import meta
 from kinds.pool import NameGeneration
 
-# Paths in a volume to the name of another object. The guest sees these Secrets; the node uses
-# containerDisk.imagePullSecret, which is the same for all VMs.
+# Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
+# the node and the same for all VMs.
 SECRETS = (
     ("secret", "secretName"),
     ("sysprep", "secret", "name"),
@@ -40,7 +40,7 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
     labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
-    # VMIs and launcher pods then match the pool's scale selector, and a VMI tells its revision.
+    # With these labels, VMIs and launcher pods match the pool's scale selector, and a VMI has its revision.
     inner = spec.setdefault("template", {})
     inner["metadata"] = _labelled(inner.get("metadata") or {}, labels)
     _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
@@ -103,7 +103,7 @@ KEYS: tuple[Callable[[Any], Hashable], ...] = (lambda item: at(item, "name"), la
 
 
 def merge_template(live: Json, base: Json | None, new: Json) -> Json:
-    """The VM with the new template."""
+    """The existing VM with the changes of the new template."""
     found = copy.deepcopy(live)
     for part in ("labels", "annotations"):
         before = (base or {}).get("metadata", {}).get(part) or {}
@@ -144,14 +144,14 @@ def _object(live: Json, base: Json, new: Json) -> Json:
 
 
 def _without(live: Any, base: Any) -> Any:
-    """The fields that others added inside a removed value, or None without any."""
+    """The fields that others added inside a removed value, or None without such fields."""
     if isinstance(live, dict) and isinstance(base, dict):
         return _object(live, base, {}) or None
     return None
 
 
 def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any], Hashable]) -> list[Any]:
-    """In the order of the new template. Items that neither template knows come last."""
+    """Merges lists in the order of the new template. Items of neither template come last."""
     present, before = {key(each): each for each in live}, {key(each): each for each in base}
     found = []
     for each in new:
@@ -165,19 +165,19 @@ def _list(live: list[Any], base: list[Any], new: list[Any], key: Callable[[Any],
 
 
 def _key(*lists: Any) -> Callable[[Any], Hashable] | None:
-    """The key that identifies the items, if all of them have one."""
+    """The key that identifies the items, if all items have it."""
     items = [each for found in lists if isinstance(found, list) for each in found]
     return next((key for key in KEYS if all(isinstance(key(each), str) for each in items)), None)
 
 
 def _one_of_two(spec: Json, new: Json) -> None:
-    """A VM may have only one of `running` and `runStrategy`. Starting a VM may exchange them."""
+    """Removes one of `running` and `runStrategy`: a VM may have only one, and a start may replace it."""
     if spec.get("running") is not None and spec.get("runStrategy") is not None:
         del spec["running" if new.get("running") is None else "runStrategy"]
 
 
 def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
-    """A device that moves to another bus, or changes its type, loses its address."""
+    """Removes the address of a device whose bus or type changes."""
     before, wanted, old = (_devices(each) for each in (live, new, base or {}))
     for disk in _devices(found).get("disks") or ():
         was, now, once = (_named(each.get("disks"), disk["name"]) for each in (before, wanted, old))

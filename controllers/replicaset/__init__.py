@@ -1,7 +1,7 @@
-"""VirtualMachineInstanceReplicaSet: a number of VMIs of one template, each of which can be replaced.
+"""VirtualMachineInstanceReplicaSet: a number of replaceable VMIs from one template.
 
-Begin with `plan`. The controller owner reference (name and UID) makes a VMI a member. A VMI without a controller that
-the selector matches is adopted; a member whose labels stop matching is released, and goes on running.
+Start reading at `plan`. A VMI is a member if the set is its controller owner (name and UID). The set adopts matching
+VMIs without a controller. The set releases a member whose labels stop matching; the VMI keeps running.
 
-Where KubeVirt has installed its own resource of this name, the controller does nothing: see `build`.
+If the cluster has KubeVirt's own CRD of this name, the controller does nothing: see `build`.
 """

@@ -1,4 +1,4 @@
-"""Writes what a replica set's plan decided, and reports it as events."""
+"""Executes the plan of a replica set, and reports the actions as events."""
 
 import copy
 from collections.abc import Sequence
@@ -41,13 +41,13 @@ class ReplicaSetWriter:
         return {
             Release: await send(planned(Release), partial(self._release, found)),
             Adopt: await self._adopt(found, planned(Adopt), burst),
-            # Before Create: ended VMIs may use up a quota.
+            # Deletions come before creations, because ended VMIs may use up a quota.
             Delete: await send(planned(Delete), partial(self._delete, found)),
             Create: await self._create(found, planned(Create), burst),
         }
 
     async def _adopt(self, found: ReplicaSet, actions: Sequence[Adopt], burst: int) -> Outcome:
-        # The API server is asked, and not the store: a set that is being deleted with orphaned VMIs must not adopt them
+        # The store may be stale, so the API is read: a set that is being deleted with orphaned VMIs must not adopt them
         # again.
         if not actions or not await self._still_exists(found):
             return Outcome()
@@ -154,7 +154,7 @@ def _owner(found: ReplicaSet) -> Json:
 
 
 def expected_events(action: Action) -> ExpectedEvents:
-    """A released VMI counts as gone: the store shows it as the set's no longer."""
+    """The events that show the action's result. The store drops a released VMI from the set, like a deleted VMI."""
     match action:
         case Create() | Adopt():
             return ExpectedEvents(creates=(action.name,))

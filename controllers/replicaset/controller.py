@@ -1,4 +1,4 @@
-"""Reconciles replica sets, and decides which sets an event concerns."""
+"""Reconciles replica sets, and maps events to sets."""
 
 import asyncio
 from collections.abc import Callable
@@ -83,37 +83,37 @@ class ReplicaSetMetrics:
 
     def gone(self, key: Key) -> None:
         for each in self._all:
-            with suppress(KeyError):  # for a set that was never measured
+            with suppress(KeyError):  # the set has no metrics
                 each.remove(*key)
 
     def clear(self) -> None:
-        """This replica does not lead any more, or the CRD is KubeVirt's."""
+        """Removes all metrics when this replica is no longer the leader, or the CRD is KubeVirt's."""
         for each in self._all:
             each.clear()
 
 
 GATHER_SECONDS = 0.1
-"""Changes of a set's VMIs within this time cause one reconcile. A thousand starting VMIs make thousands of events."""
+"""Delay that joins changes of a set's VMIs into one reconcile. A thousand starting VMIs cause thousands of events."""
 
 Enqueue = Callable[[Key, float], None]
 
 
 @dataclass
 class ReplicaSetMemory:
-    """What the controller remembers of one set between reconciles."""
+    """The controller's memory of one set between reconciles."""
 
     last_status_write: LastWrite = field(default_factory=LastWrite)
     failures: dict[type[Action], Failure] = field(default_factory=dict)
 
     @property
     def failure(self) -> Failure | None:
-        """The one to report: the two of the design document come first."""
+        """The failure to report. The two reasons of the design document come first."""
         return next((self.failures[kind] for kind in (Create, Delete, Adopt, Release) if kind in self.failures), None)
 
     def learn(self, outcomes: Outcomes) -> None:
-        """A failure holds until the same action succeeds, or is not planned any more."""
+        """Updates the failures. A failure stays until the action succeeds or is no longer planned."""
         refused = {kind: outcome.failure for kind, outcome in outcomes.items() if outcome.failure}
-        # An outcome without a refusal, such as a conflict, says nothing about the refusal before it.
+        # After a retryable error, such as a conflict, an earlier failure stays.
         still = {kind: known for kind, known in self.failures.items() if outcomes[kind].retry}
         self.failures = {**still, **refused}
 
@@ -170,7 +170,7 @@ class ReplicaSetController:
             self.events.paused_changed(found)
         return update.wait_seconds
 
-    # Which sets an event concerns
+    # Event handlers
 
     def set_changed(
         self, enqueue: Enqueue, old: ReplicaSet | InvalidReplicaSet | None, new: ReplicaSet | InvalidReplicaSet | None
@@ -187,7 +187,7 @@ class ReplicaSetController:
         owners = {vmi.owner_uid for vmi in owned}
         awaited = self.writer.batches.awaited(owners)
         self._observe_change(old, new)
-        # Once the last expected event has come, the next burst can begin at once.
+        # After the last expected event, the next burst starts at once.
         pause = 0 if awaited - self.writer.batches.awaited(owners) else GATHER_SECONDS
         for key in {(vmi.namespace, vmi.owner_name) for vmi in owned}:
             enqueue(key, pause)
@@ -209,8 +209,8 @@ def _is_paused(status: ReplicaSetStatus) -> bool:
 
 
 EXPECTATIONS_SECONDS = 30.0
-"""How long a set waits to see its writes. It is short, so that a call without an answer does not stop the set for long.
-Names by UID and deletions by UID make it safe to plan from stores that are older."""
+"""Time limit for the events of a set's writes. The limit is short, so that a call without a response does not stop the
+set for long. Names and deletions by UID make plans from stale stores safe."""
 
 
 def build(
@@ -227,7 +227,7 @@ def build(
     endpoint = PlanEndpoint(api, VMIS, "replica set", None)
 
     async def work() -> None:
-        """The stores are filled anew each time: after a pause, old ones would show outdated objects."""
+        """Runs the controller with new stores, because stores from before a pause would be outdated."""
         sets, vmis = SET_SOURCE.informer(api), VMI_SOURCE.informer(api)
         stores = Stores(sets.store, vmis.store)
         expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
@@ -265,5 +265,5 @@ def build(
     async def run() -> None:
         await run_while_present(OwnCRD(api, REPLICA_SET).check, work, poll_seconds=poll_seconds)
 
-    # Where the resource is KubeVirt's, nothing is read. So the informers are not among those that every replica runs.
+    # The informers run only if the CRD is this project's, so they are not shared informers of every replica.
     return Component("replicaset", (), run, answers={REPLICA_SET.plan_path: endpoint})

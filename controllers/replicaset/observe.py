@@ -1,4 +1,4 @@
-"""The objects that a replica set's plan is made from, and the snapshot of a set."""
+"""The stores of replica sets, and the snapshot of a set as the input of its plan."""
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class ReplicaSet(ObjectView):
 
     @property
     def base_name(self) -> str:
-        """VMIs are named after the template, as in KubeVirt, or else after the set."""
+        """The prefix of VMI names: the template's name as in KubeVirt, or the set's name."""
         metadata = self.spec.template.get("metadata") or {}
         given = metadata.get("name") or str(metadata.get("generateName") or "").rstrip("-")
         return truncated(given or self.name)
@@ -48,15 +48,15 @@ class ReplicaSetSnapshot:
     owned: tuple[VMI, ...] = ()
     orphans: tuple[VMI, ...] = ()
     taken_names: frozenset[str] = frozenset()
-    """Names that the set could give and that a VMI has."""
+    """VMI names that the set's next names must not repeat."""
     synced: bool = True
-    """The stores show all previous writes."""
+    """Whether the stores show all previous writes."""
     failure: Failure | None = None
     burst: int = 250
 
     @cached_property
     def unmatched(self) -> tuple[VMI, ...]:
-        """Owned VMIs whose labels the selector does not match any more."""
+        """Owned VMIs that the selector no longer matches."""
         return tuple(vmi for vmi in self.owned if not self.replica_set.selects(vmi))
 
     @cached_property
@@ -65,12 +65,12 @@ class ReplicaSetSnapshot:
 
     @cached_property
     def present(self) -> tuple[VMI, ...]:
-        """Members and VMIs that are about to be adopted, except those that are being deleted."""
+        """Members and VMIs to adopt, except VMIs that are being deleted."""
         return tuple(vmi for vmi in (*self.members, *self.orphans) if not vmi.deleting)
 
     @cached_property
     def active(self) -> tuple[VMI, ...]:
-        """`status.replicas` of the design document: VMIs that have not ended."""
+        """VMIs that have not ended: `status.replicas` of the design document."""
         return tuple(vmi for vmi in self.present if not vmi.final)
 
 
@@ -82,7 +82,7 @@ def parse_replica_set(document: Json) -> ReplicaSet | InvalidReplicaSet:
         spec = ReplicaSetSpec.model_validate(document.get("spec") or {})
     except ValidationError as error:
         return InvalidSpec(*key, status, describe(error))
-    # With a selector that does not match its template, the set would create VMIs without end.
+    # A set whose selector does not match its template would create VMIs without end.
     if problem := next(iter(replicaset.selector(document)), None):
         return InvalidSpec(*key, status, str(problem))
     return ReplicaSet(*key, spec, spec.selector.json(), status, metadata.get("deletionTimestamp") is not None)
@@ -92,7 +92,7 @@ REPLICA_SETS = Resource.of(REPLICA_SET)
 
 
 def parse_replica(document: Json) -> VMI:
-    """The view of a VMI. Other controllers' VMIs are reduced to their names, so that their changes cause no events."""
+    """The view of a VMI. A VMI of another controller is reduced to its name, so that its changes cause no events."""
     owner = controller_of(document)
     if owner is None or group_kind(owner) == f"{REPLICA_SET.kind}.{REPLICA_SET.group}":
         return parse_vmi(document)
@@ -102,7 +102,7 @@ def parse_replica(document: Json) -> VMI:
 
 
 def is_orphan(vmi: VMI) -> bool:
-    """A replica set could adopt the VMI."""
+    """Whether a replica set can adopt the VMI."""
     return not vmi.owner_uid and not vmi.deleting and not vmi.final
 
 
@@ -117,7 +117,7 @@ def orphans_by_namespace(vmi: VMI) -> Iterator[Hashable]:
 
 
 def by_base_name(vmi: VMI) -> Iterator[Hashable]:
-    """Finds VMIs with names that a set could give, whoever owns them."""
+    """Index of VMIs by the prefix of their name, for any owner."""
     if name := base_name(vmi.name):
         yield vmi.namespace, name
 
@@ -132,26 +132,26 @@ VMI_SOURCE = Source(
 
 @dataclass(frozen=True)
 class Stores:
-    """All observed objects. Without arguments, the stores are empty."""
+    """The stores of all watched objects. By default, the stores are empty."""
 
     sets: Store[ReplicaSet | InvalidReplicaSet] = field(default_factory=SET_SOURCE.store)
     vmis: Store[VMI] = field(default_factory=VMI_SOURCE.store)
 
     def adopters(self, orphan: VMI) -> list[ReplicaSet]:
-        """Sets whose selector matches the orphan. If selectors overlap, the first set to write adopts it."""
+        """Sets whose selector matches the orphan. If several sets match, the first set that writes adopts the VMI."""
         near = self.sets.by("namespace", orphan.namespace)
         return [each for each in near if isinstance(each, ReplicaSet) and not each.deleting and each.selects(orphan)]
 
 
 async def list_stores(api: Api, namespace: str) -> Stores:
-    """The stores filled once from lists, with the caller's own rights. Raises the API server's refusal."""
+    """Fills the stores from lists, with the caller's own rights. Raises the API server's error."""
     return Stores(await SET_SOURCE.list(api, namespace), await VMI_SOURCE.list(api, namespace))
 
 
 def observe(
     stores: Stores, key: Key, *, synced: bool, failure: Failure | None, burst: int
 ) -> ReplicaSetSnapshot | InvalidReplicaSet | None:
-    """The set as it is now, or None without such a set. Its cost grows with this set and with the orphans only."""
+    """The snapshot of the set, or None for an unknown set. The cost depends only on this set and on the orphans."""
     found = stores.sets.get(key)
     if not isinstance(found, ReplicaSet):
         return found

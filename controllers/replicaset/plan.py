@@ -1,11 +1,11 @@
-"""The plan and the status of a replica set: pure functions of the snapshot and of the time.
+"""Plans the next actions of a replica set, and computes its status: pure functions of the snapshot and the time.
 
-Membership is settled first. As in the design document, VMIs that have ended or are being deleted do not count, and
-their replacements are created at once.
+The plan adopts and releases VMIs first. As in the design document, VMIs that have ended or are being deleted do not
+count, and are replaced at once.
 
-Replacements for VMIs that end soon after their start pause. The first VMI that ends is replaced at once, and so is a
-VMI that ran for a while. If the replacement ends early too, it stays for users to inspect, and its own replacement
-waits, longer each time. An annotation of the VMI counts the attempts, so a restart of the controller forgets nothing.
+Replacements of VMIs that repeatedly end early have a back-off. The first VMI that ends is replaced at once, as is a VMI
+that ran longer. If the replacement ends early too, it stays for inspection, and the next replacement waits. The pauses
+grow. An annotation of the VMI counts the attempts, so a restart of the controller does not reset the back-off.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class _Action:
     past: ClassVar[str]
     """describes the action in events"""
     verb: ClassVar[str]
-    """identifies the action in plans and logs"""
+    """the name of the action in plans and logs"""
     succeeded: ClassVar[ReplicaSetReason]
-    """reasons of its events"""
+    """the reasons of the action's events"""
     failed: ClassVar[ReplicaSetReason]
     failure: ClassVar[ReplicaSetReason]
-    """reason of the condition ReplicaFailure"""
+    """the reason of the condition ReplicaFailure"""
 
     def __init_subclass__(cls, past: str = "") -> None:
         if past:
@@ -52,7 +52,7 @@ class _Action:
 class Create(_Action, past="created"):
     reason: str
     attempt: int = 0
-    """predecessors in a row that ended early"""
+    """the number of consecutive predecessors that ended early"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Adopt(_OnVMI, past="adopted"):
 
 
 class Release(_OnVMI, past="released"):
-    """Removes the set's owner reference. The VMI runs on."""
+    """Removes the set's owner reference. The VMI keeps running."""
 
 
 Action = Create | Delete | Adopt | Release
@@ -80,7 +80,7 @@ Action = Create | Delete | Adopt | Release
 @dataclass(frozen=True)
 class Plan:
     actions: tuple[Action, ...] = ()
-    """in the order in which they are to be done"""
+    """the actions in the order of execution"""
     waits: tuple[BackOff, ...] = ()
     """back-offs of VMIs that have ended and are replaced later"""
     again_seconds: float | None = None
@@ -88,8 +88,8 @@ class Plan:
 
 
 def plan(snapshot: ReplicaSetSnapshot, now: datetime) -> Plan:
-    """Without actions for a set that is being deleted, or whose previous writes the stores do not show yet. For a
-    paused set, only adopts and releases VMIs."""
+    """Returns no actions if the set is being deleted, or if the stores do not show its earlier writes. A paused set
+    only adopts and releases VMIs."""
     if snapshot.replica_set.deleting or not snapshot.synced:
         return Plan()
     membership = (*release(snapshot), *adopt(snapshot))
@@ -113,7 +113,7 @@ def adopt(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
 
 
 def delete_ended(snapshot: ReplicaSetSnapshot, waits: tuple[BackOff, ...]) -> Iterator[Action]:
-    """VMIs whose replacement waits stay, for users to inspect."""
+    """Deletes ended VMIs, except VMIs whose replacement waits: users can inspect those."""
     stay = {each.vmi.uid for each in waits}
     for vmi in [vmi for vmi in _ended(snapshot) if vmi.uid not in stay][: snapshot.burst]:
         yield Delete(vmi.name, vmi.uid, vmi.resource_version, f"it has ended ({describe_end(vmi)})")
@@ -124,7 +124,7 @@ def scale_out(snapshot: ReplicaSetSnapshot, waits: tuple[BackOff, ...], now: dat
     missing = spec.replicas - known - len(waits)
     if missing <= 0:
         return
-    # The highest attempt first: a VMI that replaces two continues the history of the one that failed more often.
+    # The highest attempts come first: a VMI that replaces two VMIs continues the longer history of failures.
     attempts = sorted((next_attempt(vmi) for vmi in _ended(snapshot) if back_off(vmi, now) is None), reverse=True)
     found = snapshot.replica_set
     names = free_names(found.uid, found.base_name, snapshot.taken_names, min(missing, snapshot.burst))
@@ -134,16 +134,16 @@ def scale_out(snapshot: ReplicaSetSnapshot, waits: tuple[BackOff, ...], now: dat
 
 
 def scale_in(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
-    """Deletes VMIs that are not ready first, then migrating ones, then the others; newer ones before older ones.
+    """Deletes VMIs that are not ready first, then migrating VMIs, then others. Newer VMIs come before older VMIs.
 
-    A VMI in the phase Unknown was replaced in advance. It is deleted once enough others are ready."""
+    A VMI in the phase Unknown already has a replacement. It is deleted once enough other VMIs are ready."""
     wanted, known = snapshot.replica_set.spec.replicas, _known(snapshot)
     excess = max(0, len(known) - wanted)
     victims = [(vmi, f"{len(known)} exist, {wanted} are wanted") for vmi in sorted(known, key=_order)[:excess]]
     if sum(vmi.ready for vmi in known) >= wanted:
         unknown = (vmi for vmi in snapshot.active if vmi.unknown)
         victims += [(vmi, "its phase is Unknown, and enough others are ready") for vmi in unknown]
-    # A VMI that is only being adopted is deleted by a later plan.
+    # A VMI that is being adopted is deleted by a later plan.
     for vmi, reason in [(vmi, reason) for vmi, reason in victims if vmi.owner_uid][: snapshot.burst]:
         yield Delete(vmi.name, vmi.uid, vmi.resource_version, reason)
 
@@ -154,7 +154,7 @@ def _order(vmi: VMI) -> tuple[int, tuple[int, ...], str]:
 
 
 def _known(snapshot: ReplicaSetSnapshot) -> list[VMI]:
-    """Active VMIs whose node answers."""
+    """Active VMIs whose phase is not Unknown."""
     return [vmi for vmi in snapshot.active if not vmi.unknown]
 
 
@@ -163,21 +163,21 @@ def _ended(snapshot: ReplicaSetSnapshot) -> list[VMI]:
 
 
 def _waits(snapshot: ReplicaSetSnapshot, now: datetime) -> list[BackOff]:
-    """The first to be due, and no more than VMIs are missing."""
+    """The back-offs that end first, at most as many as VMIs are missing."""
     found = [each for vmi in _ended(snapshot) if (each := back_off(vmi, now))]
     missing = max(0, snapshot.replica_set.spec.replicas - len(_known(snapshot)))
     return sorted(found, key=lambda each: (each.until, each.vmi.name))[:missing]
 
 
 EARLY = timedelta(minutes=1)
-"""A VMI that ran for less ended early."""
+"""A VMI that ran for a shorter time ended early."""
 PAUSES = Backoff(base_seconds=10, cap_seconds=300)
-"""The same pauses as KubeVirt's between the starts of a crashing VM."""
+"""The same pauses as KubeVirt's between starts of a crashing VM."""
 
 
 @dataclass(frozen=True)
 class BackOff:
-    """An ended VMI, and when it is replaced."""
+    """An ended VMI, and the time of its replacement."""
 
     vmi: VMI
     until: datetime
@@ -200,7 +200,7 @@ def ended_early(vmi: VMI) -> bool:
 
 
 def next_attempt(vmi: VMI) -> int:
-    """The attempt of the VMI that replaces this one."""
+    """The attempt number of the VMI that replaces this VMI."""
     return vmi.attempt + 1 if ended_early(vmi) else 0
 
 
@@ -230,14 +230,14 @@ def replica_set_status(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) 
 
 
 def invalid_spec_status(found: InvalidReplicaSet, now: datetime) -> ReplicaSetStatus:
-    """The last status, with a condition that reports the problem."""
+    """The last status, with a condition that reports the invalid spec."""
     fresh = condition("ReplicaFailure", True, ReplicaSetReason.INVALID_SPEC, found.problem)
     conditions = merge([fresh], found.status.conditions, generation=found.generation, now=now)
     return found.status.model_copy(update={"observed_generation": found.generation, "conditions": conditions})
 
 
 def _conditions(snapshot: ReplicaSetSnapshot, plan: Plan) -> Iterator[Condition]:
-    """Conditions exist only while they are True."""
+    """The conditions that are True. Others are omitted."""
     if snapshot.failure is not None:
         yield condition("ReplicaFailure", True, snapshot.failure.reason, snapshot.failure.message)
     elif plan.waits:

@@ -1,4 +1,4 @@
-"""Simulates what a replica set does until nothing is left to do, for people and for admission."""
+"""Simulates the plans of a replica set until no actions are left, for users and for admission."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,8 +16,8 @@ MAX_STEPS = 100
 
 
 def simulate(snapshot: ReplicaSetSnapshot, now: datetime) -> Iterator[Json]:
-    """Rows with `step`, `action`, `vm` and `reason`. Names follow from the set's UID, so a set that does not exist yet
-    has none."""
+    """Rows with `step`, `action`, `vm` and `reason`. VMI names depend on the set's UID, so a new set has only a name
+    pattern."""
     found = simulation.simulate(replace(snapshot, synced=True, failure=None), now, plan, after, MAX_STEPS)
     replica_set = snapshot.replica_set
     for number, step in enumerate(found.steps, start=1):
@@ -28,7 +28,7 @@ def simulate(snapshot: ReplicaSetSnapshot, now: datetime) -> Iterator[Json]:
 
 
 def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> ReplicaSetSnapshot | InvalidReplicaSet:
-    """The snapshot of a set as the document describes it, among the VMIs that exist."""
+    """The snapshot of the set in the document, with the existing VMIs."""
     metadata = document["metadata"]
     known = stores.sets.get((metadata.get("namespace", ""), metadata["name"]))
     # The UID of a dry run is not the UID that the set will have.
@@ -41,7 +41,7 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> Replica
 
 
 def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | InvalidReplicaSet:
-    """The answer to the webhook about a set as the document describes it."""
+    """The response to the webhook for the set in the document."""
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         return snapshot
@@ -49,7 +49,7 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
 
 
 def after(action: Action, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
-    """How a successful action leaves the snapshot."""
+    """The snapshot after the action has succeeded."""
     match action:
         case Create():
             document = build_vmi(snapshot.replica_set, action)

@@ -1,7 +1,7 @@
-"""What keeps the cluster as its objects say, one package a kind.
+"""The controllers, with one package for each kind.
 
-Every package has the same shape. `observe` reads the stores and makes a State; `plan(state, now)` is an ordinary
-function that returns frozen actions with their reasons; `apply` is the only code that writes. `controller` joins the
-three and enqueues keys; `main` wires all packages. To see what a controller decides, read its `plan` and the table
-that tests it.
+All packages have the same modules. `observe` reads the stores and builds a snapshot. `plan(snapshot, now)` is a pure
+function that returns frozen actions with their reasons. Only `apply` writes to the API. `controller` enqueues keys and
+runs these functions. `main` starts all packages. To understand a controller's decisions, read its `plan` and the tests
+of the plan.
 """

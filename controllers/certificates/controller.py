@@ -1,6 +1,6 @@
-"""Reconciles the certificates every few seconds: one step at a time, each with one write.
+"""Reconciles the certificates every few seconds, in steps of one write.
 
-A write fails if the object has changed since it was read.
+A write fails if the object has changed since the read.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class CertificateWriter:
         self._policy = policy
 
     async def apply(self, step: Step, snapshot: CertificateSnapshot, now: datetime) -> None:
-        """Raises Conflict, AlreadyExists or Invalid if another client was first."""
+        """Executes the step. Raises Conflict, AlreadyExists or Invalid if another client was first."""
         match step:
             case AddCA(keep, reason):
                 pair = new_ca("poolhouse", now, self._policy.ca_life)
@@ -115,7 +115,7 @@ class CertificateWriter:
 
 
 PERIOD_SECONDS = 5.0
-"""A CA bundle that another client overwrites is wrong for at most this time."""
+"""Maximum time during which a CA bundle that another client overwrote is wrong."""
 MAX_STEPS = 12
 
 
@@ -136,7 +136,7 @@ class CertificateController:
             await asyncio.sleep(PERIOD_SECONDS)
 
     async def reconcile(self) -> int:
-        """Takes all steps that are possible now and returns their number."""
+        """Executes all steps that are possible now, and returns their number."""
         for taken in range(MAX_STEPS):
             snapshot, now = await observe(self._api, self._namespace), self._now()
             step = plan(snapshot, now, self._policy)
@@ -145,7 +145,7 @@ class CertificateController:
             try:
                 await self._writer.apply(step, snapshot, now)
             except (Conflict, AlreadyExists, Invalid) as error:
-                # The API server answers Invalid to a JSON patch whose `test` fails.
+                # The API server sends Invalid for a JSON patch whose `test` fails.
                 log.info("certificates: another controller was first: %s", error)
         return MAX_STEPS
 

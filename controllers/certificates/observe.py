@@ -1,4 +1,4 @@
-"""Reads the certificates and CA bundles that the cluster contains from Secrets and webhook configurations."""
+"""Reads the certificates and CA bundles from Secrets and webhook configurations."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class CertificatePolicy:
 
 @dataclass(frozen=True)
 class CertificateSnapshot:
-    """Each resourceVersion belongs to the object that a step would write; None if the object does not exist."""
+    """The resourceVersions are those of the objects that a step writes, or None for objects that do not exist."""
 
     cas: tuple[PublishedCA, ...] = ()
-    """The oldest first."""
+    """Sorted by age, the oldest first."""
     cas_version: str | None = None
     certificate: KeyPair | None = None
-    """None if it is missing or damaged."""
+    """None if the certificate is missing or damaged."""
     bundle: tuple[bytes, ...] = ()
-    """Certificates that clients of our servers trust: `ca.crt` of the serving Secret."""
+    """The certificates that clients of the servers trust: `ca.crt` of the serving Secret."""
     certificate_version: str | None = None
     configurations: tuple[WebhookConfiguration, ...] = ()
 
@@ -57,8 +57,8 @@ CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
 
 
 async def observe(api: Api, namespace: str) -> CertificateSnapshot:
-    """Reads the configurations before the authorities. If another controller publishes a newer bundle in between, the
-    write of our older bundle is a conflict."""
+    """Reads the configurations before the CAs. If another controller publishes a newer bundle in between, the write of
+    the older bundle is a conflict."""
     configurations = [await _configuration(api, plural, name) for plural, name in webhooks.configuration_names()]
     cas = await _secret(api, namespace, meta.CA_SECRET)
     serving = await _secret(api, namespace, meta.SERVING_SECRET)
@@ -79,7 +79,7 @@ def configuration_resource(plural: str) -> Resource:
 
 
 async def _configuration(api: Api, plural: str, name: str) -> WebhookConfiguration | None:
-    """None if an administrator has deleted it to switch admission off; the controllers do not restore it."""
+    """None for a configuration that an administrator deleted to disable admission. It is not restored."""
     try:
         found = await api.get(configuration_resource(plural), None, name)
     except NotFound:
@@ -111,7 +111,7 @@ def _decoded(text: str) -> bytes:
 
 
 def _cas(data: Mapping[str, bytes]) -> tuple[PublishedCA, ...]:
-    """Damaged entries are left out, so the plan replaces them."""
+    """Omits damaged entries, so that the plan replaces them."""
     found = []
     for name in sorted(name.removesuffix(".crt") for name in data if name.endswith(".crt")):
         pair = KeyPair(data[f"{name}.crt"], data.get(f"{name}.key", b""))

@@ -1,8 +1,8 @@
-"""Decides the next step towards certificates that are valid and trusted.
+"""Decides the next step towards valid and trusted certificates.
 
-The order ensures that no admission request fails. A new CA is published first. It signs only after every API server has
-had time to learn of it. The old CA stays trusted until it expires. Only if there is no usable certificate does the plan
-not wait.
+The order of the steps ensures that no admission request fails. The plan publishes a new CA first. The CA signs
+certificates only after every API server has had time to read the bundle. The old CA stays trusted until it expires. The
+plan does not wait if there is no usable certificate.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ NOT_VALID_YET = "it is not valid yet: the clock that created it was ahead, or th
 
 @dataclass(frozen=True)
 class AddCA:
-    """Create a CA beside those that have not expired."""
+    """Creates a CA and keeps the CAs that have not expired."""
 
     keep: tuple[PublishedCA, ...]
     reason: str
@@ -39,7 +39,7 @@ class PublishBundle:
 
 @dataclass(frozen=True)
 class MarkPublished:
-    """All webhook configurations contain these CAs; the API servers are learning of them from now on."""
+    """Records that all webhook configurations contain these CAs. The propagation time starts now."""
 
     cas: tuple[PublishedCA, ...]
 
@@ -53,7 +53,7 @@ class IssueCertificate:
 
 @dataclass(frozen=True)
 class UpdateBundle:
-    """Keep the certificate, and write the bundle that clients of our servers trust."""
+    """Keeps the certificate, and writes the bundle for clients of the servers."""
 
     certificate: KeyPair
     bundle: bytes
@@ -76,8 +76,8 @@ def plan(snapshot: CertificateSnapshot, now: datetime, policy: CertificatePolicy
 
 
 def ca_bundle(snapshot: CertificateSnapshot, cas: tuple[PublishedCA, ...], now: datetime) -> bytes:
-    """Our CAs, after all other unexpired certificates that are trusted now. Servers may still use a certificate that
-    one of those has signed, for example if both Secrets were lost or another program kept the certificates before."""
+    """The cluster's own CAs, after other unexpired certificates that are trusted now. Servers may still use a
+    certificate of another CA, for example after a loss of both Secrets."""
     ours = [ca.pair.certificate for ca in cas]
     published = [
         each
@@ -97,7 +97,7 @@ def _plan_certificate(
     signing = signing_ca(cas, now, policy.propagation)
     valid = join_pem([each for each in split_pem(bundle) if read_validity(each).is_valid(now)])
     if certificate is None or not certificate.validity.is_valid(now) or not certificate.is_trusted_by(valid):
-        # Requests fail already, so waiting would protect nothing.
+        # Requests fail already, so the plan does not wait.
         newest = [ca.pair for ca in cas if ca.pair.validity.is_valid(now)][-1]
         return IssueCertificate(signing or newest, bundle, _why_unusable(certificate, now))
     if signing is not None and certificate_renewal_due(certificate, signing, policy.hosts, now):

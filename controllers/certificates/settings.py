@@ -1,4 +1,4 @@
-"""Settings of our own certificates."""
+"""Settings of the certificates that the controllers manage."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -38,7 +38,7 @@ class CertificateSettings(EnvironmentSettings):
 
 
 def read_policy(environment: Mapping[str, str]) -> CertificatePolicy | None:
-    """None if another program keeps the certificates. Raises ValueError with a message that names the variable."""
+    """Returns None if another program manages the certificates. The message of a ValueError names the variable."""
     found = CertificateSettings.read(environment)
     if not found.hosts:
         return None

@@ -5,9 +5,9 @@
     QuotaTracker   how many VMs of a pool each requester has
     ClaimRecord    the data of this process about one claim, in addition to the stores
 
-The allocator keeps these data in memory and calls no API. They let concurrent claims reserve different VMs, in order.
-They do not ensure that a VM has at most one claim. The write of the claim's UID on the VM ensures that, because it
-carries the VM's resourceVersion.
+The allocator keeps these data in memory and calls no API. The data let concurrent claims reserve different VMs, in
+order. Only the write of the claim's UID on the VM ensures that a VM has at most one claim, because this write carries
+the VM's resourceVersion.
 """
 
 from collections import Counter

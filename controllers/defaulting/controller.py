@@ -1,4 +1,4 @@
-"""Finds VMs that lack hardware fields, and fills them when this is allowed."""
+"""Finds VMs without some hardware fields, and fills these fields if the plan allows it."""
 
 import asyncio
 import logging
@@ -71,9 +71,9 @@ class DefaultingWriter:
         self._seed = seed or None
 
     async def fill(self, document: Json, request: Json) -> Json | None:
-        """The VM with all hardware fields; None, with an event, if the defaulter cannot fill them.
+        """Returns the VM with all hardware fields, or None and an event if the defaulter cannot fill them.
 
-        `request` is the document that is sent, with known facts about the guest. Raises DefaulterUnavailable."""
+        `request` is the document for the defaulter, with known facts about the guest. Raises DefaulterUnavailable."""
         try:
             answer = await self._defaulter.complete(request, seed=self._seed)
         except (InvalidDocument, ForbiddenChange) as error:
@@ -85,9 +85,9 @@ class DefaultingWriter:
         return without_annotation(answer.object)
 
     async def write(self, document: Json, filled: Json, reason: str) -> None:
-        """Raises Conflict if the VM has changed since it was read."""
+        """Replaces the VM. Raises Conflict if the VM has changed since the read."""
         try:
-            # The document carries the resourceVersion that was read, so no other write is lost.
+            # The document has the resourceVersion of the read, so that a write of another client is not lost.
             await self._api.replace(VMS, filled)
         except Invalid as error:
             self._undecided(document, f"the API server refuses the filled VM: {error.message}")
@@ -117,11 +117,11 @@ def without_annotation(document: Json) -> Json:
 log = logging.getLogger(__name__)
 
 SPREAD_SECONDS = 2.0
-"""After a pause, waiting VMs are sent to the defaulter over this time."""
+"""Time over which waiting VMs are sent to the defaulter after a pause."""
 
 
 class DefaultingController:
-    """While all VMs are filled or ineligible, it only watches: it sends no other request."""
+    """Fills VMs. While all VMs are filled or ineligible, the controller sends no requests except its watches."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class DefaultingController:
         macs: MACPolicy = "deterministic",
         workers: int = 8,
     ) -> None:
-        """`macs` is the defaulter's setting: a MAC address that it leaves empty on purpose is not missing."""
+        """`macs` is the defaulter's setting. With some values, the defaulter leaves MAC addresses empty."""
         self.vms: Informer[VM] = Informer(
             api, VMS, partial(parse_vm, macs=macs), indexes={"mac": index_by_mac, "pending": _index_pending}
         )
@@ -147,7 +147,7 @@ class DefaultingController:
         self._now = now
         self._macs = macs
         self._reported: dict[Key, tuple[str, ...]] = {}
-        """Messages about MAC addresses that were reported."""
+        """Messages about MAC addresses that have an event."""
         self.vms.subscribe(self._vm_changed)
         self.namespaces.subscribe(self._namespace_changed)
         self.scopes.subscribe(self._scope_changed)
@@ -171,7 +171,7 @@ class DefaultingController:
             self._reported.pop(old.key, None)
 
     def _namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        """Its labels decide whether its VMs are eligible."""
+        """Enqueues the VMs of the namespace, because its labels decide whether they are eligible."""
         if new is not None:
             for vm in self.vms.store.by("pending", new.name):
                 self.controller.enqueue(vm.key)

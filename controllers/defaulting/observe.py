@@ -1,7 +1,7 @@
-"""Reads a VM that may lack hardware fields, and its VMI; and finds VMs with the MAC address of another VM.
+"""Reads VMs that may lack hardware fields, and finds VMs with the same MAC address.
 
-On one network only one of them can be reached. On separate networks both are valid, so no VM is refused: the younger
-one gets a warning event.
+On one network, only one VM with the address can be reached. On separate networks, all of them are valid. A duplicate
+therefore causes a warning event, not a refusal.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -29,17 +29,17 @@ CONFIGURATIONS = Resource(
 
 @dataclass(frozen=True, slots=True)
 class VM:
-    """The facts about a VM that decide whether to fill its hardware. Most are empty for a VM that needs nothing."""
+    """The facts about a VM that decide whether to fill its hardware. Most are empty for a VM with complete hardware."""
 
     namespace: str
     name: str
     generation: int
-    """A new generation is a reason to retry after a refusal."""
+    """A new generation causes a retry after a refusal."""
     undefaulted: bool
     annotated: bool
     deleting: bool
     created: bool
-    """status.created: a VMI exists. Its change is a reason to look at the VM again."""
+    """status.created: whether a VMI exists. A change causes a reconcile of the VM."""
     printable_status: str
     created_at: str = ""
     labels: tuple[tuple[str, str], ...] = ()
@@ -65,14 +65,14 @@ class DefaultingSnapshot:
     vm: VM
     vmi: VMIState
     ineligible: str | None = None
-    """Why the controller must not fill the VM; see `plan`."""
+    """Why the controller must not fill the VM, or None. See `plan`."""
 
 
 def parse_vm(document: Json, macs: MACPolicy = "deterministic") -> VM:
     metadata = document["metadata"]
     undefaulted = bool(undefaulted_fields(document, macs=macs))
     annotated = UNDEFAULTED in (metadata.get("annotations") or {})
-    # Most VMs need nothing. Without these facts their views stay equal, so their changes cost nothing.
+    # Most VMs have complete hardware. Without these facts, changes of such VMs leave their views equal.
     pending = undefaulted or annotated
     return VM(
         namespace=metadata.get("namespace", ""),
@@ -90,7 +90,7 @@ def parse_vm(document: Json, macs: MACPolicy = "deterministic") -> VM:
 
 
 def mac_addresses(document: Json) -> tuple[str, ...]:
-    """In lower case with colons, so that equal addresses are equal texts."""
+    """The MAC addresses in lower case with colons, so that equal addresses have equal texts."""
     interfaces = at(document, "spec", "template", "spec", "domain", "devices", "interfaces") or ()
     return tuple(str(mac).lower().replace("-", ":") for each in interfaces if (mac := each.get("macAddress")))
 
@@ -100,7 +100,7 @@ def parse_namespace(document: Json) -> Namespace:
 
 
 async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[VM, VMIState, Json] | None:
-    """The VM as the API server has it now, the state of its VMI, and its document; None if the VM is gone."""
+    """The VM from the API, the state of its VMI, and its document. None if the VM does not exist."""
     try:
         document = await api.get(VMS, *key)
     except NotFound:
@@ -126,7 +126,7 @@ def index_by_mac(vm: VM) -> Iterator[Hashable]:
 
 
 def mac_conflicts(vms: Store[VM], vm: VM) -> tuple[str, ...]:
-    """A message for each MAC address of the VM that another VM has too."""
+    """A message for each MAC address of the VM that another VM also has."""
     return tuple(
         _message(vm, mac, others)
         for mac in vm.macs
@@ -135,7 +135,7 @@ def mac_conflicts(vms: Store[VM], vm: VM) -> tuple[str, ...]:
 
 
 def _message(vm: VM, mac: str, others: list[VM]) -> str:
-    # The author of this VM may not be allowed to see names of other namespaces.
+    # The owner of this VM may not be allowed to read names in other namespaces.
     names = sorted(each.name for each in others if each.namespace == vm.namespace)
     owners = [f"VM {name}" for name in names[:MAX_NAMES]]
     if left := len(names) - len(owners):

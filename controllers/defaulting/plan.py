@@ -1,9 +1,9 @@
-"""Decides whether to fill the hardware of a VM now: the webhook must have seen the VM, or should have seen it.
+"""Decides whether to fill the hardware of a VM now. The webhook must have defaulted the VM, or failed to do so.
 
-A VM with our annotation was seen by the webhook. A VM without it should have been seen if it is not older than the
-webhook configuration and the configuration selects it. The controller does not fill older VMs, because their guests
-know other hardware. The webhook fills such a VM when its spec changes while it is halted, with the UUID that the guest
-knows; `virtctl start` is such a change, except for the run strategies Manual and RerunOnFailure.
+The webhook has handled a VM with the annotation poolhouse.dev/undefaulted. It should have handled another VM if the
+configuration selects the VM and is not newer. Older VMs are not filled, because their guests know other hardware. The
+webhook fills an older VM when its spec changes while it is halted, with the UUID that the guest knows. `virtctl start`
+is such a change, except with the run strategies Manual and RerunOnFailure.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from kinds.meta import DEFAULTING, DISABLED
 from manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
 
 RUNNING_SECONDS = 4 * 3600.0
-"""The VM's status announces its stop. If that event is missed, the VM is checked after this time."""
+"""Interval of checks of a running VM, in case the controller misses the event of its stop."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FillHardware:
 
 @dataclass(frozen=True)
 class RemoveAnnotation:
-    """The annotation poolhouse.dev/undefaulted is no longer true."""
+    """Removes the annotation poolhouse.dev/undefaulted, which no longer applies."""
 
     reason: str
 
@@ -34,7 +34,7 @@ class RemoveAnnotation:
 @dataclass(frozen=True)
 class Wait:
     seconds: float | None
-    """Time until the next check; None waits for a change."""
+    """Time until the next check. None waits for a change."""
     reason: str
 
 
@@ -60,14 +60,14 @@ def _stop(annotated: bool, reason: str) -> Action:
 
 @dataclass(frozen=True)
 class WebhookScope:
-    """The objects for which our MutatingWebhookConfiguration makes the API server call the webhook."""
+    """The objects for which the API server calls the webhook, by Poolhouse's MutatingWebhookConfiguration."""
 
     created_at: str
     namespace_selector: Json | None
     object_selector: Json | None
     """None selects nothing."""
     conditional: bool
-    """There are additional matchConditions, which only the API server can evaluate."""
+    """Whether the configuration has additional matchConditions, which only the API server can evaluate."""
 
     def selects(self, vm: VM, namespace_labels: Mapping[str, str]) -> bool:
         return matches(self.namespace_selector, namespace_labels) and matches(self.object_selector, dict(vm.labels))
@@ -88,7 +88,7 @@ def parse_scope(document: Json) -> WebhookScope:
 
 
 def ineligible_reason(vm: VM, namespace_labels: Mapping[str, str], scope: WebhookScope | None) -> str | None:
-    """Why the controller must not fill the VM; None if it may."""
+    """Why the controller must not fill the VM, or None."""
     if namespace_labels.get(DEFAULTING) == DISABLED:
         return "its namespace opted out"
     if scope is not None and not scope.selects(vm, namespace_labels):

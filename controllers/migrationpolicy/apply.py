@@ -22,7 +22,7 @@ class PolicyWriter:
         self._events = events
 
     async def apply(self, policy: Policy, action: Action) -> None:
-        """Raises the API server's refusal, unless the next event of the object makes the controller plan again."""
+        """Executes the action. Raises the API server's error, unless the next event of the object causes a new plan."""
         try:
             match action:
                 case CreateUpstream(spec):
@@ -33,15 +33,15 @@ class PolicyWriter:
                 case DeleteUpstream(uid):
                     await self._api.delete(UPSTREAM, None, policy.name, uid=uid)
         except AlreadyExists:
-            pass  # its event says whether it is ours
+            pass  # the event of the existing policy causes a new plan
         except NotFound:
             if isinstance(action, CreateUpstream):
-                raise  # the CRD is not installed any more
+                raise  # the CRD was removed
 
     async def label(self, vmi: VMILabels, action: LabelVMI) -> None:
-        # With the UID the API server refuses (Invalid) to label a new VMI of the same name.
+        # With the UID, the API server refuses (Invalid) to label a new VMI of the same name.
         patch = {"metadata": {"uid": action.uid, "labels": {meta.MIGRATION_POLICY: action.policy}}}
-        with suppress(NotFound, Conflict):  # the event of the new VMI makes the controller plan again
+        with suppress(NotFound, Conflict):  # the event of the new VMI causes a new plan
             await self._api.patch(VMIS, vmi.namespace, vmi.name, patch)
 
     def emit(self, policy: Policy, type: EventType, reason: str, note: str) -> None:
@@ -49,7 +49,7 @@ class PolicyWriter:
         self._events.emit(regarding, type, reason, note, action="Enforce")
 
     async def _repair(self, policy: Policy, uid: str, spec: Json) -> None:
-        """Replaces what it has just read, so a write of another client in between is a Conflict and is not lost."""
+        """Replaces the policy that it has just read, so that a concurrent write of another client causes a Conflict."""
         found = await self._api.get(UPSTREAM, None, policy.name)
         if found["metadata"]["uid"] == uid:
             metadata: dict[str, Any] = {**found["metadata"], **_ownership(policy)}

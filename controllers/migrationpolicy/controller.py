@@ -1,4 +1,4 @@
-"""Maps each change to the policies and VMIs that it affects, and reconciles them."""
+"""Maps changes to the policies and VMIs that they affect, and reconciles these."""
 
 import asyncio
 from collections import defaultdict
@@ -74,19 +74,19 @@ class PolicyMetrics:
                 gauge.remove(name)
 
     def clear(self) -> None:
-        """Another replica leads and reports these series."""
+        """Removes all series, because another replica is the leader and reports them."""
         for gauge in self._gauges:
             gauge.clear()
 
 
 PAUSES = Backoff(base_seconds=2, cap_seconds=300)
 RESET_SECONDS = 600.0
-"""Time without a repair after which the pauses begin again with the shortest."""
+"""Time without a repair after which the pauses start again with the shortest pause."""
 
 
 @dataclass
 class PolicyMemory:
-    """One policy's memory. It is dropped as a whole when the policy is deleted."""
+    """The memory of one policy, dropped when the policy is deleted."""
 
     name: str
     status: LastWrite = field(default_factory=LastWrite)
@@ -95,10 +95,9 @@ class PolicyMemory:
     _repaired_at: float = float("-inf")
 
     def repair_pause(self, generation: int, now: float) -> float:
-        """0 if the policy may be repaired now, which counts as a repair; otherwise the seconds to wait.
+        """Returns 0 and counts a repair if the policy may be repaired now. Otherwise returns the seconds to wait.
 
-        The pauses grow, because another client may undo each repair at once. They begin again after a change of the
-        policy by its author."""
+        The pauses grow, because another client may undo each repair. A new generation of the policy resets them."""
         if generation != self._generation or now - self._repaired_at > RESET_SECONDS:
             self._generation, self._repairs, self._repaired_at = generation, 0, now
             wait = 0.0
@@ -111,14 +110,14 @@ class PolicyMemory:
 
 
 class UnlabelledVMIs:
-    """VMIs whose label the API server refused, by policy. Each method returns the policies whose status may change."""
+    """VMIs whose label the API server refused, by policy. Methods return policies whose status may change."""
 
     def __init__(self) -> None:
         self._policies: dict[Key, str] = {}
         self._messages: defaultdict[str, dict[Key, str]] = defaultdict(dict)
 
     def refused(self, vmi: Key, policy: str | None, message: str) -> tuple[str, ...]:
-        """The label of this policy was refused; None if the removal of a label was refused."""
+        """Records a refused label of this policy. The policy is None for the refused removal of a label."""
         if policy is None:
             return self.resolved(vmi)
         if self._messages[policy].get(vmi) == message:
@@ -129,7 +128,7 @@ class UnlabelledVMIs:
         return tuple({*left, policy})
 
     def resolved(self, vmi: Key) -> tuple[str, ...]:
-        """The VMI is labelled, gone, or needs no label."""
+        """Removes a VMI that is labelled, is deleted, or needs no label."""
         policy = self._policies.pop(vmi, None)
         if policy is None:
             return ()
@@ -139,7 +138,7 @@ class UnlabelledVMIs:
         return (policy,)
 
     def of(self, policy: str) -> tuple[int, str]:
-        """The number of VMIs, and the message about the first by name, so that the text is stable."""
+        """The number of VMIs, and the message of the first VMI by name, so that the text is stable."""
         found = self._messages.get(policy)
         return (len(found), found[min(found)]) if found else (0, "")
 
@@ -149,9 +148,9 @@ class UnlabelledVMIs:
 
 
 BATCH_SECONDS = 0.3
-"""Delay before counting, so that the start of a thousand VMs is one update of their policy."""
+"""Delay that joins changes of counts, so that the start of a thousand VMs causes one status update of their policy."""
 RETRY_SECONDS = 0.5
-"""Delay until the controller checks again whether KubeVirt's objects are listed."""
+"""Interval of checks whether KubeVirt's objects are listed."""
 
 
 class PolicyController:
@@ -167,7 +166,7 @@ class PolicyController:
         metrics: Metrics,
     ) -> None:
         self.winners: Winners | None = None
-        """None while another replica leads or the stores are not synced."""
+        """None while another replica is the leader, or while the stores are not synced."""
         self.policies: Controller[str] = Controller("policy", self.reconcile, metrics=metrics)
         self.labels: Controller[Key] = Controller("policy-label", self.reconcile_label, workers=8, metrics=metrics)
         self._stores = stores
@@ -226,7 +225,7 @@ class PolicyController:
         return min((each for each in (pause, wait) if each), default=None)
 
     async def _apply(self, policy: Policy, action: Action | None) -> ApiError | None:
-        """Returns refusals that the status reports. Raises other errors, which are retried."""
+        """Returns errors that the status reports. Raises other errors, so that the controller retries."""
         if action is None:
             return None
         try:
@@ -250,9 +249,9 @@ class PolicyController:
 
     def _emit(self, policy: Policy, condition: Condition) -> None:
         if condition.status == "False":
-            if condition.reason != EnforcedReason.NOT_ACTIVE:  # the event about Active has the reason
+            if condition.reason != EnforcedReason.NOT_ACTIVE:  # the event of the condition Active has the reason
                 self._writer.emit(policy, "Warning", condition.reason, condition.message)
-        elif condition.type == "Enforced" and policy.status.conditions:  # not for a new policy
+        elif condition.type == "Enforced" and policy.status.conditions:  # a new policy needs no event
             self._writer.emit(policy, "Normal", PolicyEvent.ENFORCED, condition.message)
 
     async def reconcile_label(self, key: Key) -> float | None:
@@ -272,7 +271,7 @@ class PolicyController:
         return None
 
     def _replaced(self, before: VMILabels) -> bool:
-        """The VMI has finished, or a new VMI has its name. The new VMI has had its own event."""
+        """Whether the VMI has finished, or a new VMI has its name. The new VMI has its own event."""
         found = self._stores.vmis.get(before.key)
         return found is None or found.uid != before.uid or not found.active
 
@@ -341,7 +340,7 @@ def build(
     policies.subscribe(controller.policy_changed)
     namespaces.subscribe(controller.namespace_changed)
     vmis.subscribe(controller.vmi_changed)
-    # A policy of KubeVirt, or its configuration, can affect the condition Enforced of every policy.
+    # A change of KubeVirt's policies or configuration can affect the condition Enforced of every policy.
     upstream.subscribe(controller.enqueue_all)
     kubevirts.subscribe(controller.enqueue_all)
     return Component("policy", (policies, namespaces, vmis), controller.work)

@@ -1,4 +1,4 @@
-"""Views of policies, VMIs and KubeVirt's policies, and the snapshot that a plan is made from."""
+"""The views of policies, VMIs and KubeVirt's policies, and the snapshot as the input of a plan."""
 
 from dataclasses import dataclass, field
 from sys import intern
@@ -19,13 +19,13 @@ from runtime.store import Store
 
 @dataclass(frozen=True)
 class VMILabels(ObjectView):
-    """The facts about a VMI that decide which policy it uses. Far smaller than the shared view: there are thousands."""
+    """The facts about a VMI that decide its policy. This view is smaller than the shared view, to save memory."""
 
     labels: Labels
     winner: str | None
-    """The label of the winner, as it is stored."""
+    """The stored label of the winning policy."""
     active: bool
-    """The VMI is neither deleted nor finished, so it can be migrated."""
+    """Whether the VMI can be migrated: it is neither deleted nor finished."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Policy:
     deleting: bool
     ranked: RankedPolicy
     problem: str
-    """Why the stored policy is invalid; empty if it is valid."""
+    """Why the stored policy is invalid, or an empty string."""
     spec: Json
     status: MigrationPolicyStatus
 
@@ -50,25 +50,25 @@ class Policy:
 
     @property
     def candidate(self) -> RankedPolicy | None:
-        """None if the policy cannot win any VMI."""
+        """The policy as a candidate for VMIs. None if it cannot win any VMI."""
         return None if self.deleting or self.problem else self.ranked
 
 
 @dataclass(frozen=True)
 class EnforcingPolicy:
-    """A policy of KubeVirt. It may enforce one of ours or belong to someone else."""
+    """A policy of KubeVirt, which enforces a policy of Poolhouse or belongs to another owner."""
 
     name: str
     uid: str
     managed: bool
-    """The policy has the label of objects that Poolhouse manages."""
+    """Whether the policy has the label of objects that Poolhouse manages."""
     deleting: bool
     spec: Json
     upstream: UpstreamPolicy
 
     @property
     def owner(self) -> str:
-        """UID of the controller; empty without one."""
+        """The UID of the controller owner, or an empty string."""
         return self.upstream.owner
 
 
@@ -76,21 +76,21 @@ class EnforcingPolicy:
 class PolicySnapshot:
     policy: Policy
     older: str | None = None
-    """Name of an older policy with the same selectors."""
+    """The name of an older policy with the same selectors."""
     wins: int = 0
     losses: int = 0
     served: bool = True
-    """The cluster serves KubeVirt's policies."""
+    """Whether the cluster serves KubeVirt's policies."""
     enforcing: EnforcingPolicy | None = None
     overriding: tuple[str, ...] = ()
-    """Names of other policies that KubeVirt could prefer."""
+    """Names of other policies that KubeVirt may prefer."""
     configuration: Json = field(default_factory=dict)
     repair_postponed: bool = False
-    """A repair is needed but waits, because another client undid the last repairs."""
+    """Whether a repair is postponed, because another client undid the last repairs."""
     refusal: str = ""
     """The API server's message about the last write of KubeVirt's policy."""
     unlabelled: tuple[int, str] = (0, "")
-    """Number of VMIs that could not be labelled, and the first message."""
+    """The number of VMIs that could not be labelled, and the first message."""
 
     @property
     def active(self) -> bool:
@@ -165,7 +165,7 @@ class Stores:
 
     @property
     def known(self) -> bool:
-        """KubeVirt's objects have been listed, or are known to be absent. Before that, the controller must not act."""
+        """Whether KubeVirt's objects are listed, or known to be absent. Before that, the controller must not act."""
         return self.upstream.known and self.kubevirts.known
 
 
@@ -195,6 +195,6 @@ def _enforces_ours(stores: Stores, each: EnforcingPolicy) -> bool:
 
 
 def _configuration(stores: Stores) -> Json:
-    """A cluster has one KubeVirt object. If there are several, the choice is stable."""
+    """The settings of the first KubeVirt object by name. A cluster should have only one."""
     found = sorted(stores.kubevirts.all, key=lambda each: (each.namespace, each.name))
     return found[0].migrations if found else {}

@@ -1,4 +1,4 @@
-"""Decides what to do about KubeVirt's policy that enforces a policy, and about the label of a VMI."""
+"""Plans the changes of KubeVirt's policy that enforces a policy, and of the label of a VMI."""
 
 from dataclasses import dataclass
 
@@ -60,12 +60,12 @@ def plan_label(vmi: VMILabels, winner: str | None) -> LabelVMI | None:
 
 
 def is_ours(snapshot: PolicySnapshot, found: EnforcingPolicy) -> bool:
-    """By controller reference and UID, because others can use the same name and labels."""
+    """Whether the policy owns KubeVirt's policy, by UID: other clients can use the same name and labels."""
     return found.owner == snapshot.policy.uid
 
 
 def is_orphaned(found: EnforcingPolicy) -> bool:
-    """Poolhouse created the policy, and its owner was deleted without it."""
+    """Whether Poolhouse created KubeVirt's policy, and its owner no longer exists."""
     return found.managed and not found.owner
 
 

@@ -4,7 +4,7 @@ from apimachinery.reasons import Reason
 
 
 class ActiveReason(Reason):
-    """Condition Active: the policy can win VMIs."""
+    """Reasons of the condition Active: whether the policy can win VMIs."""
 
     ACCEPTED = "Accepted", "The policy can win VMIs."
     INVALID_SPEC = "InvalidSpec", "The stored policy is invalid and never applies. The message has the path."
@@ -13,7 +13,7 @@ class ActiveReason(Reason):
 
 
 class EnforcedReason(Reason):
-    """Condition Enforced: KubeVirt applies the policy."""
+    """Reasons of the condition Enforced: whether KubeVirt applies the policy."""
 
     IN_SYNC = "InSync", "KubeVirt's own policy of this name has the same settings."
     NOT_ACTIVE = "NotActive", "The condition Active is False."

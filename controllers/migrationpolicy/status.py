@@ -1,4 +1,4 @@
-"""Builds the status of a policy: its counts and its conditions Active and Enforced."""
+"""Computes the status of a policy: its counts, and the conditions Active and Enforced."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -117,7 +117,7 @@ CHECKS = (
     _overridden,
     _unsupported,
 )
-"""The first finding decides. Findings that concern the whole policy come before those that concern a part."""
+"""The checks in order of precedence. Checks of the whole policy come before checks of a part."""
 
 
 def status(snapshot: PolicySnapshot, now: datetime) -> MigrationPolicyStatus:

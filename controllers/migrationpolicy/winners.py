@@ -1,4 +1,4 @@
-"""Finds the winning policy of every VMI, and decides again only the VMIs that a change can affect."""
+"""Finds the winning policy of each VMI, and recomputes only VMIs that a change can affect."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,7 +11,7 @@ from runtime.resource import Key
 @dataclass
 class Changes:
     vmis: set[Key] = field(default_factory=set)
-    """New VMIs, and VMIs with another winner than before."""
+    """New VMIs, and VMIs whose winner has changed."""
     policies: set[str] = field(default_factory=set)
     """Policies whose counts changed, and policies that became active or inactive."""
 
@@ -20,13 +20,12 @@ class Changes:
 
 
 class Winners:
-    """Contains the VMIs that are neither deleted nor finished. A VMI is decided only when its namespace is known,
-    because unknown labels must not count as absent labels.
+    """The winning policies of the VMIs that are neither deleted nor finished. A VMI is decided only if the labels of
+    its namespace are known.
 
-    It keeps the winner of each VMI, and the number of matches and wins of each policy. A new policy can only win VMIs,
-    and a deleted policy can only lose those that it won. Of ten thousand VMIs that match a policy, each VMI that
-    another policy wins therefore costs one comparison.
-    """
+    The object keeps the winner of each VMI, and the number of matches and wins of each policy. A new policy can only
+    win VMIs, and a deleted policy can only lose the VMIs that it won. A change of a policy therefore costs one
+    comparison for a VMI that another policy wins."""
 
     def __init__(self) -> None:
         self._policies: dict[str, RankedPolicy] = {}
@@ -49,14 +48,14 @@ class Winners:
         return changes
 
     def policy(self, name: str, candidate: RankedPolicy | None) -> Changes:
-        """Sets or (None) removes a policy."""
+        """Sets a policy, or removes it if `candidate` is None."""
         if self._policies.get(name) == candidate:
             return Changes()
         others = {each.name: each for each in self._policies.values() if each.name != name}
         return self._set_policies(others if candidate is None else {**others, name: candidate})
 
     def namespace(self, name: str, labels: Labels | None) -> Changes:
-        """Sets or (None) removes a namespace."""
+        """Sets a namespace, or removes it if `labels` is None."""
         changes = Changes()
         before = self._namespaces.get(name)
         if before is None or labels is None:
@@ -78,7 +77,7 @@ class Winners:
         return changes
 
     def vmi(self, key: Key, labels: Labels | None) -> Changes:
-        """Sets or (None) removes a VMI."""
+        """Sets a VMI, or removes it if `labels` is None."""
         changes = Changes()
         namespace, name = key
         before = self._matching(key)
@@ -96,7 +95,7 @@ class Winners:
         return key in self._winners
 
     def winner(self, key: Key) -> str | None:
-        """The winning policy of a VMI; None if no policy matches or the VMI is not decided."""
+        """The winning policy of a VMI. None if no policy matches, or if the VMI is not decided."""
         return _name(self._winners.get(key))
 
     def older_duplicate(self, name: str) -> str | None:
@@ -130,7 +129,7 @@ class Winners:
         return changes
 
     def _exchange(self, namespace: str, gone: list[RankedPolicy], come: list[RankedPolicy], changes: Changes) -> None:
-        """Decides the VMIs of a namespace after policies were removed from it (`gone`) or added to it (`come`)."""
+        """Decides the VMIs of a namespace after policies no longer match it (`gone`) or newly match it (`come`)."""
         if not gone and not come:
             return
         namespace_labels = self._namespaces[namespace]
@@ -149,7 +148,7 @@ class Winners:
             self._set_winner(key, winner, changes)
 
     def _matching(self, key: Key) -> tuple[RankedPolicy, ...] | None:
-        """The policies that match a VMI, winner first; None if the VMI or its namespace is unknown."""
+        """The policies that match a VMI, the winner first. None if the VMI or its namespace is unknown."""
         namespace_labels = self._namespaces.get(key[0])
         labels = self._vmis.get(key[0], {}).get(key[1])
         return None if namespace_labels is None or labels is None else self._index.candidates(labels, namespace_labels)

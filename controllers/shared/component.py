@@ -1,4 +1,4 @@
-"""What a package of controllers gives to `main`: its informers, its work and its HTTP endpoints."""
+"""The interface between a package of controllers and `main`: informers, work and HTTP endpoints."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -12,8 +12,8 @@ from service.json_api import Endpoint
 class Component:
     name: str
     informers: tuple[Informer[Any], ...]
-    """Every replica runs them, so that a new leader starts with full stores."""
+    """Every replica runs the informers, so that a new leader starts with full stores."""
     work: Callable[[], Coroutine[Any, Any, None]]
-    """The leader runs it once the stores are full, until it is cancelled."""
+    """The leader runs the coroutine once the stores are full, until it is cancelled."""
     answers: Mapping[str, Endpoint] = field(default_factory=dict)
-    """Endpoints that every replica serves, by path."""
+    """HTTP endpoints of every replica, by path."""

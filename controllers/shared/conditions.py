@@ -1,4 +1,4 @@
-"""Conditions of an object's status: how they are made, and when their transition times change."""
+"""Builds the conditions of a status, and sets their transition times."""
 
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
@@ -22,10 +22,10 @@ def set_times(
     now: datetime,
     optional: Container[str] = (),
 ) -> tuple[Condition, ...]:
-    """The conditions with their transition times and the generation that they are about.
+    """The conditions with transition times and the observed generation.
 
-    A condition whose status did not change keeps its time, so that an unchanged status stays equal and is not written
-    again. Conditions of `optional` types are left out while they have never been True."""
+    A condition keeps its time while its status is the same, so that an unchanged status is not written again.
+    Conditions of `optional` types are omitted until they are True for the first time."""
     return tuple(
         with_transition_times(conditions, before, generation=generation, now=format_time(now), announced=optional)
     )
@@ -34,7 +34,7 @@ def set_times(
 def merge(
     conditions: Iterable[Condition], before: Sequence[Condition], *, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """As `set_times`, after the conditions of all other types, which stay as they are."""
+    """Replaces the conditions of the same types in `before`, with the times of `set_times`. Other conditions stay."""
     fresh = set_times(conditions, before, generation=generation, now=now)
     types = {each.type for each in fresh}
     return (*(each for each in before if each.type not in types), *fresh)

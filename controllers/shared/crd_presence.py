@@ -1,6 +1,6 @@
-"""Work that depends on a CRD: it runs while the CRD exists, and starts again when the CRD is created again.
+"""Runs work while a CRD exists, and restarts the work when the CRD is created again.
 
-KubeVirt may be installed after Poolhouse, with resources that Poolhouse reads or that it would otherwise own.
+KubeVirt may be installed after Poolhouse, with CRDs that Poolhouse reads or that Poolhouse would otherwise own.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ MESSAGES: dict[Owner, str] = {
 }
 
 Check = Callable[[], Awaitable[bool | None]]
-"""Whether the CRD is there; None if the API server did not answer, which changes nothing."""
+"""Returns whether the CRD exists, or None if the API server did not answer. None changes nothing."""
 
 
 async def run_while_present(
@@ -41,7 +41,7 @@ async def run_while_present(
     poll_seconds: float,
     on_absent: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Starts `work` whenever the CRD appears, and cancels it when the CRD is gone."""
+    """Starts `work` when the CRD exists, and cancels it when the CRD is deleted."""
     while True:
         present = await check()
         if present:
@@ -57,7 +57,7 @@ async def run_while_present(
 
 
 class OwnCRD:
-    """Tells whether the CRD of a kind is Poolhouse's. Two controllers of one object would both create its VMs."""
+    """Checks whether the CRD of a kind is Poolhouse's. Two controllers of one object would both create its VMs."""
 
     def __init__(self, api: Api, kind: Kind) -> None:
         self._api, self._name = api, kind.crd_name
@@ -80,7 +80,7 @@ class OwnCRD:
 class OptionalInformer(Generic[V]):
     """An informer of a resource that the cluster may not serve.
 
-    A plain informer of such a resource would never sync, and would log a warning every half minute."""
+    A plain informer of such a resource would never sync, and would log a warning every 30 seconds."""
 
     def __init__(
         self, api: Api, resource: Resource, view: Callable[[Json], V], *, poll_seconds: float = POLL_SECONDS
@@ -89,13 +89,13 @@ class OptionalInformer(Generic[V]):
         """True once the cluster is known not to serve the resource, or once all its objects are listed."""
         self._api, self._resource, self._view, self._poll_seconds = api, resource, view, poll_seconds
         self._following: Informer[V] | None = None
-        """the informer that runs, synced or not"""
+        """the running informer, synced or not"""
         self._informer: Informer[V] | None = None
-        """the same once it is synced"""
+        """the running informer, once it is synced"""
         self._subscribers: list[Callable[[], None]] = []
 
     def subscribe(self, changed: Callable[[], None]) -> None:
-        """Calls `changed()` when an object changes, and when it becomes known whether there can be objects."""
+        """Calls `changed()` when an object or `known` changes."""
         self._subscribers.append(changed)
 
     @property
@@ -115,7 +115,7 @@ class OptionalInformer(Generic[V]):
                 self._is_served, self._follow, poll_seconds=self._poll_seconds, on_absent=self._absent
             )
         finally:
-            # A later run must not serve what this one has seen.
+            # A later run must not use the objects of this run.
             self._informer, self.known = None, False
 
     async def _follow(self) -> None:
@@ -136,7 +136,7 @@ class OptionalInformer(Generic[V]):
             self._tell()
 
     async def _is_served(self) -> bool | None:
-        # An informer that works proves it without a request.
+        # A working informer proves that the resource is served, without a request.
         if self._following is not None and self._following.problem is None:
             return True
         resource = self._resource

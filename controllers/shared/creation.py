@@ -1,9 +1,9 @@
-"""Creates VMs and VMIs that are defaulted even while the webhook is away.
+"""Creates VMs and VMIs with default hardware, even while the webhook is unavailable.
 
-KubeVirt may start a VM the moment it exists, so defaulting it afterwards comes too late. A dry run of one object, at
-most twice a minute, shows whether the webhook works. While the webhook does not work, this client sends the objects
-to the defaulter itself. If the webhook fails in the middle of a batch, the API server's answers show this. The client
-then defaults the rest of the batch first, and the VMs that were created undefaulted at once.
+KubeVirt may start a VM at once, so defaulting after the creation is too late. A dry run of one object, at most twice a
+minute, shows whether the webhook works. While the webhook does not work, this client sends the objects to the defaulter
+itself. If the webhook fails during a batch, the API server's responses show this. The client then defaults the rest of
+the batch first, and VMs that were created undefaulted at once.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ MENDING_TRIES = 3
 
 
 class DefaultingCreator:
-    """Creates objects of one resource: VMs, or VMIs, which cannot be changed once they exist."""
+    """Creates objects of one resource: VMs, or VMIs, whose spec cannot be changed later."""
 
     def __init__(
         self, api: Api, resource: Resource, defaulter: Defaulter | None, seed: str, clock: Callable[[], float]
@@ -38,14 +38,14 @@ class DefaultingCreator:
         self._opted_out_until: dict[str, float] = {}
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
-        """The documents, defaulted if the webhook would not do it. Raises InvalidDocument if the defaulter rejects the
-        template, and ApiError if the API server refuses the dry run of the first document."""
+        """Returns the documents, with defaults if the webhook does not add them. Raises InvalidDocument if the
+        defaulter rejects the template, and ApiError if the API server refuses the dry run of the first document."""
         if self._defaulter is None or not documents or await self._will_be_completed(documents[0]):
             return list(documents)
         return list(await asyncio.gather(*map(self._completed, documents)))
 
     async def create(self, document: Json) -> Json:
-        """Creates what was prepared, and returns it as it is stored. Raises `InvalidDocument` and the API's errors."""
+        """Creates a prepared document, and returns the stored object. Raises `InvalidDocument` and the API's errors."""
         if self._absent and await self._wants(document):
             document = await self._completed(document)
         created = await self._api.create(self._resource, document)
@@ -55,7 +55,7 @@ class DefaultingCreator:
         return created
 
     def _saw(self, created: Json) -> None:
-        """Each created object shows whether the webhook works, so that a dry run is saved."""
+        """Records whether the webhook defaulted the object, which replaces a dry run."""
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
 
@@ -65,8 +65,8 @@ class DefaultingCreator:
         return not await self._opted_out(document["metadata"]["namespace"])
 
     async def _mend(self, document: Json) -> Json:
-        """Defaults a stored VM that has no VMI; with a VMI it would need a restart. If this fails, the defaulting
-        controller tries again later."""
+        """Defaults a stored VM without a VMI. A VM with a VMI would need a restart. After a failure, the defaulting
+        controller retries."""
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         for _ in range(MENDING_TRIES):
             try:

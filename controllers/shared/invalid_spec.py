@@ -1,6 +1,6 @@
-"""Objects whose spec cannot be used: another release stored it, or it bypassed admission.
+"""Objects with an invalid spec, which another release stored or which bypassed admission.
 
-A controller does nothing for such an object. It reports the problem in the object's status.
+A controller does nothing for such an object. The status of the object reports the problem.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class InvalidSpec(ObjectView, Generic[S]):
     generation: int
     status: S
     problem: str
-    """The field, and what is wrong with it."""
+    """The path of the field, and its problem."""
     created_at: str = ""
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
@@ -30,12 +30,12 @@ class InvalidSpec(ObjectView, Generic[S]):
 
 
 def describe(error: ValidationError) -> str:
-    """All problems of a spec with their paths."""
+    """All problems of a spec, with their paths."""
     return "; ".join(f"spec.{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
 
 
 def parse_status(model: type[S], document: Json) -> S:
-    """The object's status. The controller alone writes it, so an invalid status counts as empty."""
+    """The object's status. An invalid status counts as empty, because only the controller writes the status."""
     try:
         return model.model_validate(document.get("status") or {})
     except ValidationError:

@@ -1,8 +1,8 @@
-"""Names of VMs and VMIs: ordinals as in a StatefulSet, and generated suffixes as the API server makes them.
+"""Names of VMs and VMIs: ordinals as in a StatefulSet, and suffixes as in names that the API server generates.
 
-A pool's VMs are `web-1`, `web-2`, ... A replica set's VMIs (`web-x7k2q`) look like names that the API server generates,
-but follow from the set's UID and a number. A controller that plans again from an old store, or beside another leader,
-gives the same names, and the API server refuses the duplicates.
+A pool's VMs are `web-1`, `web-2`, ... A replica set's VMIs have names such as `web-x7k2q`, which depend only on the
+set's UID and a number. A controller that plans from a stale store, or beside another leader, therefore generates the
+same names. The API server refuses the duplicates.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ from collections.abc import Collection
 from itertools import count, islice
 
 SUFFIX_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
-"""Kubernetes' own alphabet for generated names: without vowels and look-alikes, no words come out."""
+"""Kubernetes' alphabet for generated names. Without vowels, the names contain no words."""
 
 _ORDINAL_NAME = re.compile(r"(.+)-([1-9][0-9]{0,9})")
 
 
 def parent_and_ordinal(name: str) -> tuple[str, int | None]:
-    """`web-3` is (`web`, 3). `web-03` is not a name that a pool gives, so it has no ordinal."""
+    """`web-3` is (`web`, 3). `web-03` has no ordinal, because no pool generates this name."""
     match = _ORDINAL_NAME.fullmatch(name)
     return (match[1], int(match[2])) if match else (name, None)
 
@@ -35,22 +35,22 @@ def ordinal_of(pool: str, name: str) -> int | None:
 
 
 def has_revision(name: str, revision: str) -> str:
-    """Identifies the update of a VM in expectations: the store will show this VM with this revision."""
+    """The key of a VM's update in expectations, which the store meets when it shows the VM with this revision."""
     return f"{name}@{revision}"
 
 
 def free_ordinals(taken: Collection[int], wanted: int) -> tuple[int, ...]:
-    """The lowest ordinals that are not taken."""
+    """The lowest ordinals that are not in `taken`."""
     return tuple(islice((n for n in count(FIRST_ORDINAL) if n not in taken), max(0, wanted)))
 
 
 LENGTH = 5
 MAX_BASE_NAME = 63 - LENGTH - 1
-"""A name is a host name as well."""
+"""A VMI name is also a host name, with at most 63 characters."""
 
 
 def free_names(set_uid: str, base: str, taken: Collection[str], wanted: int) -> list[str]:
-    """The first names of the set that are not taken."""
+    """The first names of the set that are not in `taken`."""
     names: dict[str, None] = {}
     for number in count():
         if len(names) >= wanted:
@@ -62,7 +62,7 @@ def free_names(set_uid: str, base: str, taken: Collection[str], wanted: int) -> 
 
 
 def base_name(name: str) -> str:
-    """The part before the generated suffix; empty without one."""
+    """The part before the generated suffix, or an empty string."""
     base, _, suffix = name.rpartition("-")
     return base if len(suffix) == LENGTH else ""
 

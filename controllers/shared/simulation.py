@@ -1,7 +1,7 @@
-"""Simulates a controller: plans, applies the plan to the snapshot alone, and plans again until nothing is to do.
+"""Simulates a controller: applies the actions of a plan only to the snapshot, until a plan has no actions.
 
-An HTTP endpoint answers what a controller would do for a document. The answer comes from the controller's stores, so
-the caller must be allowed to list the objects that are in them.
+An HTTP endpoint returns the simulated actions for a document. The simulation uses the controller's stores, so the
+caller must be allowed to list their objects.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from runtime.errors import ApiError, Forbidden
 from runtime.resource import Resource
 
 STEP = timedelta(minutes=10)
-"""Simulated time between two plans: long enough for everything that succeeds."""
+"""Simulated time between two plans, long enough for all successful actions."""
 
 S = TypeVar("S")
 
@@ -34,9 +34,9 @@ P = TypeVar("P", bound=Plan)
 @dataclass(frozen=True)
 class Simulation(Generic[P]):
     steps: tuple[P, ...]
-    """Plans that have something to do, each made after the one before is done."""
+    """Consecutive plans with actions."""
     last: P | None
-    """The plan after all steps; None where `max_steps` ended the simulation."""
+    """The first plan without actions, or None if `max_steps` ended the simulation."""
 
     @property
     def complete(self) -> bool:
@@ -46,7 +46,7 @@ class Simulation(Generic[P]):
 def simulate(
     snapshot: S, now: datetime, plan: Callable[[S, datetime], P], after: Callable[[Any, S], S], max_steps: int
 ) -> Simulation[P]:
-    """`after` returns the snapshot as a successful action leaves it."""
+    """Simulates consecutive plans. `after` returns the snapshot after an action has succeeded."""
     steps: list[P] = []
     for number in range(max_steps):
         decided = plan(snapshot, now + number * STEP)
@@ -65,11 +65,11 @@ Answer = tuple[int, Json]
 class PlanEndpoint:
     api: Api
     resource: Resource
-    """The caller needs `list` on this resource."""
+    """The resource that the caller must be allowed to list."""
     kind: str
-    """What the document describes, for messages: `pool`."""
+    """The kind of the document, for messages, such as `pool`."""
     simulate: Callable[[Json], Json | InvalidSpec[Any]] | None
-    """Answers for a document; None while this replica has no stores."""
+    """Returns the response for a document. None while this replica has no stores."""
 
     async def __call__(self, document: Json, token: str) -> Answer:
         metadata = document.get("metadata")
@@ -79,13 +79,13 @@ class PlanEndpoint:
             return denied
         if self.simulate is None:
             return 503, problem_body(f"this replica does not follow {self.kind}s now")
-        # In a thread: thousands of VMs may take a second, and the controllers must go on.
+        # The simulation runs in a thread, because thousands of VMs may take a second.
         found = await asyncio.to_thread(self.simulate, document)
         return (422, problem_body(found.problem, "spec")) if isinstance(found, InvalidSpec) else (200, found)
 
 
 async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> Answer | None:
-    """Asks the API server whether the caller may list these objects. Returns the refusal, or None."""
+    """Checks whether the caller may list these objects. Returns the response of a refusal, or None."""
     question = self_subject_access_review("list", resource, namespace)
     try:
         review = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)

@@ -1,4 +1,4 @@
-"""The resources that controllers read: how each object is viewed, and by which indexes it is found."""
+"""The resources that controllers read, with the views and indexes of their objects."""
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ class Source(Generic[V]):
         return Informer(api, self.resource, self.view, indexes=self.indexes, label_selector=self.label_selector)
 
     async def list(self, api: Api, namespace: str) -> Store[V]:
-        """A store of what the namespace holds now. Raises the API server's refusal."""
+        """A store with the objects that the namespace has now. Raises the API server's error."""
         store = self.store()
         async for items, _ in api.pages(self.resource, namespace, label_selector=self.label_selector):
             for document in items:

@@ -1,4 +1,4 @@
-"""Writes the status of objects: only when it has changed, and at most once a second for each object."""
+"""Writes a changed status of an object, at most once a second."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +19,7 @@ INTERVAL_SECONDS = 1.0
 
 
 class View(ObjectMeta, Protocol[S_co]):
-    """What a status write needs of the view of an object."""
+    """The part of an object's view that a status write needs."""
 
     @property
     def status(self) -> S_co: ...
@@ -27,7 +27,7 @@ class View(ObjectMeta, Protocol[S_co]):
 
 @dataclass
 class LastWrite:
-    """When the status of one object was written last. It belongs to the controller's memory of the object."""
+    """The time of an object's last status write, in the controller's memory of the object."""
 
     at: float = float("-inf")
 
@@ -36,7 +36,7 @@ class LastWrite:
 class StatusUpdate:
     written: bool = False
     wait_seconds: float | None = None
-    """Time until the next write is allowed, if this one came too early."""
+    """Time until the next write is allowed, or None if this write was not postponed."""
 
 
 @dataclass
@@ -47,7 +47,7 @@ class StatusWriter(Generic[S]):
     interval_seconds: float = INTERVAL_SECONDS
 
     async def update(self, view: View[S], fresh: S, last: LastWrite) -> StatusUpdate:
-        """Writes a status that differs from the one in the view, unless the last write was a moment ago."""
+        """Writes the status if it differs from the view's, and if the last write is old enough."""
         if fresh == view.status:
             return StatusUpdate()
         wait = last.at + self.interval_seconds - self.clock()
@@ -57,7 +57,7 @@ class StatusWriter(Generic[S]):
         return StatusUpdate(written=True)
 
     async def write(self, view: View[S], fresh: S, last: LastWrite) -> None:
-        with suppress(NotFound):  # the object has been deleted since
+        with suppress(NotFound):  # the object has been deleted
             await self.api.patch(
                 self.resource, view.namespace, view.name, status_patch(fresh, view.uid), subresource="status"
             )
@@ -67,8 +67,8 @@ class StatusWriter(Generic[S]):
 def status_patch(status: Model, uid: str, resource_version: str = "") -> Json:
     """The merge patch of a status.
 
-    Absent fields are null, or a merge would keep their old values. With the UID, the API server refuses the patch for
-    another object of the same name; with the resourceVersion, for an object that has changed since."""
+    Absent fields are null, because a merge would keep their old values. The UID makes the API server refuse the patch
+    for another object of the same name. The resourceVersion makes it refuse the patch for a changed object."""
     metadata: dict[str, Any] = {"uid": uid}
     if resource_version:
         metadata["resourceVersion"] = resource_version

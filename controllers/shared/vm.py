@@ -1,4 +1,4 @@
-"""The view of a VirtualMachine that controllers keep instead of the document, and of disks that outlive their VM."""
+"""The views of a VirtualMachine and of a retained disk."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,13 +18,13 @@ DISKS = (
 
 
 def disk_names(vm: Json) -> tuple[str, ...]:
-    """Names of the DataVolumes and PersistentVolumeClaims of a VM, or of a template, in their order."""
+    """Names of the DataVolumes of a VM or template. Their PersistentVolumeClaims have the same names."""
     templates = (vm.get("spec") or {}).get("dataVolumeTemplates") or ()
     return tuple(name for each in templates if (name := (each.get("metadata") or {}).get("name")))
 
 
 def references(volume: Json, paths: Iterable[tuple[str, ...]]) -> Iterator[tuple[Json, str]]:
-    """The objects in a volume that hold a name at one of these paths, with the key of the name."""
+    """The objects in a volume with a name at one of these paths, and the key of the name."""
     for *path, key in paths:
         holder = at(volume, *path)
         if isinstance(at(holder, key), str):
@@ -33,7 +33,7 @@ def references(volume: Json, paths: Iterable[tuple[str, ...]]) -> Iterator[tuple
 
 @dataclass(frozen=True, slots=True)
 class RetainedDisk:
-    """A PersistentVolumeClaim that outlived its VM, with the DataVolume of the same name if there is one."""
+    """A PersistentVolumeClaim that outlives its VM, with the DataVolume of the same name if one exists."""
 
     namespace: str
     name: str
@@ -53,51 +53,51 @@ def parse_retained_disk(document: Json) -> RetainedDisk:
 
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 KEEP_ENDED_VMI = frozenset({"Once", "Manual"})
-"""Run strategies under which KubeVirt leaves a VMI in place after it has ended."""
+"""Run strategies with which KubeVirt keeps a VMI that has ended."""
 POOL = "VirtualMachinePool.kubevirt.io"
 
 
 @dataclass(frozen=True, slots=True)
 class VM(ObjectView):
     base_name: str = ""
-    """`web` of `web-3`, whoever owns the VM"""
+    """`web` in `web-3`, for any owner"""
     ordinal: int | None = None
-    """3 of `web-3`"""
+    """3 in `web-3`"""
     resource_version: str = ""
     owner_uid: str = ""
-    """UID of the controller in the owner references"""
+    """UID of the controller owner"""
     owner_kind: str = ""
-    """group and kind of the controller: `VirtualMachinePool.kubevirt.io`"""
+    """kind and group of the controller owner, such as `VirtualMachinePool.kubevirt.io`"""
     owner_name: str = ""
     created_at: str = ""
-    """creationTimestamp, which sorts as text"""
+    """the creationTimestamp; its text form sorts by time"""
     deleted_at: str = ""
-    """deletionTimestamp; empty while the VM is not being deleted"""
+    """the deletionTimestamp, or an empty string"""
     labels: Mapping[str, str] = field(default_factory=dict)
     revision: str = ""
     retains_disks: bool = False
-    """the VM has our finalizer: its disks are to be retained"""
+    """whether the VM has Poolhouse's finalizer, so that its disks are retained"""
     retained_by: str = ""
     """UID of the pool that set the finalizer"""
     scale_in: str = ""
-    """annotation or label poolhouse.dev/scale-in: `Protect`, `First`, or another text"""
+    """the annotation or label poolhouse.dev/scale-in: `Protect`, `First`, or another text"""
     disks: tuple[str, ...] = ()
-    """names of the DataVolumes made from dataVolumeTemplates, and of their PersistentVolumeClaims"""
+    """names of the DataVolumes from dataVolumeTemplates, and of their PersistentVolumeClaims"""
     run_strategy: str = ""
-    """spec.runStrategy, or its equivalent of spec.running"""
+    """spec.runStrategy, or the run strategy that is equivalent to spec.running"""
     should_run: bool = True
-    """the run strategy and past requests ask for a running VMI"""
+    """whether the run strategy and past requests require a running VMI"""
     vmi_exists: bool = False
     """status.created, unless the VMI has ended"""
     ready: bool = False
     printable_status: str = ""
     start_failures: int = 0
     vmi: VMI | None = None
-    """the VM's present VMI, joined from the store of VMIs"""
+    """the VM's current VMI from the store of VMIs, or None"""
 
     @property
     def pool_name(self) -> str:
-        """Name of the VirtualMachinePool that controls the VM; empty without one."""
+        """The name of the VirtualMachinePool that controls the VM, or an empty string."""
         return self.owner_name if self.owner_kind == POOL else ""
 
     @property
@@ -114,15 +114,15 @@ class VM(ObjectView):
 
     @property
     def available(self) -> bool:
-        """A VM that should run is ready; a VM that should not run is halted."""
+        """Whether a VM that should run is ready, or another VM is halted."""
         if not self.should_run:
             return not self.vmi_exists
-        # status.ready of a VM stays true for a moment after its VMI has gone.
+        # status.ready of a VM stays true for a moment after its VMI is deleted.
         return self.ready and self.vmi is not None and not self.vmi.deleting
 
 
 def parse_vm(document: Json) -> VM:
-    """Fields that the document lacks keep their defaults."""
+    """Parses a VirtualMachine. Missing fields get their defaults."""
     metadata = document["metadata"]
     spec, status = document.get("spec") or {}, document.get("status") or {}
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
@@ -139,7 +139,7 @@ def parse_vm(document: Json) -> VM:
         scale_in=text(metadata, "annotations", meta.SCALE_IN) or text(metadata, "labels", meta.SCALE_IN),
         disks=disk_names(document),
         run_strategy=strategy,
-        # A VM with the strategy Manual should run once a user has started it.
+        # A VM with the strategy Manual should run after a user has started it.
         should_run=not ended and (strategy in ALWAYS_RUN or (strategy == "Manual" and created)),
         vmi_exists=created and not ended,
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
@@ -149,20 +149,20 @@ def parse_vm(document: Json) -> VM:
 
 
 def _has_ended(strategy: str, status: Json) -> bool:
-    """The VM has run, and KubeVirt does not start it again unless a user asks."""
+    """Whether the VM has run, and KubeVirt does not start it again without a request."""
     asked = any(each.get("action") == "Start" for each in status.get("stateChangeRequests") or ())
     if status.get("printableStatus") != "Stopped" or status.get("startFailure") or asked:
         return False
     if strategy == "RerunOnFailure":
-        # KubeVirt starts a VM that has failed, or has not run under this strategy yet, without a request.
+        # Without a request, KubeVirt starts a VM that has failed, or has not run with this strategy yet.
         return bool(status.get("runStrategy") == strategy)
-    # A VM with the strategy Once that has no VMI is about to start.
+    # A VM with the strategy Once and without a VMI is about to start.
     return strategy in KEEP_ENDED_VMI and bool(status.get("created"))
 
 
 def join_vmi(vm: VM, vmi: VMI) -> VM:
-    """The VM with its present VMI. A VM whose VMI has failed is down: its own status calls it stopped, as if a user had
-    shut it down."""
+    """Adds the current VMI to the VM. If the VMI has failed, the VM should run: its own status is the same as after a
+    shutdown by a user."""
     if vmi.phase != "Failed" or vmi.deleting or vm.run_strategy not in KEEP_ENDED_VMI:
         return replace(vm, vmi=vmi)
     return replace(vm, vmi=vmi, should_run=True, vmi_exists=True)

@@ -1,4 +1,4 @@
-"""Batches of writes for one owner: expected before they are sent, reported after, with one outcome for the status.
+"""Sends batches of writes for one owner, with expectations before and events after the batch.
 
 The controller does not plan for the owner again until its stores show the expected writes. See `runtime.expectations`.
 """
@@ -15,8 +15,8 @@ from runtime.expectations import Expectations
 MAX_MESSAGE = 1000
 
 PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
-"""Errors that need no report: another client was first, the object has changed, or the server is busy or away. The next
-plan takes the change into account."""
+"""Errors without an event: another client was first, the object has changed, or the server is busy or unreachable. The
+next plan uses a new snapshot."""
 
 
 class Action(Protocol):
@@ -40,10 +40,10 @@ class Outcome:
     failure: Failure | None = None
     """The first refusal, for the owner's status."""
     retry: bool = False
-    """Some writes were not done, for whatever reason."""
+    """Whether some writes were not done."""
     done: tuple[Any, ...] = ()
     not_done: tuple[Any, ...] = ()
-    """Actions that were certainly not done. An action without an answer is in neither list."""
+    """Actions that were not done. An action without a response is neither in `done` nor in `not_done`."""
 
 
 class Reporter(Protocol[O_contra]):
@@ -58,7 +58,7 @@ class WriteBatches(Generic[O]):
     expectations: Expectations[str]
     clock: Callable[[], float]
     expected_events: Callable[[Any], ExpectedEvents]
-    """What the stores will show once an action is done."""
+    """Returns the events that show a completed action."""
     _writes: BatchWriter = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class WriteBatches(Generic[O]):
         max_in_flight: int = MAX_BATCH_SIZE,
         quiet: bool = False,
     ) -> Outcome:
-        """Sends actions of one kind. `quiet` omits events about success. The owner is None where it is gone."""
+        """Sends actions of one kind. `quiet` omits events of success. The owner is None after its deletion."""
         if not actions:
             return Outcome()
         uid = owner.uid if owner is not None else ""
@@ -89,11 +89,11 @@ class WriteBatches(Generic[O]):
         return Outcome(failure, bool(failed), done, not_done)
 
     def expect(self, owner: O, actions: Sequence[Action]) -> None:
-        """Announces writes that `send` will make later, where other controllers must know of them before."""
+        """Records writes that `send` makes later, so that other controllers know them now."""
         self._writes.expect(owner.uid, actions)
 
     def refuse(self, owner: O, actions: Sequence[Action], error: Exception) -> Outcome:
-        """The outcome of actions that were not sent, because the first would be refused with this error."""
+        """The outcome of unsent actions, because the API server would refuse the first action with this error."""
         self._writes.not_begun(owner.uid, actions, error)
         return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions))
 
@@ -102,7 +102,7 @@ class WriteBatches(Generic[O]):
         return self._writes.refused(uid)
 
     def awaited(self, uids: Iterable[str]) -> set[str]:
-        """Those of the owners whose writes the stores do not show yet."""
+        """The owners whose writes the stores do not show yet."""
         return {uid for uid in uids if any(self.expectations.open(uid))}
 
     def forget(self, uid: str) -> None:
@@ -121,7 +121,7 @@ def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def failure(reason: str, message: str) -> Failure:
-    """A failure whose message fits into a condition."""
+    """A failure whose message is short enough for a condition."""
     return Failure(reason, message[:MAX_MESSAGE])
 
 

@@ -62,7 +62,7 @@ def claim(
     ssh: str | None,
     output: str,
 ) -> None:
-    """Claim a warm VM. Without one, --on-empty decides.
+    """Claim a warm VM. If the pool has none, --on-empty decides.
 
     NAME is the name of the claim; the default is a random name. Delete or `release` the claim to give the VM back.
     Exits with 1 if the claim fails, with 3 after --timeout.
@@ -153,12 +153,12 @@ def describe(name: str, status: Json) -> str:
 
 
 def to_the_second(time: str) -> str:
-    """Cuts off the microseconds of a claim's times."""
+    """Removes the microseconds from a time."""
     return re.sub(r"\.\d+Z$", "Z", time)
 
 
 def reason(status: Json) -> str:
-    """Why the claim has no VM, else why its VM is not ready."""
+    """Returns why the claim has no VM, or why its VM is not ready."""
     false = {c["type"]: c for c in status.get("conditions") or () if c["status"] == "False"}
     found = false.get("Bound") or false.get("Ready")
     return f"{found['reason']}: {found['message']}" if found else ""
@@ -178,7 +178,7 @@ async def _wait_until_settled(api: Api, document: Json, end: float) -> Json:
 
 
 def _log_in(cluster: Cluster, user: str, status: Json) -> None:
-    """Runs virtctl, which also reaches addresses inside the cluster; without virtctl, ssh to the VM's address."""
+    """Runs `virtctl ssh`, which can reach cluster-internal addresses, or `ssh` if virtctl is not installed."""
     vm = (status.get("vmRef") or {}).get("name")
     if vm and (virtctl := shutil.which("virtctl")):
         environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
@@ -202,7 +202,7 @@ def by_virtctl(cluster: Cluster, user: str, vm: str) -> list[str]:
 
 
 def unreachable(address: str, port: int, seconds: float) -> str:
-    """Why no connection is possible; empty if one is. Retries, because a resumed guest can take a moment."""
+    """Returns why a connection fails; empty on success. Retries, because a resumed guest needs a moment."""
     end, why = time.monotonic() + seconds, ""
     while (left := end - time.monotonic()) > 0:
         try:

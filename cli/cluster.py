@@ -1,4 +1,4 @@
-"""Connects to a cluster by kubectl's rules: the options of a cluster, and the exit codes of failures."""
+"""Connects to a cluster by kubectl's rules. Defines the options for a cluster and the exit codes of failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cluster:
     kubeconfig: Path
     namespace: str
     context: str | None = None
-    """None: the kubeconfig's current context"""
+    """name of the context; None selects the kubeconfig's current context"""
     timeout_seconds: float = TIMEOUT_SECONDS
     everywhere: bool = False
 
@@ -49,7 +49,7 @@ class Cluster:
 
     @property
     def place(self) -> str:
-        """The scope in messages."""
+        """The scope as text for messages."""
         return "any namespace" if self.everywhere else f"namespace {self.namespace}"
 
     async def connect(self) -> AbstractAsyncContextManager[Api]:
@@ -60,7 +60,7 @@ class Cluster:
         )
 
     def run(self, work: Callable[[Api], Awaitable[T]]) -> T:
-        """Runs `work` with a connection. An API error ends the command with exit code 1, a missing answer with 3."""
+        """Runs `work` with a connection. The command exits with 1 after an API error, with 3 without a response."""
         return asyncio.run(self._run(work))
 
     async def _run(self, work: Callable[[Api], Awaitable[T]]) -> T:
@@ -71,7 +71,7 @@ class Cluster:
                 return await work(api)
         except ApiError as error:
             raise self._exit(error) from None
-        except ExceptionGroup as group:  # of concurrent requests
+        except ExceptionGroup as group:  # concurrent requests raise a group
             refused = group.subgroup(ApiError)
             if refused is None:
                 raise
@@ -102,7 +102,7 @@ def _first(group: ExceptionGroup[ApiError]) -> ApiError:
 
 
 def _stopped_stack(kubeconfig: Path) -> Path | None:
-    """The directory of the embedded stack that wrote this kubeconfig, if the stack does not run."""
+    """Returns the directory of the stopped embedded stack that wrote this kubeconfig, or None."""
     if not os.access(kubeconfig.parent / "status.json", os.F_OK):
         return None
     from local.lock import holder  # images do not contain the embedded stack
@@ -113,8 +113,8 @@ def _stopped_stack(kubeconfig: Path) -> Path | None:
 
 
 async def list_visible(api: Api, resource: Resource, namespace: str | None) -> list[Json] | None:
-    """The objects in a namespace, or in all for None. Empty if the cluster does not have the resource; None if the
-    user may not list it."""
+    """Lists the objects in a namespace; None means all namespaces. Returns an empty list if the cluster does not serve
+    the resource, None if the user may not list it."""
     from runtime.errors import Forbidden, NotFound
 
     try:
@@ -126,13 +126,13 @@ async def list_visible(api: Api, resource: Resource, namespace: str | None) -> l
 
 
 def cluster_options(command: F) -> F:
-    """Adds kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`. The command's
-    first argument is the `Cluster`."""
+    """Adds kubectl's `--kubeconfig`, `--context`, `--namespace` and `--request-timeout`, and `--dir`. Passes the
+    `Cluster` as the command's first argument."""
     return _cluster_options(command, lambda options: True)
 
 
 def cluster_options_without(option: str) -> Callable[[F], F]:
-    """Like `cluster_options`, but the argument is None if this option is given: the command then needs no cluster."""
+    """Like `cluster_options`, but passes None if the user sets this option: the command then needs no cluster."""
     return lambda command: _cluster_options(command, lambda options: options.get(option) is None)
 
 
@@ -179,7 +179,7 @@ def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) ->
 
 
 def all_namespaces(command: F) -> F:
-    """Adds `-A`. Goes above `cluster_options`."""
+    """Adds `-A`. Write this decorator above `cluster_options`."""
     option: Callable[[F], F] = click.option(
         "--all-namespaces", "-A", "everywhere", is_flag=True, help="List all namespaces and ignore --namespace."
     )
@@ -194,7 +194,7 @@ def find_cluster(
     timeout_seconds: float = TIMEOUT_SECONDS,
     everywhere: bool = False,
 ) -> Cluster:
-    """The cluster that the options select. Raises `Failed` without a usable kubeconfig."""
+    """Returns the cluster that the options select. Raises `Failed` without a usable kubeconfig."""
     if kubeconfig and directory:
         raise click.UsageError("give --kubeconfig or --dir, not both")
     found, searched = find_kubeconfig(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)

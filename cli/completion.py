@@ -1,4 +1,4 @@
-"""Completion: the script for a shell, the answers to kubectl's plugin completion, and names of objects."""
+"""Shell completion: the completion scripts, kubectl's plugin completion, and the names of objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VARIABLE = "_POOLHOUSE_COMPLETE"
 TIMEOUT_SECONDS = 2.0
 MAX_NAMES = 500
 
-# The directives of cobra, which kubectl reads from the last line of an answer.
+# kubectl reads these directives of cobra from the last line of the output.
 NO_FILES = ":4"
 FILES = ":0"
 DIRECTORIES = ":16"
@@ -49,7 +49,7 @@ def completion(shell: str) -> None:
 
 
 def kubectl_answers(words: Sequence[str]) -> Iterator[str]:
-    """The lines that kubectl reads: each candidate for the last word with its help, then a directive."""
+    """Yields the lines that kubectl reads: the candidates for the last word with their help, then a directive."""
     from cli.main import poolhouse
 
     *given, incomplete = words or ("",)
@@ -63,20 +63,20 @@ def kubectl_answers(words: Sequence[str]) -> Iterator[str]:
 
 
 def main() -> None:
-    """`kubectl_complete-poolhouse`: kubectl runs it with the words after `kubectl poolhouse`."""
+    """Runs `kubectl_complete-poolhouse`. kubectl passes the words after `kubectl poolhouse` as arguments."""
     for line in kubectl_answers(sys.argv[1:]):
         click.echo(line)
 
 
 def complete_names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds: str) -> Complete:
-    """Completes names of these resources. After `KIND/` it completes names of the resource `kinds[KIND]`, or of the
-    kind among `prefixes` with this short name. Errors and slow answers complete nothing."""
+    """Returns a function that completes names of the resources. After `KIND/` the names are those of `kinds[KIND]`, or
+    of the kind in `prefixes` with this short name. After errors and timeouts there are no completions."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         kind, slash, start = incomplete.rpartition("/")
         try:
             found = _list_names(context.params, wanted) if (wanted := _wanted(kind)) else []
-        except Exception:  # no cluster, no rights or no time: a shell shows no message here
+        except Exception:  # a shell cannot show messages about a missing cluster or missing rights
             return []
         return [CompletionItem(f"{kind}{slash}{each}") for each in dict.fromkeys(found) if each.startswith(start)]
 
@@ -103,7 +103,7 @@ def _list_names(options: dict[str, Any], plurals: Sequence[str]) -> list[str]:
 
 
 async def _names(cluster: Cluster, resources: Sequence[Resource]) -> list[str]:
-    # The timeout starts after the client is loaded, because that can take longer than the answer on a busy machine.
+    # The timeout does not include `connect`, because loading the client can take long on a busy machine.
     async with await cluster.connect() as api, asyncio.timeout(TIMEOUT_SECONDS):
         every = await asyncio.gather(*(_names_of(api, resource, cluster.namespace) for resource in resources))
     return [name for found in every for name in found]

@@ -1,4 +1,4 @@
-"""`poolhouse default`: sets the defaults of VMs as admission does, without a cluster."""
+"""Implements `poolhouse default`, which sets the defaults of VMs as admission does, without a cluster."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
 
 @contextmanager
 def _connect(server: str | None, namespace: str, seed: str) -> Iterator[Ask]:
-    """Yields a function that asks a defaulter: a server, or a worker with the local libvirt."""
+    """Yields a function that calls a defaulter: a server, or a local worker with libvirt."""
 
     def envelope(document: Json) -> bytes:
         message = {"kind": "DefaultingRequest", "object": document, "namespace": namespace}
@@ -110,7 +110,7 @@ def _start_worker() -> SingleWorker:
 
 
 def fetch(server: str, path: str, body: bytes | None, accept: str, timeout: float) -> tuple[int, bytes]:
-    """Status and content of a defaulter's answer. A body makes it a POST."""
+    """Returns the status and the content of a response. Sends a POST with a body, else a GET."""
     headers = {"Content-Type": "application/json", "Accept": accept} if body is not None else {}
     try:
         with urllib.request.urlopen(urllib.request.Request(server + path, body, headers), timeout=timeout) as answer:
@@ -130,7 +130,7 @@ def _remote(server: str, body: bytes, as_xml: bool) -> tuple[int, bytes]:
 
 
 def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
-    """Whether a defaulter sent this, and not another server."""
+    """Whether the response is from a defaulter and not from another server."""
     from defaulter.contract import DefaultingResponse, Problems
 
     if status == 200 and as_xml:

@@ -84,7 +84,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
 
 
 def _attachable_to(document: Json, pool: str | None) -> str:
-    """The name of the pool that the VM can join."""
+    """Returns the name of the pool that the VM can join."""
     from controllers.shared.names import ordinal_of
     from kinds import meta
 
@@ -115,6 +115,6 @@ async def _set_owners(api: Api, cluster: Cluster, document: Json, references: li
     from runtime.resource import VMS
 
     metadata = document["metadata"]
-    # The resource version protects a reference that another client has added meanwhile.
+    # With the resource version, the patch does not remove an owner reference that another client has added meanwhile.
     change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
     await api.patch(VMS, cluster.namespace, metadata["name"], {"metadata": change})

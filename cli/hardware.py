@@ -1,4 +1,4 @@
-"""`poolhouse hardware`: the devices and addresses of a VM, their origin, and the changes that another QEMU makes."""
+"""Implements `poolhouse hardware`, which shows and compares the devices and addresses of a VM."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ DEVICES = Listing(
 
 
 class _ShowByDefault(click.Group):
-    """`hardware NAME` is short for `hardware show NAME`, unless NAME is a command."""
+    """Runs `hardware show NAME` for `hardware NAME`, unless NAME is a command."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         first = next((arg for arg in args if not arg.startswith("-")), None)
@@ -57,7 +57,7 @@ class _ShowByDefault(click.Group):
 
 @click.group(cls=_ShowByDefault)
 def hardware() -> None:
-    """Print the devices of a VM, their addresses, and where these come from.
+    """Print the devices of a VM, their addresses, and the origin of the addresses.
 
     `hardware VM` is short for `hardware show VM`.
     """
@@ -68,7 +68,7 @@ def hardware() -> None:
 @DEVICES.option
 @cluster_options
 def show(cluster: Cluster, vm: str, output: str) -> None:
-    """Print the devices of a VM, their addresses, who set them and, if it is known, since when."""
+    """Print the devices of a VM and their addresses, with the client that set each address and the time if known."""
     found = describe(_document(cluster, vm))
     DEVICES.show(output, found["devices"], nothing=f"the spec of {vm} sets no hardware", whole=found)
     if is_structured(output):
@@ -90,9 +90,9 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
 @output_option("text")
 @cluster_options_without("source")
 def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | None, against: str, output: str) -> None:
-    """List the devices whose address changes with another libvirt and QEMU. Exits with 1 if any does.
+    """List the devices whose address changes with another libvirt and QEMU. Exits with 1 if an address changes.
 
-    The comparison ignores the VM's record. So it shows what happens on a cluster where no hook restores recorded
+    The comparison ignores the VM's record. The result is therefore that of a cluster where no hook restores recorded
     addresses.
     """
     from defaulter.inventory import differences
@@ -117,7 +117,7 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
 
 
 def describe(document: Json) -> Json:
-    """The hardware of a stored VM, from its spec and its record."""
+    """Returns the hardware of a stored VM, from its spec and its hardware record."""
     from defaulter import hook
     from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
     from defaulter.inventory import add_recorded_addresses, devices_of_spec
@@ -149,14 +149,14 @@ def describe(document: Json) -> Json:
 
 
 class FieldOwners:
-    """Finds out who set a field, from `managedFields` and the last applied configuration.
+    """Finds the client that set a field, from `managedFields` and the last applied configuration.
 
     The API server records the managers of fields before webhooks change the object, so defaulted fields have no
-    manager. A list has one manager for all its entries; for fields inside lists the configuration of `kubectl apply`
-    is used.
+    manager. A list has one manager for all its entries, so the owners of fields inside lists come from the
+    last applied configuration.
 
-    The time is known only for fields that are unchanged since the VM's creation: `managedFields` has the time of the
-    manager's last change of any field.
+    `managedFields` has only the time of a manager's last change of any field. The time of a field is therefore known
+    only if the manager has changed no field since the VM's creation.
     """
 
     def __init__(self, document: Json) -> None:
@@ -171,7 +171,7 @@ class FieldOwners:
         self._applied = _applied(metadata.get("annotations") or {})
 
     def of(self, field: str) -> tuple[str, str | None]:
-        """Who set the field at this path, and since when, if that is known."""
+        """Returns the client that set the field at this path, and the time if known."""
         steps = ["spec", "template", "spec", *field.partition("[")[0].split(".")]
         in_list = "[" in field
         for manager, time, fields in self._owned:
@@ -184,7 +184,7 @@ class FieldOwners:
         return LIBVIRT, self.since()
 
     def since(self, time: str | None = None) -> str | None:
-        """`time` is the manager's last change of any field."""
+        """Returns the time of a field, if known. `time` is the manager's last change of any field."""
         return self._created if self._unchanged or (time is not None and time == self._created) else None
 
 
@@ -235,7 +235,7 @@ def _recorded(document: Json) -> Json:
 
 
 def _ask(server: str, document: Json) -> Json:
-    """The record of the domain that this defaulter makes from the VM."""
+    """Returns the hardware record that the defaulter at this URL makes for the VM."""
     from defaulter import hook, xml
 
     version = _request(server, "/version")
@@ -250,7 +250,7 @@ def _ask(server: str, document: Json) -> Json:
 
 
 def _without_record(document: Json) -> Json:
-    """The VM without its record, which would keep its addresses, and without the opt-out label."""
+    """Returns the VM without its hardware record and the opt-out label, so that the defaulter sets new addresses."""
     from defaulter.json_paths import DocumentEditor
     from defaulter.vm_paths import OPT_OUT, locate
 

@@ -1,4 +1,4 @@
-"""The health of an object in Argo CD's terms, from the conditions and the phase in its status."""
+"""Assesses the health of an object in Argo CD's terms, from the conditions and the phase in its status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEGRADED_REASONS = frozenset(
         WarmPoolReason.CIRCUIT_BREAKER_OPEN,
     }
 )
-"""reasons that mean a problem in conditions of other types (Progressing, Healing, ...) while these are False"""
+"""reasons of conditions such as Progressing or Healing that mean Degraded while the condition is False"""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Health:
 
 
 def assess(document: Json) -> Health:
-    """The health of a pool, replica set, warm pool or migration policy."""
+    """Returns the health of a pool, replica set, warm pool or migration policy."""
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return Health("Progressing", "it is being deleted")
@@ -59,7 +59,7 @@ def assess(document: Json) -> Health:
 
 
 def assess_phase(document: Json, phases: Phases) -> Health:
-    """The health of an object whose status has a phase."""
+    """Returns the health of an object whose status has a phase."""
     status = document.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     bound = next((each for each in status.get("conditions") or () if each["type"] == "Bound"), None)
@@ -70,7 +70,7 @@ def assess_phase(document: Json, phases: Phases) -> Health:
 
 
 def format_age(document: Json, now: datetime) -> str:
-    """The age in kubectl's form: one unit, or two if the first is small."""
+    """Returns the age in kubectl's form: one unit, or two units if the first number is small."""
     created = document["metadata"].get("creationTimestamp")
     if not created:
         return "<unknown>"
@@ -90,7 +90,7 @@ def format_age(document: Json, now: datetime) -> str:
 
 
 def _problems(status: Json) -> Iterator[str]:
-    """Available comes last, because the other conditions name its cause."""
+    """Yields the problems in the conditions. Available is last, because other conditions show the cause."""
     for each in sorted(status.get("conditions") or (), key=lambda each: each["type"] == "Available"):
         degraded = each["type"] in (DEGRADED_WHILE_TRUE if each["status"] == "True" else DEGRADED_WHILE_FALSE)
         if degraded or (each["status"] == "False" and each.get("reason") in DEGRADED_REASONS):

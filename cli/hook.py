@@ -1,4 +1,4 @@
-"""`poolhouse hook`: manifests with which KubeVirt restores recorded hardware when it defines a domain."""
+"""Implements `poolhouse hook`, which prints manifests that make KubeVirt restore recorded hardware."""
 
 import inspect
 import json
@@ -12,7 +12,7 @@ from cli.output import output_option
 NAME = "poolhouse-hardware"
 KEY = "onDefineDomain"
 SOCKET = f"/var/run/kubevirt-plugin/{NAME}/hook.sock"
-"""KubeVirt finds the sockets of plugins only in this directory"""
+"""path of the plugin's socket, in the only directory where KubeVirt looks for such sockets"""
 _VOLUME = "kubevirt-plugin-sockets"
 
 
@@ -57,13 +57,13 @@ def config_map(namespace: str) -> Json:
 
 
 def _hook_annotation() -> str:
-    """The value of the annotation with which a VM gets the sidecar."""
+    """Returns the value of the annotation that adds the sidecar to a VM."""
     script = {"name": NAME, "key": KEY, "hookPath": f"/usr/bin/{KEY}"}
     return json.dumps([{"args": ["--version", "v1alpha2"], "configMap": script}])
 
 
 def plugin_manifests(image: str) -> list[Json]:
-    """A Plugin, and the policy that adds its sidecar to the pods of VMs with a record."""
+    """Returns a Plugin, and the policy that adds its sidecar to the pods of VMs with a hardware record."""
     from defaulter.contract import HARDWARE_ANNOTATION
 
     plugin = {
@@ -72,7 +72,7 @@ def plugin_manifests(image: str) -> list[Json]:
         "metadata": {"name": NAME},
         "spec": {
             "condition": f'"{HARDWARE_ANNOTATION}" in vmi.Annotations',
-            # Without the hook, a VM would start with other hardware.
+            # With another strategy, a VM could start without the hook and get other hardware.
             "failureStrategy": "Fail",
             "domainHooks": [{"sidecar": {"socketPath": SOCKET}, "timeout": "10s"}],
             "mutatingAdmissionPolicies": [{"name": NAME}],
@@ -112,7 +112,7 @@ def plugin_manifests(image: str) -> list[Json]:
 
 
 def _sidecar(image: str) -> str:
-    """The container in CEL. It runs as the pod's user, and mounts only its own directory of sockets."""
+    """Returns the container in CEL. The container runs as the pod's user and mounts only its own socket directory."""
     command = json.dumps(["/opt/poolhouse/bin/python", "-m", "defaulter.plugin", SOCKET])
     return f"""[
   JSONPatch{{

@@ -1,4 +1,4 @@
-"""Prints the manifest with which krew installs the plugin from the archives of a release:
+"""Prints the krew manifest of the plugin for the archives of a release:
 
     python -m cli.krew dist --version v0.1.0 --homepage URL --archives URL > poolhouse.yaml
 
@@ -46,7 +46,7 @@ def manifest(directory: Path, version: str, homepage: str, archives: str) -> Jso
 
 
 def _fill(values: dict[str, str]) -> Json:
-    # The filled text is parsed: a value that makes invalid YAML is found here, not by krew.
+    # Parsing the text detects values that make the YAML invalid before krew reads the manifest.
     content = "".join(line for line in TEMPLATE.read_text().splitlines(True) if not line.startswith("#"))
     loaded: Json = yaml.safe_load(Template(content).substitute(values))
     return loaded

@@ -13,16 +13,16 @@ import yaml
 @dataclass(frozen=True)
 class Kubeconfig:
     paths: tuple[Path, ...]
-    """the files that exist"""
+    """existing kubeconfig files"""
 
     @property
     def joined(self) -> Path:
-        """One path for the Kubernetes client: the files joined by the separator of $KUBECONFIG."""
+        """The files as one path in the form of $KUBECONFIG, for the Kubernetes client."""
         return Path(os.pathsep.join(map(str, self.paths)))
 
     @cached_property
     def contexts(self) -> Mapping[str, str]:
-        """Namespaces by context."""
+        """The namespaces of the contexts, by context name."""
         namespaces: dict[str, str] = {}
         for each in self._entries("contexts"):
             inner = each.get("context")
@@ -40,19 +40,19 @@ class Kubeconfig:
 
     @cached_property
     def _documents(self) -> list[dict[str, Any]]:
-        """Invalid files are left out here; the connection reports them."""
+        """Returns the documents of the valid files. The client reports invalid files when it connects."""
         return [each for path in self.paths if isinstance(each := _load(path), dict)]
 
 
 def find_kubeconfig(given: Path | None, environment: Mapping[str, str]) -> tuple[Kubeconfig, Sequence[Path]]:
-    """The kubeconfig to use, and the paths that were searched."""
+    """Returns the kubeconfig to use, and the paths that were searched."""
     named = [Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
     searched = [given] if given else named or [Path.home() / ".kube" / "config"]
     return Kubeconfig(tuple(each for each in searched if _exists(each))), searched
 
 
 def _exists(path: Path) -> bool:
-    """True also without permission to know it: reading the file reports the error."""
+    """Whether the file exists. Returns True without permission to check, so that reading reports the error."""
     try:
         return path.is_file()
     except PermissionError:

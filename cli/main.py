@@ -1,7 +1,7 @@
 """The command `poolhouse`, which is also kubectl's plugin `kubectl poolhouse`.
 
-Commands are imported only when they run: the defaulter's image has no Kubernetes client and the webhook's has no
-libvirt.
+A command's module is imported only when the command runs, because each image lacks some packages. For example, the
+defaulter's image has no Kubernetes client.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from cli.output import STRUCTURED, Failed, print_structured
 @dataclass(frozen=True)
 class CommandEntry:
     target: str
-    """module:attribute, a click command or, for a service, a function that returns an exit code"""
+    """`module:attribute` of a click command, or of a service's function that returns an exit code"""
     help: str
     kind: Literal["command", "hidden command", "service", "hidden service"] = "command"
 
@@ -103,7 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and exits: 0 success, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        # Other files than terminals get no colours in any case.
+        # Output that is not a terminal never has colours.
         colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
         code = poolhouse.main(arguments, prog_name=program_name(sys.argv[0]), standalone_mode=False, color=colour)
     except click.ClickException as error:
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def program_name(program: str) -> str:
-    """The program's name in usage messages."""
+    """Returns the program's name for usage messages."""
     return "kubectl poolhouse" if Path(program).name.startswith("kubectl-") else "poolhouse"
 
 
@@ -126,12 +126,12 @@ def _load(target: str) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as missing:
-        # An image, and the plugin that krew installs, contain only what their own commands need.
+        # The images and the krew plugin contain only the packages of their own commands.
         raise Failed(f"this installation does not include the command: {missing.name} is not installed") from None
 
 
 def _structured(arguments: Sequence[str]) -> str | None:
-    """The structured format in the arguments, which may be invalid otherwise."""
+    """Returns the structured format of `-o` in arguments that click could not parse; None without one."""
     for argument, following in pairwise([*arguments, ""]):
         value = following if argument in ("-o", "--output") else argument.removeprefix("--output=").removeprefix("-o")
         if value in STRUCTURED and (argument in ("-o", "--output") or value != argument):

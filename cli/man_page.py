@@ -11,7 +11,7 @@ from cli.main import COMMANDS, poolhouse
 DIRECTORY = Path(__file__).resolve().parent / "man"
 
 CLUSTER_OPTIONS = ("kubeconfig", "context_name", "directory", "namespace", "timeout_seconds")
-"""parameters of `cli.cluster` that the page describes once"""
+"""parameters of `cli.cluster`, which the page describes only once"""
 CODES = (
     ("0", "success"),
     ("1", "the request was refused, or failed"),
@@ -32,7 +32,7 @@ EXAMPLES = (
 
 
 def generated() -> dict[str, str]:
-    """The files of `cli/man` by name. The plugin has the same page under its own name."""
+    """Returns the files of `cli/man` by name. The plugin's page only includes the page of `poolhouse`."""
     return {"poolhouse.1": "\n".join(_page()) + "\n", "kubectl-poolhouse.1": ".so man1/poolhouse.1\n"}
 
 
@@ -94,7 +94,7 @@ def _options(options: Iterable[click.Option], context: click.Context) -> Iterato
 
 
 def _text(words: str) -> str:
-    """Escapes characters with a meaning in roff."""
+    """Escapes the special characters of roff."""
     made = words.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
     return f"\\&{made}" if made.startswith((".", "'")) else made
 

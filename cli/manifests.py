@@ -18,7 +18,7 @@ class Manifest:
     document: Json
     file: str
     number: int | None = None
-    """position in the file; None for the only object"""
+    """position of the object in the file; None if the file has a single object"""
 
     @property
     def place(self) -> str:
@@ -30,7 +30,7 @@ class Manifest:
 
 
 def read_manifests(source: IO[bytes]) -> list[Manifest]:
-    """The objects of a file and of its Lists, at least one. Raises `Failed` with the file's name."""
+    """Returns the objects of a file and of its Lists. Raises `Failed` for an invalid or empty file."""
     given = str(getattr(source, "name", "-"))  # an in-memory stream has no name
     name = "standard input" if given in ("-", "<stdin>") else given
     try:
@@ -52,7 +52,7 @@ def _items(document: Any) -> Iterator[Any]:
 
 
 def require_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> list[Manifest]:
-    """All manifests. Raises `Failed` with a line for each object of another kind."""
+    """Returns the manifests. Raises `Failed` with a line for each object of another kind."""
     found = list(manifests)
     wanted = (api_version, kind)
     others = [each for each in found if (each.document.get("apiVersion"), each.document.get("kind")) != wanted]
@@ -62,12 +62,12 @@ def require_kind(manifests: Iterable[Manifest], api_version: str, kind: str) -> 
 
 
 def as_list(documents: Iterable[Json]) -> Json:
-    """A List, whose items kubectl applies."""
+    """Returns a List, which `kubectl apply` accepts."""
     return {"apiVersion": "v1", "kind": "List", "items": list(documents)}
 
 
 def print_manifests(output: str, documents: Sequence[Json]) -> None:
-    """Prints YAML documents, or in JSON a List; a single object is printed without a List."""
+    """Prints YAML documents, or in JSON a List or a single object."""
     if output == "json":
         print_json(documents[0] if len(documents) == 1 else as_list(documents))
     else:

@@ -1,4 +1,4 @@
-"""Prints the results of commands: sentences, tables as kubectl prints them, JSON and YAML; and their exit codes."""
+"""Prints the results of commands as text, tables, JSON or YAML, and defines the exit codes of failures."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ NONE = "-"
 
 
 class Failed(click.ClickException):
-    """The request was refused, or it failed."""
+    """The request was refused or has failed."""
 
     exit_code = 1
 
@@ -57,7 +57,7 @@ def print_json(value: Any) -> None:
 
 
 def print_result(output: str, message: str, **value: Any) -> None:
-    """Prints the message; for JSON and YAML the values with the message."""
+    """Prints the message. In JSON and YAML, prints the values and the message."""
     if is_structured(output):
         print_structured(output, {**value, "message": message})
     else:
@@ -85,7 +85,7 @@ NAMESPACE = field("NAMESPACE", "namespace")
 
 @dataclass(frozen=True)
 class Listing:
-    """The table of a command. It has `-o wide` if a column is wide, and `-o name` if its rows are objects."""
+    """The table of a command. It supports `-o wide` if a column is wide, and `-o name` if its rows are objects."""
 
     columns: Sequence[Column]
     name: Callable[[Json], str] | None = None
@@ -110,7 +110,7 @@ class Listing:
                 click.echo(line)
 
     def lines(self, output: str, rows: Sequence[Json], *, everywhere: bool = False) -> Iterator[str]:
-        """The lines of a text format: the names, each once, or a table."""
+        """Yields the lines of a text format: the names without duplicates, or a table."""
         if output == "name" and self.name:
             yield from dict.fromkeys(map(self.name, rows))
             return
@@ -125,7 +125,7 @@ class Listing:
 def align_columns(
     table: Sequence[Sequence[str]], colours: Sequence[Sequence[str | None] | None] | None = None
 ) -> Iterator[str]:
-    """Pads cells to the width of their column. Colours reach terminals only."""
+    """Yields lines with cells padded to the width of their column. Colours appear only in terminals."""
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row, row_colours in zip(table, colours or [None] * len(table), strict=True):
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

@@ -88,7 +88,7 @@ def object_row(kind: Kind, document: Json, now: datetime) -> Json:
 
 
 def _detail(status: Json) -> str:
-    """The VM of a claim, the claims and disks of a pool, the VMIs of a policy."""
+    """Returns the VM of a claim, the counts of claims and disks of a pool, or the count of VMIs of a policy."""
     vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
     addresses = ", ".join(status.get("addresses") or ())
     parts = (

@@ -17,7 +17,7 @@ _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 
 @cache
 def named_kinds() -> tuple[Kind | ResourceType, ...]:
-    """The kinds that commands print, in the order of their lists. The import is late because it takes 0.3 s."""
+    """Returns the kinds that commands print, in print order. The import is late because it takes 0.3 s."""
     from kinds import KINDS, kubevirt
     from kinds.kind import ResourceType
 
@@ -26,18 +26,18 @@ def named_kinds() -> tuple[Kind | ResourceType, ...]:
 
 
 def short_name(kind: str) -> str:
-    """`vmpool` for VirtualMachinePool; the kind in lower case if it has no short name."""
+    """Returns the short name of a kind, such as `vmpool`, or the kind in lower case."""
     return next((each.short_name for each in named_kinds() if each.kind == kind), kind.lower())
 
 
 def qualified_name(kind: str, name: str) -> str:
-    """The form of `kubectl get -o name`: `virtualmachinepool.kubevirt.io/web`."""
+    """Returns a name as `kubectl get -o name` prints it, such as `virtualmachinepool.kubevirt.io/web`."""
     group = next((f".{each.group}" for each in named_kinds() if each.kind == kind and each.group), "")
     return f"{kind.lower()}{group}/{name}"
 
 
 def parse_name(text: str, *kinds: str) -> tuple[str, str]:
-    """Kind and name of NAME or KIND/NAME. A bare name has the first kind. Raises `UsageError`."""
+    """Returns kind and name of NAME or KIND/NAME. NAME alone has the first kind. Raises `UsageError`."""
     prefix, _, name = text.rpartition("/")
     kind = next((each for each in kinds if prefix.partition(".")[0].lower() in _spellings(each)), None)
     if not name or (prefix and kind is None):
@@ -52,7 +52,7 @@ def _spellings(kind: str) -> tuple[str, ...]:
 
 
 class NameType(click.ParamType[str]):
-    """Takes NAME or KIND/NAME of one kind, and returns the name."""
+    """Accepts NAME or KIND/NAME of a single kind, and returns the name."""
 
     name = "name"
 
@@ -72,7 +72,7 @@ POOL, VM, WARM_POOL, CLAIM = map(
 
 
 class Duration(click.ParamType[float]):
-    """Takes `30s`, `1m30s`, `2h` or a number of seconds, and returns seconds."""
+    """Accepts `30s`, `1m30s`, `2h` or a number of seconds, and returns seconds."""
 
     name = "duration"
 

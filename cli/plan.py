@@ -69,7 +69,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
 
 
 def _read(source: Any) -> list[Manifest]:
-    """The pools and replica sets of a file; other objects are ignored."""
+    """Returns the pools and replica sets of a file, and ignores other objects."""
     every, kinds = read_manifests(source), [kind.kind for kind in planned_kinds()]
     found = [each for each in every if each.document.get("kind") in kinds]
     if not found:
@@ -89,7 +89,7 @@ async def _get(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
 
 
 def _validate(manifest: Manifest, namespace: str) -> Json:
-    """The object as admission would store it. Reports all problems at once."""
+    """Returns the object as admission would store it. Raises `Failed` with all problems."""
     kind = next(kind for kind in planned_kinds() if kind.kind == manifest.document["kind"])
     document = kind.normalize(manifest.document)
     if problems := kind.problems(document):

@@ -1,4 +1,4 @@
-"""`poolhouse policy`: the winning migration policy of a VMI, and the impact of a change of policies."""
+"""Implements `poolhouse policy`, which explains migration policies and simulates changes of policies."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
 
 
 def _policies(sources: Iterable[Any]) -> list[Manifest]:
-    """The policies of all files. Raises `Failed` with all that is error."""
+    """Returns the policies of all files. Raises `Failed` with all errors."""
     from kinds.migrationpolicy import MIGRATION_POLICY
     from migrationpolicies.conflicts import missing_name
 
@@ -162,7 +162,7 @@ def _policies(sources: Iterable[Any]) -> list[Manifest]:
 
 
 def _not_found(kind: str, name: str, namespace: str, paths: Collection[str]) -> str:
-    """The message of kubectl."""
+    """Returns kubectl's message for an object that does not exist."""
     if "namespace" in paths:
         return f'namespaces "{namespace}" not found'
     return f'{kind.lower()}s.kubevirt.io "{name}" not found'

@@ -31,7 +31,7 @@ async def get_vm(api: Api, cluster: Cluster, name: str) -> Json:
 
 
 async def list_vms(api: Api, pool: Json) -> list[Json]:
-    """The VMs that the pool controls."""
+    """Returns the VMs that the pool controls."""
     from runtime.resource import VMS
 
     metadata = pool["metadata"]
@@ -40,7 +40,7 @@ async def list_vms(api: Api, pool: Json) -> list[Json]:
 
 
 async def list_revisions(api: Api, pool: Json) -> list[Json]:
-    """The revisions that the pool controls, the oldest first."""
+    """Returns the revisions that the pool controls, the oldest first."""
     from controllers.pool.observe import REVISIONS
 
     metadata = pool["metadata"]
@@ -50,8 +50,8 @@ async def list_revisions(api: Api, pool: Json) -> list[Json]:
 
 
 def current_revision(pool: Json, revisions: list[Json]) -> str:
-    """The name of the revision with the pool's present spec, which its status may not name yet. Empty if the
-    controller has not saved it yet."""
+    """Returns the name of the revision that equals the pool's current spec, because the status may be older. Empty if
+    the controller has not created the revision yet."""
     from controllers.pool.revisions import content, content_hash, parse_revision
     from kinds.pool import PoolSpec
 

@@ -1,4 +1,4 @@
-"""`poolhouse rollout`: progress, history, undo, pause and resume of a pool's updates."""
+"""Implements `poolhouse rollout`: shows, pauses, resumes and undoes updates of a pool."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POLL_SECONDS = 0.5
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60
 FINAL_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.INVALID_SPEC, PoolReason.DISK_CONFLICT)
-"""The controller retries after any other reason, such as a full quota, so `status` waits until the pool's deadline."""
+"""reasons that end `rollout status`; after other reasons, such as an exceeded quota, the controller retries"""
 State = Literal["Complete", "Progressing", "Failed"]
 
 HISTORY = Listing(
@@ -93,7 +93,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
 
 
 def progress(document: Json, now: datetime) -> tuple[State, str]:
-    """The state of the update and a sentence."""
+    """Returns the state of the update and a message."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     name, desired = metadata["name"], spec["replicas"]
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
@@ -159,7 +159,7 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
 
 
 def summarize_changes(changes: Sequence[str]) -> str:
-    """The first changes, for a table; JSON and YAML have all."""
+    """Returns the first changes, for a table. JSON and YAML contain all changes."""
     more = len(changes) - MAX_CHANGES
     return "; ".join([*changes[:MAX_CHANGES], *([f"and {more} more"] if more > 0 else [])])
 
@@ -181,7 +181,7 @@ def _rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterat
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Lines such as `template.spec.domain.cpu.cores: 1 -> 2`. Entries of lists are matched by their names."""
+    """Yields lines such as `template.spec.domain.cpu.cores: 1 -> 2`. Matches list entries by name."""
     if before == after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
@@ -197,7 +197,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def _by_name(value: Any) -> dict[str, Any] | None:
-    """The entries of a list by their names; None if one has no name or two share one."""
+    """Returns the entries of a list by name; None if an entry has no name or a name is not unique."""
     if not isinstance(value, list):
         return None
     found: dict[str, Any] = {}
@@ -228,7 +228,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
         document = await get_pool(api, cluster, pool)
         revisions = await list_revisions(api, document)
         chosen = _revision(revisions, number) if number is not None else _previous(document, revisions)
-        # The test of the generation protects changes that another client makes meanwhile.
+        # The patch fails if another client has changed the spec meanwhile.
         patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
         patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in chosen["data"].items()]
         await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")

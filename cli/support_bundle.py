@@ -1,4 +1,4 @@
-"""`poolhouse support-bundle`: collects objects, events and logs for support in one file, without secrets."""
+"""Implements `poolhouse support-bundle`, which collects objects, events and logs without secrets in a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from runtime.resource import Resource
 
 LOG_LINES = 5000
-"""of each pod, and of each log file of an embedded stack"""
+"""limit for each pod, and for each log file of an embedded stack"""
 
 REDACTED = "(left out)"
 SECRET = frozenset(
@@ -39,7 +39,7 @@ SECRET = frozenset(
         "password",
     }
 )
-"""fields that can contain secrets, and long certificates"""
+"""fields that can contain secrets or long certificates"""
 SECRET_VARIABLE = "POOLHOUSE_IDENTITY_SEED"
 """the only setting of Poolhouse that must stay secret"""
 OMITTED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
@@ -62,7 +62,7 @@ class Listing:
     namespace: str | None = None
     label: str | None = None
     controller: str | None = None
-    """kind of their controller, for objects without a label to select by"""
+    """kind of the objects' controller, for objects that cannot be selected by a label"""
 
     def includes(self, document: Json) -> bool:
         return self.controller is None or (controller_of(document) or {}).get("kind") == self.controller
@@ -99,7 +99,7 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
 
 
 async def collect(api: Api, say: Callable[[str], None], *, in_pods: bool = True) -> tuple[list[Page], list[str]]:
-    """The pages, and a sentence for each part that could not be read. `in_pods`: the services run in pods."""
+    """Returns the pages, and a message for each failed read. `in_pods`: whether the services run in pods."""
     from runtime.errors import ApiError
 
     pages: list[Page] = []
@@ -139,7 +139,7 @@ def _ours() -> str:
 
 
 async def _service_namespace(api: Api) -> str:
-    """The namespace of the services' Deployments, else the default namespace."""
+    """Returns the namespace of the services' Deployments; the default namespace if there are none."""
     from kinds import meta
     from runtime.errors import ApiError
     from runtime.resource import Resource
@@ -147,7 +147,7 @@ async def _service_namespace(api: Api) -> str:
     deployments = Resource("apps", "v1", "deployments", "Deployment")
     try:
         found, _ = await api.list(deployments, None, label_selector=_ours())
-    except ApiError:  # the user may still have rights in the default namespace
+    except ApiError:  # the user may have rights in the default namespace only
         found = []
     return min((each["metadata"]["namespace"] for each in found), default=meta.NAMESPACE)
 
@@ -189,7 +189,7 @@ async def _log(api: Api, pods: Resource, namespace: str, name: str) -> Page:
 
 
 def _pages_of_stack(directory: Path) -> list[Page]:
-    """The logs and the status of an embedded stack, if the kubeconfig belongs to one."""
+    """Returns the logs and the status of the embedded stack, if the kubeconfig is in its directory."""
     logs = directory / "logs"
     if not (directory / "endpoints.json").is_file() or not logs.is_dir():
         return []
@@ -203,7 +203,7 @@ def _tail(path: Path) -> str:
 
 
 def redacted(value: Any) -> Any:
-    """The value without secret fields, and without the fields that record field managers."""
+    """Returns the value without secrets, managedFields and the last applied configuration."""
     if isinstance(value, Mapping):
         shown = {
             key: REDACTED if key in SECRET else redacted(each) for key, each in value.items() if key not in OMITTED
@@ -215,7 +215,7 @@ def redacted(value: Any) -> Any:
 
 
 def _variable(each: Any) -> Any:
-    """Redacts an environment variable, unless it is a setting of Poolhouse that is not secret."""
+    """Redacts an environment variable, except settings of Poolhouse that are not secret."""
     name = str(each.get("name")) if isinstance(each, Mapping) else ""
     known = name.startswith("POOLHOUSE_") and name != SECRET_VARIABLE
     return each if known or not name or "value" not in each else {**each, "value": REDACTED}

@@ -1,4 +1,4 @@
-"""`poolhouse tree`: the owners of an object, and the objects that it owns."""
+"""Implements `poolhouse tree`, which shows the owners of an object and the objects that it owns."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Node:
 @output_option("text", "name")
 @cluster_options
 def tree(cluster: Cluster, name: str, output: str) -> None:
-    """Show the owners of a VM, and what it owns: its VMI, DataVolumes and PersistentVolumeClaims.
+    """Show the owners of a VM, and the objects that it owns: its VMI, DataVolumes and PersistentVolumeClaims.
 
     NAME is the name of a VM, or vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME or vmclaim/NAME. For a pool, the tree has
     all its VMs and retained disks.
@@ -68,7 +68,7 @@ def tree(cluster: Cluster, name: str, output: str) -> None:
 
 
 def build_tree(objects: Sequence[Json], kind: str, name: str) -> Node | None:
-    """The tree from the topmost owner down to the object and everything below it. None without such an object."""
+    """Returns the tree from the topmost owner to the object and all objects that it owns. None without the object."""
     by_uid = {each["metadata"]["uid"]: each for each in objects}
     start = next((each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name), None)
     if start is None:
@@ -85,7 +85,7 @@ def build_tree(objects: Sequence[Json], kind: str, name: str) -> Node | None:
 
 
 def draw(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, str]]:
-    """Lines with the cells name and summary."""
+    """Yields lines with two cells: the name and the summary."""
     yield f"{before}{node.name}", node.summary
     for number, child in enumerate(node.children, 1):
         last = number == len(node.children)
@@ -133,7 +133,7 @@ def _below(document: Json, objects: Sequence[Json], above: frozenset[str]) -> No
 
 
 def _owner(document: Json) -> tuple[str, str, str] | None:
-    """UID, kind and name of the controller, else of the first owner, else of the pool that retains the disk."""
+    """Returns UID, kind and name of the controller, or of the first owner, or of the pool that retains the disk."""
     from kinds import meta
 
     metadata = document["metadata"]
@@ -156,8 +156,8 @@ def _name(document: Json) -> str:
 
 
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
-    """The objects that trees can have, and the kinds that the user may not list. Items of a list have no kind, so it
-    is added. A resource that the cluster does not serve has no objects."""
+    """Returns the objects that trees can contain, and the kinds that the user may not list. Adds the kind, which items
+    of a list lack. A resource that the cluster does not serve has no objects."""
     from controllers.shared.sources import DATA_VOLUMES, PVCS
     from kinds import KINDS
     from runtime.resource import VMIS, VMS, Resource

@@ -1,4 +1,4 @@
-"""`poolhouse up`, `down` and `status`: the embedded stack."""
+"""Implements `poolhouse up`, `down` and `status` for the embedded stack."""
 
 import asyncio
 import json
@@ -137,13 +137,13 @@ def _not_ours(paths: StackPaths, error: PermissionError) -> Failed:
 
 
 def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
-    """Prints the seconds since the start before each line."""
+    """Returns an `echo` that prints the seconds since the start before each line."""
     start = time.monotonic()
     return lambda text: echo(f"{time.monotonic() - start:6.1f} s  {text}")
 
 
 def _detach(paths: StackPaths, *, quiet: bool) -> None:
-    """Starts this command again without a terminal, and waits until the stack is ready."""
+    """Runs this command again in a process without a terminal, and waits until the stack is ready."""
     log = paths.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with paths.writing():
@@ -171,7 +171,7 @@ def _detach(paths: StackPaths, *, quiet: bool) -> None:
         raise
     _echo_from(log, shown, quiet)
     if not quiet:
-        raise SystemExit(Failed.exit_code)  # its output has the reason
+        raise SystemExit(Failed.exit_code)  # the child has printed the reason
     report = StackStatus.read(paths.status)
     message = report.message if report is not None and report.pid == child.pid else ""
     raise Failed(message or f"the stack did not start; the end of {log}:\n{tail(log)}")
@@ -210,7 +210,7 @@ def _endpoints(paths: StackPaths) -> dict[str, str]:
 
 
 def _pools(paths: StackPaths) -> list[dict[str, Any]] | None:
-    """The pools; None if the API server does not answer."""
+    """Returns the pools; None if the API server does not answer."""
     from local.progress import list_pools
 
     try:

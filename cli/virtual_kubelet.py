@@ -1,7 +1,7 @@
-"""Makes warm pools from the `WarmPoolConfig` of an AWS Virtual Kubelet's configuration.
+"""Converts the `WarmPoolConfig` of an AWS Virtual Kubelet to warm pools.
 
-Everything missing or ambiguous is reported at once: as a problem if no pool can be made of it, else as a remark about
-the value that is used.
+All missing and ambiguous values are reported at once. A value that prevents the conversion is a problem; a remark says
+which value is used instead.
 """
 
 import re
@@ -33,7 +33,7 @@ Target = Literal["ec2", "vm"]
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the list; invalid fields are empty."""
+    """An entry of the WarmPoolConfig; invalid fields are empty."""
 
     desired: int = 0
     default: bool = False
@@ -46,7 +46,7 @@ class Entry:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """The fields by which the Virtual Kubelet distinguishes the instances of its pools."""
+        """The fields by which the Virtual Kubelet assigns instances to pools."""
         return self.key_pair, self.image, self.instance_type
 
 
@@ -91,7 +91,7 @@ class Reader:
         return tuple(found)
 
     def number(self, value: Any, path: str) -> int | None:
-        """A whole number of at least 0, which the design document writes as text."""
+        """Returns a whole number of at least 0. Accepts text too, as in the design document."""
         text = value.strip() if isinstance(value, str) else value
         if isinstance(text, str) and re.fullmatch(r"[0-9]{1,9}", text):
             return int(text)
@@ -113,14 +113,14 @@ class Reader:
 @dataclass(frozen=True)
 class Imported:
     manifests: tuple[Json, ...]
-    """empty if there is a problem"""
+    """manifests of the warm pools; empty if there is a problem"""
     problems: tuple[Problem, ...]
     remarks: tuple[Problem, ...]
 
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of the command: values that the file does not have."""
+    """Options of the command for values that the file lacks."""
 
     to: Target = "ec2"
     namespace: str = ""
@@ -130,7 +130,7 @@ class ImportOptions:
 
 
 def import_config(config: Any, options: ImportOptions) -> Imported:
-    """`config` is the content of config.json. Only the warm pools and their defaults are read."""
+    """Converts the content of config.json. Reads only the warm pools and their defaults."""
     reader = Reader()
     whole = _lower_keys(reader.object(config, ""))
     entries = _entries(reader, whole, options)
@@ -209,7 +209,7 @@ def _unknown_fields(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
 
 
 def _unusable_names(entry: Entry, here: str) -> Iterator[Problem]:
-    """Values from which no Kubernetes name can be made."""
+    """Yields a problem for each value that cannot be converted to a Kubernetes name."""
     given = {"KeyPair": [entry.key_pair], "ImageID": [entry.image], "InstanceType": [entry.instance_type]}
     for name, texts in {**given, "Subnets": entry.subnets}.items():
         for each in texts:
@@ -272,7 +272,7 @@ def _duplicates(reader: Reader, entries: list[Entry | None]) -> None:
 
 
 def _shared(reader: Reader, whole: Json, options: ImportOptions) -> Json:
-    """Settings for all pools: health checks and the port of the agent."""
+    """Returns the settings of all pools: health checks and the port of the agent."""
     health = _lower_keys(reader.object(whole.get("healthconfig"), "HealthConfig"))
     agent = _lower_keys(reader.object(whole.get("bootstrapagent"), "BootstrapAgent"))
     found: Json = {}
@@ -322,12 +322,12 @@ def _ec2_spec(entry: Entry, agent: Json) -> Json:
         "securityGroups": list(entry.security_groups),
         **agent,
     }
-    # As in the design document: instances that do not fit a new template are orphaned.
+    # The design document too orphans instances that do not match a new template.
     return {"incompatiblePolicy": "Orphan", "ec2": {key: value for key, value in given.items() if value}}
 
 
 def _vm_spec(entry: Entry) -> Json:
-    """The AWS names become names of a DataSource, an instance type, a Secret with the key, and networks."""
+    """Returns a VM spec. Converts AWS names to names of a DataSource, an instance type, a Secret and networks."""
     interface = {"name": "default", "bridge" if entry.subnets else "masquerade": {}}
     volumes: list[Json] = [{"name": "root", "dataVolume": {"name": "root"}}]
     disks: list[Json] = [{"name": "root", "disk": {}}]
@@ -358,12 +358,12 @@ def _vm_spec(entry: Entry) -> Json:
 
 
 def object_name(text: str) -> str:
-    """The Kubernetes name that resembles the AWS name most."""
+    """Converts an AWS name to a similar Kubernetes name."""
     return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
 
 
 def _prerequisites(entries: list[Entry | None]) -> Iterator[Problem]:
-    """Objects that the VMs refer to and that the user must create."""
+    """Yields the objects that the user must create because the VMs refer to them."""
     there = [entry for entry in entries if entry is not None]
     for kind, names in (
         ("DataSource", [entry.image for entry in there]),

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from runtime.api import Api
 
 RECHECK_SECONDS = 3.0
-"""VMs and claims are listed one after the other, while others are claimed and released. So a finding counts only if it
-is still there after this time."""
+"""pause between two checks; only findings of both checks count, because VMs and claims can change between the lists"""
 
 COUNTS = ("provisioning", "allocating", "claimed", "unhealthy", "unknown", "terminating", "orphaned")
 
@@ -84,7 +83,7 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
 
 
 def pool_row(document: Json, now: datetime) -> Json:
-    """The row of a pool, with all fields of its status; counts are 0 while the status has none."""
+    """Returns the row of a pool, with all fields of its status. Missing counts are 0."""
     spec, pool_status, health = document["spec"], document.get("status") or {}, assess(document)
     return {
         "namespace": document["metadata"].get("namespace"),
@@ -136,7 +135,7 @@ def doctor(cluster: Cluster, fix: bool, output: str) -> None:
 async def examine(
     api: Api, namespace: str | None, recheck_seconds: float = RECHECK_SECONDS
 ) -> list[tuple[str, Finding]]:
-    """The namespaces and findings that two checks agree on."""
+    """Returns the findings of both of two checks, with their namespaces."""
 
     def identity(where: str, each: Finding) -> tuple[str, str, str]:
         return where, each.problem, each.name
@@ -155,12 +154,12 @@ async def _findings(api: Api, namespace: str | None) -> list[tuple[str, Finding]
     from kinds import meta
     from runtime.resource import VMS
 
-    # VMs come first: the claim of a VM that is created meanwhile is then not reported as missing.
+    # The VMs are listed first. The later list of claims therefore contains the claim of every listed VM.
     vm_documents, _ = await api.list(VMS, namespace, label_selector=meta.WARM_STATE)
     answers = await asyncio.gather(api.list(CLAIMS, namespace), api.list(WARM_POOLS, namespace))
     vms, claims = [*map(parse_warm_vm, vm_documents)], [*map(parse_claim, answers[0][0])]
     pools = [*map(parse_warm_pool, answers[1][0])]
-    # The API server's clock has set the times that are compared; the clock of this computer can differ.
+    # The times in the objects are those of the API server, whose clock can differ from the local clock.
     found, now = [], api.now()
     for place in sorted({each.namespace for each in vms} | {each.namespace for each in claims}):
         vms_here = [each for each in vms if each.namespace == place]

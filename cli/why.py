@@ -1,4 +1,4 @@
-"""`poolhouse why`: the past, present and future of a VM in a pool or replica set, with reasons."""
+"""Implements `poolhouse why`, which explains past, present and planned actions on a VM of a pool or replica set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
 SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
 State = tuple[list[str], list[Json]]
-"""facts about the present, and the next actions"""
+"""facts about the current state, and the next actions"""
 
 
 @click.command()
@@ -88,7 +88,7 @@ async def _explain(api: Api, namespace: str, name: str) -> Json:
 
 
 async def _explain_vmi(api: Api, namespace: str, name: str, vmi: Json | None) -> Json:
-    """The answer for a VMI without a VM, as replica sets create them."""
+    """Explains a VMI without a VM, such as a VMI of a replica set."""
     from controllers.shared.names import base_name
 
     controller = (controller_of(vmi) if vmi is not None else None) or {}
@@ -107,7 +107,7 @@ async def _explain_vmi(api: Api, namespace: str, name: str, vmi: Json | None) ->
 
 
 async def _explain_gone(api: Api, namespace: str, name: str, past: list[Json]) -> Json | None:
-    """The answer for the former VMI of a replica set; None if events tell about a VM of this name."""
+    """Explains a deleted VMI of a replica set; returns None if the events are about a VM with this name."""
     from controllers.pool.observe import POOLS
 
     if await _get(api, POOLS, namespace, name) is not None:
@@ -130,7 +130,7 @@ async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json 
 
 
 def _pool_name(vm: Json | None, name: str) -> str:
-    """The VM's pool, or its former pool by its label. Without a VM, the pool that the name suggests."""
+    """Returns the VM's pool, or its former pool by its label. For a deleted VM, derives the pool from the name."""
     from controllers.shared.names import parent_and_ordinal
     from kinds import meta
 
@@ -143,7 +143,7 @@ def _pool_name(vm: Json | None, name: str) -> str:
 
 
 def _warm_state(vm: Json | None) -> Iterator[str]:
-    """The state of a warm VM, from its label and annotations."""
+    """Yields the facts about a warm VM, from its label and annotations."""
     from kinds import meta
 
     metadata = (vm or {}).get("metadata") or {}
@@ -174,7 +174,7 @@ async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
 
 
 def mentions(event: Json, vm: str) -> bool:
-    """Whether the event is about the VM or has its name in the note. An owner can have the same name as the VM."""
+    """Whether the event regards the VM, or its note has the VM's name. An owner can have the same name as the VM."""
     regarding = event["regarding"]
     if regarding.get("name") == vm and regarding.get("kind") in VM_KINDS:
         return True

@@ -1,4 +1,4 @@
-"""Benchmarks. Each compares Poolhouse with the bare operation it consists of, in alternating rounds of one run.
+"""Benchmarks. A benchmark compares Poolhouse with a bare client that does the same operation, in alternating rounds.
 
-`make bench` runs them all; `python -m bench.pool --help` shows the options of one.
+`make bench` runs all benchmarks. `python -m bench.pool --help` shows the options of the benchmark `pool`.
 """

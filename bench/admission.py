@@ -1,9 +1,9 @@
-"""Cost of admission: `/mutate` for a new VM, as a ratio to a FastAPI app that echoes the same bodies.
+"""Measures `/mutate` for a new VM, as a ratio to a FastAPI app that echoes the same bodies.
 
     python -m bench.admission [--seconds 3.0] [--rounds 3] [--at-once 1 10 50]
 
-The defaulter is a socket that always sends the same answer at once. Both servers run with uvicorn, uvloop and
-httptools, and get the same requests in turns.
+A fake defaulter sends a fixed response at once. Both servers run with uvicorn, uvloop and httptools. The client sends
+the same requests to both servers in turns.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ Rates = tuple[float, float, float]
 
 
 def vm() -> Json:
-    """A VM of a pool, with two disks and a NIC."""
+    """Returns a VM of a pool, with two disks and a NIC."""
     volumes = {name: {"dataVolume": {"name": f"web-{name}"}} for name in ("disk-0", "disk-1")}
     spec = vmi_spec(volumes, ["nic-0"])
     spec["domain"]["machine"] = {"type": "q35"}
@@ -61,7 +61,7 @@ def echo() -> FastAPI:
 
 
 def mutate() -> FastAPI:
-    """The webhook without an API server, which the admission of a VM does not call."""
+    """Returns the webhook's app. The app has no API server, because the admission of a VM does not call one."""
     import aiohttp
     from prometheus_client import CollectorRegistry
 
@@ -115,7 +115,7 @@ def content_length(head: bytes) -> int:
 
 
 async def rates(url: str, request: bytes, at_once: int, seconds: float) -> Rates:
-    """Requests a second, p50 and p99 in milliseconds."""
+    """Returns requests per second, and p50 and p99 of the latency in milliseconds."""
     times: list[float] = []
     host, _, port = url.removeprefix("http://").partition(":")
     end = time.perf_counter() + seconds

@@ -1,11 +1,11 @@
-"""Time that a claim takes: at a steady rate, in a burst, and against a cold start of a real guest.
+"""Measures the time of claims at a steady rate, in a burst, and in comparison with a cold start of a guest.
 
     python -m bench.claim [--dir DIR] [--rate 50] [--seconds 60] [--turns 2] [--burst 1000] [--rounds 5] [--no-guests]
 
-Steady rate: claims for Ready VMs, from before the request until a watch reports Bound. The bare client makes the same
-writes at the same rate: the claim, the VM, the claim's status, and the VM again. Burst: claims at once for 100 VMs, of
-which exactly 100 must be served. Nothing runs these VMs; the API server stores them. Guests: on a stack with real
-guests, from the claim until Ready, with an empty pool and with VMs that wait running, paused and stopped.
+Steady rate: the time from a claim's request until a watch reports Bound. The bare client makes the same writes at the
+same rate: the claim, the VM, the claim's status, and the VM again. Burst: concurrent claims for 100 VMs, of which
+exactly 100 must be Bound. These VMs exist only in the API server. Guests: the time from a claim until Ready on a stack
+with real guests, with an empty pool and with running, paused and stopped VMs.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ def claim(namespace: str, name: str, pool: str = "warm", **spec: Any) -> Json:
 
 @dataclass
 class Watcher:
-    """What a watch has reported about claims."""
+    """The results of a watch of claims."""
 
     bound: dict[str, float] = field(default_factory=dict)
-    """Times by name."""
+    """times at which claims became Bound, by name"""
     decided: dict[str, Json] = field(default_factory=dict)
-    """Statuses of claims that are Ready or have ended."""
+    """statuses of claims that are Ready or have ended, by name"""
 
     def saw(self, document: Json) -> None:
         name, status = document["metadata"]["name"], document.get("status") or {}
@@ -90,7 +90,7 @@ async def watching(api: Api, namespace: str) -> AsyncIterator[Watcher]:
 
 @dataclass
 class Samples:
-    """Results of several turns, and the idle CPU time of the machine during them."""
+    """The results of several turns, and the idle CPU time of the machine in these turns."""
 
     seconds: list[float] = field(default_factory=list)
     timings: list[Json] = field(default_factory=list)
@@ -106,13 +106,13 @@ class Samples:
 
 
 def cpu_ticks() -> tuple[int, int]:
-    """Of all processors: in all, and idle."""
+    """Returns the total and the idle CPU ticks of all processors."""
     ticks = [int(each) for each in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
     return sum(ticks[:8]), ticks[3] + ticks[4]
 
 
 async def at_rate(call: Callable[[int], Awaitable[None]], rate: float, seconds: float) -> None:
-    """Calls at fixed times, even if earlier calls are in flight: a client that waits measures shorter times."""
+    """Calls at fixed times, even while earlier calls are in flight. A client that waits would measure shorter times."""
     begun = time.perf_counter()
     async with asyncio.TaskGroup() as group:
         for number in range(round(rate * seconds)):
@@ -124,13 +124,13 @@ async def at_rate(call: Callable[[int], Awaitable[None]], rate: float, seconds: 
 class Bench:
     admin: Api
     api: Api
-    """With the rights of the controllers."""
+    """client with the rights of the controllers"""
     namespace: str
     kubeconfig: Path
-    """Of the controllers."""
+    """kubeconfig of the controllers"""
 
     async def full_pool(self, vms: int) -> None:
-        """A paused pool, so that refilling is not measured."""
+        """Creates a full pool that is paused, so that the controllers do not refill the pool during the measurement."""
         await store_ready_vms(self.admin, self.api, self.namespace, vms)
         await self.admin.patch(WARM_POOLS, self.namespace, "warm", {"spec": {"paused": True}})
 
@@ -159,7 +159,7 @@ class Bench:
         ]
 
     async def bare(self, rate: float, seconds: float, found: Samples) -> None:
-        """The same writes, without decisions."""
+        """Makes the same writes as the controllers, without their decisions."""
         await store_ready_vms(self.admin, self.api, self.namespace, round(rate * seconds))
         vms, _ = await self.admin.list(VMS, self.namespace)
         names = [each["metadata"]["name"] for each in vms]
@@ -184,7 +184,7 @@ class Bench:
         found.add_load(before)
 
     async def burst(self, claims: int) -> tuple[float, list[float]]:
-        """Seconds until all claims are decided, and until each served one is Bound."""
+        """Returns the seconds until all claims are decided, and the seconds of each Bound claim."""
         await self.full_pool(BURST_VMS)
         async with harness.controllers(self.kubeconfig), watching(self.admin, self.namespace) as watcher:
             first = claim(self.namespace, "first", onEmpty="Queue", overrides={"placement": "default"})
@@ -210,7 +210,7 @@ def spread(seconds: list[float]) -> str:
 
 
 def meets_goal(bare: float, ours: float, idle: float) -> str:
-    """On a busy machine the times say nothing about a claim."""
+    """Returns whether the goal is met. On a busy machine, the result is not meaningful."""
     if ours < BOUND_GOAL_SECONDS:
         return "yes"
     busy = bare > BOUND_GOAL_SECONDS / 2 or idle < 0.1
@@ -282,7 +282,7 @@ async def with_guests(directory: Path, rounds: int) -> None:
 
 
 async def one_claim(api: Api, namespace: str, pool: str, replicas: int, number: int) -> float:
-    """Seconds until the claim is Ready, once the pool has its VMs."""
+    """Waits until the pool is full, and returns the seconds until a claim is Ready."""
 
     async def full() -> bool:
         return await ready_vms(api, namespace, pool) == replicas
@@ -302,7 +302,7 @@ async def one_claim(api: Api, namespace: str, pool: str, replicas: int, number: 
 
 
 async def ready_vms(api: Api, namespace: str, pool: str) -> int:
-    """By the VMs' labels: the status of the pool follows later."""
+    """Counts Ready VMs by their labels, because the status of the pool is updated later."""
     selector = f"{meta.WARM_POOL}={pool},{meta.WARM_STATE}={WarmState.READY.value}"
     vms, _ = await api.list(VMS, namespace, label_selector=selector)
     return sum("deletionTimestamp" not in each["metadata"] for each in vms)

@@ -1,9 +1,9 @@
-"""Cost of defaulting, as ratios to bare libvirt.
+"""Measures the defaulter, as ratios to bare libvirt.
 
     python -m bench.defaulting [--rounds 20]
 
-Bare libvirt defines, dumps and undefines the same XML documents that the service gives it for a VM, in a process that
-does nothing else. A VM has a new shape, or a shape that the service has seen before.
+A separate process with bare libvirt defines, dumps and undefines the same XML documents as the defaulter. The VMs have
+either a new shape, or a shape that the defaulter has cached.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _SERIAL = count()
 
 
 def vm(disks: int, nics: int, *, known: bool) -> Json:
-    """A VM of a known or of a new shape: another amount of memory is another shape."""
+    """Returns a VM of a known or a new shape. VMs with different amounts of memory have different shapes."""
     index = next(_SERIAL)
     volumes = {f"disk{i}": {"dataVolume": {"name": f"disk{i}-{index}"}} for i in range(disks)}
     nic_names = [f"net{i}" for i in range(nics)]
@@ -69,7 +69,7 @@ class Recorder:
 
 
 def bare_libvirt() -> None:
-    """Reads lines of JSON `{"document", "times", "threads"}` and writes the seconds of each replay."""
+    """Reads lines of JSON `{"document", "times", "threads"}`, and writes the seconds of each replay."""
     from defaulter.defaulting import VMRequest, set_defaults
     from defaulter.domain import NAME, PLACEHOLDER_UUID
     from defaulter.driver import Libvirt
@@ -98,7 +98,7 @@ def bare_libvirt() -> None:
         uuid = texts[0].partition("<uuid>")[2].partition("</uuid>")[0] or PLACEHOLDER_UUID
 
         def replays(thread: int) -> list[float]:
-            """With a domain of its own, as each worker of the service has one."""
+            """Replays the documents with a domain per thread, because each worker of the defaulter has one."""
             other = [
                 text.replace(uuid, f"{uuid[:-3]}{thread:03x}").replace(  # noqa: B023
                     f"<name>{NAME}</name>", f"<name>{NAME}-{thread}</name>"
@@ -123,7 +123,7 @@ class BareLibvirt(subprocess.Popen[str]):
         super().__init__(command, **pipes, stderr=subprocess.DEVNULL, text=True)
 
     def replay(self, document: Json, times: int, threads: int = 1) -> tuple[list[float], float]:
-        """The seconds of each replay, and of all."""
+        """Returns the seconds of each replay, and the total."""
         assert self.stdin is not None
         assert self.stdout is not None
         print(json.dumps({"document": document, "times": times, "threads": threads}), file=self.stdin, flush=True)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: a stack, processes of services, concurrent calls, and how a process is measured."""
+"""Helpers of all benchmarks: a stack, processes of services, concurrent calls, and measurements of processes."""
 
 import argparse
 import asyncio
@@ -44,7 +44,7 @@ WRITES = re.compile(r'kubevirt_poolhouse_api_requests_total\{code="2\d\d",resour
 
 
 def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
-    """One option for each default, of its type; a list takes several values, and False is a switch."""
+    """Adds an option for each default, of its type. The option of a list takes several values; False adds a flag."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         option = "--" + name.replace("_", "-")
@@ -58,7 +58,7 @@ def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
 
 
 def run(description: str, planning: Callable[[int], None], measure: Callable[[Path, int, int], Any]) -> None:
-    """A benchmark that plans alone and then measures VMs on a stack."""
+    """Runs a benchmark: first planning without a cluster, then VMs on a stack."""
     options = parse_options(description, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
     print("CPU time of one reconcile at rest")
     for size in options.planning:
@@ -73,7 +73,7 @@ def run(description: str, planning: Callable[[int], None], measure: Callable[[Pa
 
 @contextmanager
 def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -> Iterator[Path]:
-    """The directory of a stack: the given one, or that of a new stack."""
+    """Yields the directory of a running stack: the given directory, or that of a new stack."""
     if directory is not None:
         yield directory
         return
@@ -93,7 +93,7 @@ def document(resource: Resource, name: str, spec: Json, namespace: str = NAMESPA
 
 
 def vmi_spec(volumes: Mapping[str, Json], nics: Iterable[str] = (), memory: str = "128Mi") -> Json:
-    """A virtio disk for each volume, and NICs on the pod network."""
+    """Returns a VMI spec with a virtio disk for each volume, and NICs on the pod network."""
     disks = [{"name": name, "disk": {"bus": "virtio"}} for name in volumes]
     interfaces = [{"name": name, "masquerade": {}} for name in nics]
     return {
@@ -104,7 +104,7 @@ def vmi_spec(volumes: Mapping[str, Json], nics: Iterable[str] = (), memory: str 
 
 
 def vmi_of(vm: Json) -> Json:
-    """The VMI that KubeVirt creates for a VM."""
+    """Returns the VMI that KubeVirt would create for a VM."""
     metadata, template = vm["metadata"], vm["spec"]["template"]
     owner = controller_reference(VMS.api_version, VMS.kind, metadata["name"], metadata["uid"])
     about = {"labels": template["metadata"]["labels"], "ownerReferences": [owner]}
@@ -124,7 +124,7 @@ async def connect(kubeconfig: Path, connections: int = CONNECTIONS + 1) -> Api:
 
 
 async def prepare(api: Api, *resources: Resource) -> None:
-    """Installs the CRDs and the namespace, and waits until these resources are served."""
+    """Installs the CRDs and the namespace, and waits until the API server serves the resources."""
     for crd in crds([*KINDS, *KUBEVIRT_KINDS]):
         with suppress(AlreadyExists):
             await api.create(CRDS, crd)
@@ -147,7 +147,7 @@ class Process:
     url: str
 
     def resident_mb(self) -> tuple[float, float]:
-        """Memory now, and its peak."""
+        """Returns the current and the peak resident memory."""
         lines = dict(line.split(":", 1) for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
         now, peak = (int(lines[name].split()[0]) * 1024 / 1e6 for name in ("VmRSS", "VmHWM"))
         return now, peak
@@ -157,7 +157,7 @@ class Process:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def writes(self) -> Counter[tuple[str, str]]:
-        """Successful writes to the API server, without Leases, by verb and resource."""
+        """Returns the number of successful writes to the API server, without Leases, by verb and resource."""
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as answer:
             text = await answer.text()
         found: Counter[tuple[str, str]] = Counter()
@@ -169,7 +169,7 @@ class Process:
 
 @asynccontextmanager
 async def service(module: str, *arguments: str, probe: str = "/readyz", **environment: str) -> AsyncIterator[Process]:
-    """A service as its container runs it, once it answers the probe."""
+    """Starts a service as in its container, and waits for its probe."""
     port = free_port()
     variables = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{port}", **environment}
     process = subprocess.Popen([sys.executable, "-m", module, *arguments], env=variables)  # noqa: ASYNC220
@@ -205,7 +205,7 @@ def controllers(kubeconfig: Path) -> Any:
 
 
 async def poll(holds: Callable[[], Awaitable[bool]], every_seconds: float = POLL_SECONDS) -> float:
-    """Seconds until it holds."""
+    """Returns the seconds until `holds` returns True."""
     begun = time.perf_counter()
     async with asyncio.timeout(DEADLINE_SECONDS):
         while not await holds():  # noqa: ASYNC110
@@ -214,7 +214,7 @@ async def poll(holds: Callable[[], Awaitable[bool]], every_seconds: float = POLL
 
 
 async def call_all(call: Callable[[T], Awaitable[Any]], arguments: Iterable[T], at_once: int = CONNECTIONS) -> float:
-    """Seconds for a call with each argument, `at_once` in flight."""
+    """Calls with each argument, `at_once` calls in flight. Returns the total seconds."""
     waiting = iter(arguments)
 
     async def one_after_another() -> None:
@@ -237,13 +237,13 @@ async def delete_all(api: Api, resource: Resource, documents: Iterable[Json]) ->
 
 
 async def count(api: Api, resource: Resource = VMS, namespace: str = NAMESPACE) -> int:
-    """The number of objects, without listing them all."""
+    """Returns the number of objects by a list request with limit 1."""
     answer = await api.request("GET", resource.path(namespace), query={"limit": "1"})
     return len(answer["items"]) + int(answer["metadata"].get("remainingItemCount") or 0)
 
 
 async def until_count(api: Api, wanted: int, resource: Resource = VMS, namespace: str = NAMESPACE) -> float:
-    """Seconds until so many objects exist. Fails if there are ever more."""
+    """Returns the seconds until the wanted number of objects exists. Fails if there are more."""
 
     async def reached() -> bool:
         found = await count(api, resource, namespace)
@@ -257,7 +257,7 @@ async def until_count(api: Api, wanted: int, resource: Resource = VMS, namespace
 
 
 def cpu_ms(work: Callable[[], object], rounds: int = 7) -> float:
-    """Median CPU time of the calls, in milliseconds."""
+    """Returns the median CPU time of the calls, in milliseconds."""
     times = []
     for _ in range(rounds):
         gc.collect()

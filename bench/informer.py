@@ -1,10 +1,10 @@
-"""Cost of the runtime: of a call to the API server, of a list into views, and of several views of the same objects.
+"""Measures the runtime: calls to the API server, lists into views, and several informers of the same objects.
 
     python -m bench.informer [--vms 1000 10000] [--calls 3000] [--rounds 3]
 
-A call is compared with the same call by aiohttp and json, and a list with fetching and parsing the same pages. Three
-informers of the same objects are measured with a watch each and with a shared one. Each size runs in a process of its
-own, because memory that was used once stays resident.
+The baseline of a call is the same call by aiohttp and json. The baseline of a list is fetching and parsing the same
+pages. Three informers of the same objects run with three watches, and with a shared watch. A separate process runs for
+each size, because freed memory stays resident.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ AT_ONCE = 16
 
 
 def vm(number: int) -> Json:
-    """About 6 KB, as KubeVirt's VMs."""
+    """Returns a VM of about 6 KB, the size of KubeVirt's VMs."""
     return {
         "metadata": {
             "namespace": "desktops",
@@ -50,7 +50,7 @@ def vm(number: int) -> Json:
 
 
 def pages(vms: int) -> dict[int, bytes]:
-    """The pages of the list, by the number of their first VM."""
+    """Returns the pages of the list, by the number of their first VM."""
     found = {}
     for start in range(0, vms, PAGE_SIZE):
         end = min(start + PAGE_SIZE, vms)
@@ -60,7 +60,7 @@ def pages(vms: int) -> dict[int, bytes]:
 
 
 def serve(vms: int, port: Connection) -> None:
-    """An API server that answers from memory, so that its own time is short."""
+    """Runs a fake API server, which responds from memory, so that its own time is short."""
     one, many = json.dumps(vm(0)).encode(), pages(vms)
 
     async def list_or_watch(request: web.Request) -> web.StreamResponse:
@@ -106,7 +106,7 @@ def resident_mb() -> float:
 
 
 async def timed(call: Callable[[int], Awaitable[object]], calls: int) -> tuple[float, float]:
-    """Seconds, and seconds of CPU, of each call."""
+    """Returns the mean time and the mean CPU time of a call, in seconds."""
     cpu = time.process_time()
     seconds = await call_all(call, range(calls), AT_ONCE)
     return seconds / calls, (time.process_time() - cpu) / calls
@@ -133,7 +133,7 @@ async def measure_call(api: Api, method: str, body: Json | None, calls: int, rou
 
 
 async def bare_list(api: Api) -> float:
-    """Seconds to fetch and parse every page."""
+    """Returns the seconds to fetch and parse every page."""
     began, following = time.perf_counter(), ""
     async with aiohttp.ClientSession() as session:
         while True:
@@ -170,7 +170,7 @@ async def measure_list(api: Api, vms: int) -> None:
     ticking.cancel()
     report(f"{vms} VMs into views", f"{seconds * 1000:.0f} ms, ratio to fetching and parsing {seconds / floor:.2f}")
     report("longest block of the event loop", f"{blocked * 1000:.0f} ms; {resident_mb():.0f} MB resident")
-    # The second store shows the size of views: what a list needs for a moment is resident already.
+    # The second list needs memory only for its views, because temporary memory is already resident from the first list.
     before, second = resident_mb(), await listed()
     report("1,000 views", f"{(resident_mb() - before) / len(second.store) * 1000:.2f} MB")
     assert len(first.store) == vms
@@ -186,7 +186,7 @@ def separate(informers: Iterable[Informer[VM]]) -> list[Reflector]:
 
 
 async def synced(informers: list[Informer[VM]], reflectors: Callable[[list[Informer[VM]]], list[Reflector]]) -> float:
-    """CPU seconds until all have listed."""
+    """Returns the CPU seconds until all informers are synced."""
     began = time.process_time()
     running = [asyncio.create_task(reflector.run()) for reflector in reflectors(informers)]
     for informer in informers:

@@ -1,11 +1,11 @@
-"""Cost of migration policies: the decisions alone, and the writes to a real API server.
+"""Measures migration policies: the decisions alone, and the writes to a real API server.
 
     python -m bench.policy [--dir DIR] [--vmis 10000] [--policies 200] [--rounds 5]
                            [--stored-vmis 500] [--stored-policies 20] [--rest 10.0]
 
-The decisions are compared with a match of each policy for each VMI, with a decision of everything, and with parsing
-the VMIs' documents. On the stack, the controllers label VMIs and count them in the status of
-policies: measured are the time, the writes for each VMI, the writes at rest (none), and memory. The promised size is
+The baselines of the decisions are a match of each policy with each VMI, a new decision for all VMIs, and parsing the
+VMIs. On the stack, the controllers label VMIs and count the VMIs in the status of policies. The results there are the
+time, the writes per VMI, the writes at rest (none), and memory. The documented limit is
 `--stored-vmis 10000 --stored-policies 200 --rest 30`.
 """
 
@@ -35,7 +35,7 @@ from runtime.resource import VMIS, Resource
 NAMESPACE_COUNT = 50
 QUIET_SECONDS = 3.0
 PADDING = "x" * 2500
-"""Makes a stored VMI as large as a running one."""
+"""text that makes a stored VMI as large as a running VMI"""
 OF_VMIS = {
     "os": ["fedora", "debian", "windows", "rhel"],
     "size": ["small", "medium", "large"],
@@ -66,7 +66,7 @@ def policies(count: int, chance: random.Random) -> list[RankedPolicy]:
 
 
 def document(number: int, chance: random.Random) -> Json:
-    """About 4 KB, as a running VMI's is."""
+    """Returns a VMI of about 4 KB, the size of a running VMI."""
     name = f"pool-{number // 100}-{number}"
     own = {"kubevirt.io/domain": name, "vm.kubevirt.io/name": name, "poolhouse.dev/pool": f"pool-{number // 100}"}
     return {
@@ -97,7 +97,7 @@ class Cluster:
         return cls(found, namespaces, [document(n, chance) for n in range(vmis)])
 
     def winners(self, views: Iterable[VMILabels] | None = None) -> Winners:
-        """The winner for each VMI."""
+        """Returns the winning policy of each VMI."""
         winners = Winners()
         found = map(parse_vmi, self.vmis) if views is None else views
         winners.load(self.policies, self.namespaces, ((each.key, each.labels) for each in found))
@@ -117,7 +117,7 @@ def decisions(vmis: int, count: int, rounds: int) -> None:
     harness.report("decide all", f"{everything:.1f} ms, {everything / parsing:.2f} x parsing of the documents")
     harness.report("match each policy for each VMI", f"{matching:.1f} ms, {matching / everything:.1f} x deciding all")
 
-    # Each change differs from the one before; an equal one decides nothing.
+    # Successive changes must differ, because an unchanged object causes no decision.
     target, site = views[0], cluster.namespaces["namespace-0"]
     by_app = [RankedPolicy("policy-0", Selectors.of({"app": f"app-{n}", "os": "fedora"})) for n in range(8)]
     changes: dict[str, tuple[Callable[[int], object], int]] = {
@@ -147,7 +147,7 @@ def match_each(cluster: Cluster, views: list[VMILabels]) -> None:
 
 
 def memory_mb(make: Callable[[], object]) -> float:
-    """Memory of what is made."""
+    """Returns the memory of the object that `make` returns, in MB."""
     gc.collect()
     tracemalloc.start()
     made = make()
@@ -215,7 +215,7 @@ def running(each: Json) -> Json:
 
 
 async def without_label(api: Api, winners: Winners) -> int:
-    """VMIs whose label does not name their policy."""
+    """Returns the number of VMIs whose label is not the name of their policy."""
     found = 0
     async for page, _ in api.pages(VMIS):
         for each in page:

@@ -1,10 +1,10 @@
-"""Cost of scaling a pool and a replica set, as ratios to the bare API server.
+"""Measures scaling of a pool and a replica set, as ratios to the bare API server.
 
     python -m bench.pool [--dir DIR] [--vms 1000] [--rounds 3] [--planning 10 1000 10000]
 
-The bare client creates and deletes the same objects, with as many calls in flight as the controllers have. Without
-`--dir` the benchmark starts a stack without webhook and defaulter. Planning is measured alone, by CPU time, next to as
-many objects of another pool.
+The bare client creates and deletes the same objects, with the same number of calls in flight. Without `--dir`, the
+benchmark starts a stack without webhook and defaulter. A separate part measures the CPU time of planning, while a
+second pool has the same number of objects.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ def pool(name: str, replicas: int) -> Json:
 
 
 def vms(name: str, size: int) -> tuple[Pool, Any, list[Json]]:
-    """A pool, its revision, and the VMs that its controller creates."""
+    """Returns a pool, its revision, and the VMs that its controller creates."""
     document = pool(name, size)
     view = parse_pool({**document, "metadata": {**document["metadata"], "uid": name, "generation": 1}})
     assert isinstance(view, Pool)
@@ -63,7 +63,7 @@ def replica_set(name: str, replicas: int) -> Json:
 
 
 def vmis(name: str, size: int) -> tuple[ReplicaSet, list[Json]]:
-    """A replica set and the VMIs that its controller creates."""
+    """Returns a replica set and the VMIs that its controller creates."""
     document = replica_set(name, size)
     view = parse_replica_set({**document, "metadata": {**document["metadata"], "uid": name, "generation": 1}})
     assert isinstance(view, ReplicaSet)
@@ -72,7 +72,7 @@ def vmis(name: str, size: int) -> tuple[ReplicaSet, list[Json]]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A kind that is scaled, and the kind that its controller creates."""
+    """A scalable kind, and the kind that its controller creates."""
 
     resource: Resource
     created: Resource
@@ -87,7 +87,7 @@ WORKLOADS = (
 
 
 async def bare(api: Api, workload: Workload, size: int) -> tuple[float, float]:
-    """Seconds to create and to delete the objects."""
+    """Returns the seconds to create and to delete the objects."""
     documents = workload.documents(size)
     for document in documents:  # the garbage collector deletes objects whose owner does not exist
         del document["metadata"]["ownerReferences"]
@@ -97,14 +97,14 @@ async def bare(api: Api, workload: Workload, size: int) -> tuple[float, float]:
 
 
 async def scaled(api: Api, workload: Workload, size: int) -> tuple[float, float]:
-    """Seconds to scale from 0 to `size`, and back."""
+    """Returns the seconds to scale from 0 to `size`, and back to 0."""
     with suppress(NotFound):
         await api.delete(workload.resource, harness.NAMESPACE, "bench")
     await api.create(workload.resource, workload.manifest("bench", 0))
     await asyncio.sleep(1)
     await api.patch(workload.resource, harness.NAMESPACE, "bench", {"spec": {"replicas": size}})
     out = await harness.until_count(api, size, workload.created)
-    await asyncio.sleep(2)  # until the status is written
+    await asyncio.sleep(2)  # the controller writes the status in this time
     await api.patch(workload.resource, harness.NAMESPACE, "bench", {"spec": {"replicas": 0}})
     back = await harness.until_count(api, 0, workload.created)
     await api.delete(workload.resource, harness.NAMESPACE, "bench")
@@ -130,7 +130,7 @@ async def scaling(directory: Path, size: int, rounds: int) -> None:
 
 
 def planning(size: int) -> None:
-    """One reconcile of a pool and of a replica set at rest."""
+    """Measures a reconcile of a pool and of a replica set without changes."""
     pools, sets = _pool_stores(size), _set_stores(size)
     key = (harness.NAMESPACE, "bench")
 

@@ -1,4 +1,4 @@
-"""Cost of a rolling update: 1,000 simulated VMs get a new template, 25 % of them at a time.
+"""Measures a rolling update of 1,000 simulated VMs to a new template, 25 % of the VMs at a time.
 
     python -m bench.rollout [--dir DIR] [--vms 1000]
 
@@ -40,7 +40,7 @@ def with_memory(memory: str) -> Json:
 
 
 async def updated(api: Api, vms: int) -> tuple[float, int]:
-    """Seconds until the status reports all VMs updated and ready, and the lowest number of available VMs."""
+    """Returns the seconds until all VMs are updated and ready, and the lowest number of available VMs."""
     lowest = vms
 
     async def done() -> bool:
@@ -57,7 +57,7 @@ async def updated(api: Api, vms: int) -> tuple[float, int]:
 
 
 async def bare(api: Api, wave: int) -> float:
-    """Seconds to patch and restart every VM, a wave at a time."""
+    """Returns the seconds to patch and restart every VM in waves."""
     names = [vm["metadata"]["name"] for vm in await listed(api, VMS)]
     seconds = 0.0
     for start in range(0, len(names), wave):
@@ -75,7 +75,7 @@ async def bare(api: Api, wave: int) -> float:
 
 
 async def ready(api: Api) -> set[str]:
-    """Names of VMs whose VMI runs with the new memory."""
+    """Returns the names of VMs whose VMI runs with the new memory."""
     up = (vmi for vmi in await listed(api, VMIS) if vmi.get("status", {}).get("phase") == "Running")
     return {vmi["metadata"]["name"] for vmi in up if vmi["spec"]["domain"]["memory"]["guest"] == "256Mi"}
 

@@ -1,10 +1,10 @@
-"""Cost of many pools in one controller: 200 pools of 50 VMs, with their VMIs.
+"""Measures many pools in one controller: 200 pools of 50 VMs, with their VMIs.
 
     python -m bench.scale [--dir DIR] [--pools 200] [--vms 50]
 
-Measured are the time until all VMs exist, as a ratio to a bare client, the writes for each VM, the memory of the
-controllers, and the CPU time for a change of one VM. The last is measured with a tenth of the pools too: a change must
-not cost more because there are more other VMs.
+The results are the time until all VMs exist, as a ratio to a bare client, the writes per VM, the memory of the
+controllers, and the CPU time per change of a VM. The benchmark measures this CPU time with a tenth of the pools too,
+because the cost of a change must not depend on the number of VMs.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ async def run(directory: Path, pools: int, vms: int) -> None:
 
 
 async def created(api: Api, first: int, last: int, vms: int) -> float:
-    """Seconds until the VMs of the pools with these numbers exist."""
+    """Creates the pools with these numbers, and returns the seconds until their VMs exist."""
 
     async def exist() -> bool:
         return await harness.count(api) >= last * vms
@@ -64,13 +64,13 @@ async def created(api: Api, first: int, last: int, vms: int) -> float:
 
 
 async def create_vmis(api: Api) -> None:
-    """A VMI for every VM, as KubeVirt creates them."""
+    """Creates a VMI for every VM, as KubeVirt does."""
     vms = [vm async for items, _ in api.pages(VMS, harness.NAMESPACE) for vm in items]
     await harness.create_all(api, VMIS, map(harness.vmi_of, vms))
 
 
 async def cpu_ms_per_change(api: Api, process: harness.Process, pools: int, vms: int) -> float:
-    """CPU time of the controllers, without what they use at rest."""
+    """Returns the CPU time of the controllers per change of a VM, without their CPU time at rest."""
     await asyncio.sleep(SETTLE_SECONDS)
     quiet, begun = process.cpu_seconds(), time.perf_counter()
     await asyncio.sleep(2)

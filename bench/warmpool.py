@@ -1,10 +1,10 @@
-"""Cost of filling a warm pool, as a ratio to the bare API server, and the time from a restart to the next claim.
+"""Measures filling a warm pool, as a ratio to the bare API server, and the time from a restart to the next claim.
 
     python -m bench.warmpool [--dir DIR] [--vms 1000] [--rounds 3] [--planning 10 1000 10000]
 
-Nothing runs the VMs: the API server stores them. The bare client creates the same VMs. After a restart of the
-controllers among as many Ready VMs, the time runs from the start of the process until a queued claim has its VM.
-`--dir` is a stack without controllers and engine.
+The VMs exist only in the API server. The bare client creates the same VMs. The time of a restart is that from the start
+of the controllers, with the same number of Ready VMs, until a queued claim has its VM. `--dir` is a stack without
+controllers and engine.
 """
 
 import statistics
@@ -82,7 +82,7 @@ async def delete_everything(api: Api, namespace: str) -> None:
 
 
 async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
-    """Seconds to create the VMs."""
+    """Returns the seconds to create the VMs."""
     pool = parsed(manifest(namespace, vms, uid="none"))
     provisioning = WarmState.PROVISIONING
     documents = [build_vm(replace(create_request(pool, number), state=provisioning)) for number in range(vms)]
@@ -94,7 +94,7 @@ async def bare(admin: Api, api: Api, namespace: str, vms: int) -> float:
 
 
 async def filled(api: Api, namespace: str, vms: int) -> float:
-    """Seconds that a pool takes."""
+    """Creates a warm pool, and returns the seconds until the pool has its VMs."""
     begun = time.perf_counter()
     await api.create(WARM_POOLS, manifest(namespace, vms))
     await harness.until_count(api, vms, VMS, namespace)
@@ -104,7 +104,7 @@ async def filled(api: Api, namespace: str, vms: int) -> float:
 
 
 async def store_ready_vms(admin: Api, api: Api, namespace: str, vms: int) -> None:
-    """A full pool, as the controllers leave it."""
+    """Creates a full pool with Ready VMs, as the controllers would."""
     pool = parsed(await admin.create(WARM_POOLS, manifest(namespace, vms)))
 
     async def create(document: Json) -> None:
@@ -114,7 +114,7 @@ async def store_ready_vms(admin: Api, api: Api, namespace: str, vms: int) -> Non
 
 
 async def restarted(api: Api, namespace: str, kubeconfig: Path) -> tuple[float, float]:
-    """Seconds from the start of the process until the claim has a VM, and the memory then."""
+    """Returns the seconds from the start of the process until the claim has a VM, and the memory at that time."""
     spec = {"poolName": "warm", "onEmpty": "Queue"}
     await api.create(CLAIMS, harness.document(CLAIMS, "first", spec, namespace))
 
@@ -159,7 +159,7 @@ async def measure(directory: Path, vms: int, rounds: int) -> None:
 
 
 def planning(size: int) -> None:
-    """One reconcile of a warm pool at rest."""
+    """Measures a reconcile of a warm pool without changes."""
     pool, vms = parsed(manifest("bench", size, uid="u")), _cache(size)
     health = HealthTracker(time.monotonic)
 

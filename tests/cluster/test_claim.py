@@ -537,7 +537,7 @@ async def test_doctor_deletes_a_vm_without_claim_while_no_controller_runs(
     assert (found.exit_code, "ClaimGone" in found.output, "--fix deletes it" in found.output) == (1, True, True)
     everywhere = json.loads((await run("-A", "-o", "json")).stdout)
     # Other tests share the cluster and may have left VMs.
-    wanted = {"namespace": desk.namespace, "ailment": "ClaimGone", "name": "left"}
+    wanted = {"namespace": desk.namespace, "problem": "ClaimGone", "name": "left"}
     assert [each for each in everywhere if wanted.items() <= each.items()], everywhere
     fixed = await run("--fix")
     assert (fixed.exit_code, re.search(r"left +deleted", fixed.output) is not None) == (0, True), fixed.output

@@ -61,7 +61,7 @@ def echo() -> FastAPI:
 
 
 def mutate() -> FastAPI:
-    """Returns the webhook's app. The app has no API server, because the admission of a VM does not call one."""
+    """Returns the webhook's app without an API server, because the admission of a VM needs none."""
     import aiohttp
     from prometheus_client import CollectorRegistry
 

@@ -98,7 +98,7 @@ def bare_libvirt() -> None:
         uuid = texts[0].partition("<uuid>")[2].partition("</uuid>")[0] or PLACEHOLDER_UUID
 
         def replays(thread: int) -> list[float]:
-            """Replays the documents with a domain per thread, because each worker of the defaulter has one."""
+            """Replays the documents with a domain per thread, as the defaulter uses a domain per worker."""
             other = [
                 text.replace(uuid, f"{uuid[:-3]}{thread:03x}").replace(  # noqa: B023
                     f"<name>{NAME}</name>", f"<name>{NAME}-{thread}</name>"

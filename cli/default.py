@@ -32,7 +32,7 @@ Ask = Callable[[Json, bool], tuple[int, bytes]]
 def default(source: Any, server: str | None, namespace: str, seed: str, output: str) -> None:
     """Set the defaults of VMs as admission does, without a cluster.
 
-    Prints all documents of the file: those with a VM get their defaults, the others stay unchanged. With -o xml, prints
+    Prints all documents of the file, with the defaults of the VMs. Other objects stay unchanged. With -o xml, prints
     only the libvirt domains.
     """
     given = [each.document for each in read_manifests(source)]

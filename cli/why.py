@@ -45,7 +45,7 @@ State = tuple[list[str], list[Json]]
 @output_option("text")
 @cluster_options
 def why(cluster: Cluster, name: str, output: str) -> None:
-    """Explain what the controllers did to a VM and why, what it waits for, and what comes next.
+    """Explain what the controllers did to a VM and why, what the VM waits for, and the next actions.
 
     The past comes from the events of the VM and of its pool or replica set, which the cluster keeps for an hour. The
     next actions are simulated with the controllers' own code.

@@ -185,7 +185,7 @@ def _end_supervisor(lock: Path) -> bool:
     except ProcessLookupError:
         return True
     try:
-        # If the first process has ended since the first check, the lock is free or another process holds it.
+        # If the process has ended since the first check, the lock is free or another process holds it.
         if holder(lock) == pid:
             signal.pidfd_send_signal(handle, signal.SIGTERM)
             if not _gone(handle, SUPERVISOR_SECONDS):

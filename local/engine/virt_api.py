@@ -110,7 +110,7 @@ class VirtApi:
         if not from_front_proxy(scope):
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
         await self._execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
-        # Unlike KubeVirt's response, this one has a body, because some clients fail to parse an empty body as JSON.
+        # The response has a body, unlike in KubeVirt, because some clients fail to parse an empty body as JSON.
         return 202, _status("Success")
 
     async def _execute(self, verb: str, resource: str, key: Key, options: Json) -> None:

@@ -25,7 +25,7 @@ from runtime.resource import VMIS, Key
 log = logging.getLogger(__name__)
 
 
-# KubeVirt's default limit for a cluster. It is also the number of workers, because a running migration occupies one.
+# KubeVirt's default limit for a cluster. The controller has as many workers, because a migration occupies one.
 MAX_PARALLEL_MIGRATIONS = 5
 
 

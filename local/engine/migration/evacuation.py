@@ -58,7 +58,7 @@ class EvacuationController:
         return requeue_seconds
 
     async def _observed(self, namespace: str, name: str) -> None:
-        """Waits until the informer shows the migration. Until then a reconcile would create another one."""
+        """Waits until the informer shows the migration, because a reconcile before would create a second migration."""
         for _ in range(50):
             if self._informers.migrations.store.get((namespace, name)) is not None:
                 return

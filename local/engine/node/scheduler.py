@@ -10,7 +10,7 @@ from runtime.store import Store
 def schedule(
     node_selector: Pairs, memory: int, nodes: Iterable[Node], used: Mapping[str, int], avoid: str = ""
 ) -> str | None:
-    """Returns the matching node with the least memory in use (`used`, in bytes) that has enough left; None without one.
+    """Returns the matching node with the least memory in use (`used`, in bytes) with enough left, or None.
     The only resource is memory, because all guests share the memory of this machine."""
     fit = [node for node in nodes if node.name != avoid and node.schedulable and node.matches(node_selector)]
     fit = [node for node in fit if used.get(node.name, 0) + memory <= node.memory]

@@ -115,7 +115,7 @@ class NodeConnection:
             async with asyncio.timeout(seconds):
                 return await self._loop.run_in_executor(self._threads, act)
         except TimeoutError:
-            # The new executor replaces one whose threads may hang in a call.
+            # The old executor is abandoned, because its threads may hang in a call.
             self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix=self.name)
             self._lost(f"libvirt has not answered for {seconds:g} s")
             raise NodeUnavailable(f"{self.name}: libvirt has not answered for {seconds:g} s") from None

@@ -81,7 +81,7 @@ class QemuHypervisor:
             return UNKNOWN
         domain = node.domains.get(vmi.uid, ABSENT)
         if not domain.alive:
-            # A migrated domain runs on another node before the VMI's status shows it.
+            # A migrated domain runs on another node before the VMI's status names that node.
             domains = (each.domains.get(vmi.uid) for each in self.connections.nodes.values())
             domain = next((each for each in domains if each is not None and each.alive), domain)
         return injected_failure(vmi, faults, identity, failures, now) if domain == ABSENT else domain

@@ -22,7 +22,7 @@ class SetRunning:
 
 @dataclass(frozen=True)
 class QueueStateChanges:
-    """Appends stateChangeRequests to the VM's status; with `replace`, they replace the queued ones."""
+    """Appends stateChangeRequests to the VM's status. With `replace`, removes the queued requests first."""
 
     requests: tuple[Json, ...]
     replace: bool = False

@@ -1,8 +1,8 @@
-"""The kinds of Poolhouse: one module each, from which CRDs, RBAC, webhooks, CLI output and reference pages are made.
+"""The kinds of Poolhouse, with a module for each kind. CRDs, RBAC, webhooks and pages are generated from the modules.
 
-Begin with `pool`, then `kind`, which has all properties of a kind. `model` has the base classes and types of fields,
-`schema` makes the schema of a CRD, `validation` reports the problems of a document, `checks/` has what schemas cannot
-express. `meta` has labels and annotations, `kubevirt` the kinds of KubeVirt that the engine serves.
+Begin with `pool`, then `kind`, which has all properties of a kind. `model` has the base classes and types of fields.
+`schema` makes the schema of a CRD. `validation` reports the problems of a document. `checks/` has rules that schemas
+cannot express. `meta` has labels and annotations. `kubevirt` has the kinds of KubeVirt that the engine serves.
 
 To add a kind, write its module and add it to `KINDS`; then add its controller package to `controllers/main.py`.
 """
@@ -21,16 +21,16 @@ KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, MIGRATION_POLICY, WARM_POOL, CLAIM
 
 
 def by_gvk(api_version: str, kind: str) -> Kind | None:
-    """The kind with this name, in any of its versions."""
+    """The kind with this API version and name; None if there is none."""
     return next((found for found in KINDS if found.kind == kind and api_version in found.api_versions), None)
 
 
 DISABLED_KINDS = "POOLHOUSE_KINDS_OFF"
-"""environment variable with plurals, separated by commas"""
+"""environment variable with the plurals of disabled kinds, separated by commas"""
 
 
 def disabled_kinds(environment: Mapping[str, str], kinds: Iterable[Kind] = KINDS) -> frozenset[str]:
-    """The plurals of the disabled kinds. Raises ValueError for an unknown one."""
+    """The plurals of the disabled kinds. Raises ValueError for an unknown plural."""
     found = frozenset(name.strip() for name in environment.get(DISABLED_KINDS, "").split(",") if name.strip())
     known = sorted(kind.plural for kind in kinds)
     if unknown := sorted(found - set(known)):

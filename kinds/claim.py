@@ -1,4 +1,4 @@
-"""VirtualMachineClaim: takes one VM from a warm pool, for as long as the claim exists."""
+"""VirtualMachineClaim: reserves a VM of a warm pool for the lifetime of the claim."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -20,8 +20,8 @@ _Name = Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class Overrides(Model):
-    """Differences from the pool's template. If they apply, a VM is created for the claim instead of handing over a
-    waiting one."""
+    """Differences from the pool's template. If overrides apply, a VM is created for the claim, and no
+    waiting VM is handed over."""
 
     hints: ClassVar[Mapping[str, str]] = {
         "instanceType": "instancetype",
@@ -79,10 +79,10 @@ class ClaimSpec(Model):
     overrides: Overrides | None = None
     """Differences from the pool's template."""
     on_empty: OnEmpty | None = None
-    """What happens when no VM is ready: a VM is created (ColdStart), the claim waits for the next (Queue), or it fails
-    at once (Fail). Defaults to the pool's `onEmpty`."""
+    """What happens when no VM is ready: a VM is created (ColdStart), the claim waits for the next VM (Queue), or the
+    claim fails at once (Fail). Defaults to the pool's `onEmpty`."""
     bind_timeout_seconds: Seconds | None = None
-    """Seconds after which a claim without a VM fails. For 30 more seconds it can still get a VM that is ready. Defaults
+    """Seconds after which a claim without a VM fails. For 30 more seconds the claim can still get a ready VM. Defaults
     to the pool's `bindTimeoutSeconds`."""
     ttl_seconds: Seconds | None = None
     """Seconds after `boundAt` at which the VM is deleted and the claim expires. Can be extended up to the pool's
@@ -119,7 +119,7 @@ class Timings(Model):
     activate_ms: Annotated[Int64, Field(ge=0)] | None = None
     """Milliseconds until the request to resume or start the VM."""
     check_ms: Annotated[Int64, Field(ge=0)] | None = None
-    """Milliseconds until the VM was healthy and was handed over."""
+    """Milliseconds until the VM was healthy and handed over."""
     total_ms: Annotated[Int64, Field(ge=0)] | None = None
     """Milliseconds from the creation of the claim to the handover."""
 
@@ -137,17 +137,17 @@ class ClaimStatus(StatusModel):
     instance_ref: EC2InstanceRef | None = None
     """EC2 instance of the claim."""
     launch_type: LaunchType | None = None
-    """Warm: the VM was running. Resumed: it was paused. Started: it was stopped. Cold: it was created for the claim."""
+    """Warm: a running VM. Resumed: a paused VM. Started: a stopped VM. Cold: a VM that was created for the claim."""
     launch_reason: str = ""
     """Reason of the launch type."""
     addresses: Tuple[str] = ()
     """IP addresses of the VM. The first is the primary address."""
     queue_position: Count | None = None
-    """Position in the queue of claims. 1 is served next."""
+    """Position in the queue of claims. The claim at position 1 is served next."""
     timings: Timings | None = None
     """Duration of each step."""
     bound_at: Time | None = None
-    """Time at which the claim got its VM. `ttlSeconds` counts from it."""
+    """Time at which the claim got its VM. `ttlSeconds` counts from this time."""
     ready_at: Time | None = None
     """Time at which the VM was handed over."""
     expires_at: Time | None = None

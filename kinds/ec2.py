@@ -9,7 +9,7 @@ from kinds.kind import ResourceType
 from kinds.model import ATOMIC_LIST, Model, Tuple, expected
 
 EC2_INSTANCES = ResourceType("poolhouse.dev", ("v1alpha1",), "ec2instances", "EC2Instance")
-"""No API server serves them. The right to create them allows a user to have instances started, with their profile."""
+"""A virtual resource for RBAC. A user with the right to create it may start instances with an instance profile."""
 
 Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra={"format": "int32"})]
 PlacementName = Annotated[

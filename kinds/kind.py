@@ -1,4 +1,4 @@
-"""`Kind`: the declaration of a kind, which all other rooms read."""
+"""`Kind`: the declaration of a kind, which all other packages use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from kinds.schema import structural
 from kinds.validation import child_path, normalize, quoted, schema_errors
 
 MAX_PROBLEMS = 100
-"""The response of a webhook must stay small."""
+"""Limit on reported problems, because the response of a webhook must be small."""
 MAX_WARNINGS = 20
 
 Check = Callable[[Json], Iterable[Problem]]
@@ -61,24 +61,24 @@ VMIS = ResourceType("kubevirt.io", ("v1",), "virtualmachineinstances", "VirtualM
 
 @dataclass(frozen=True)
 class Template:
-    """A part of the spec from which the controller creates objects. The author needs the right to create them."""
+    """A part of the spec from which the controller creates objects. The user needs the right to create such objects."""
 
     path: tuple[str, ...]
     creates: ResourceType
     adds: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """fields of the created object's spec that the controller sets; a template must not contain them"""
     dry_run: bool = True
-    """whether the API server serves the resource, so that admission can try one object"""
+    """whether the API server serves the resource, so that admission can create an object in a dry run"""
 
 
 @dataclass(frozen=True)
 class Phases:
-    """Values of `status.phase` that `poolhouse overview` tells apart. In all others the object is in progress."""
+    """Values of `status.phase` with a meaning in `poolhouse overview`. Other phases mean that work is in progress."""
 
     ready: str
     failed: str
     finished: tuple[str, ...] = ()
-    """`poolhouse overview` leaves these objects out"""
+    """phases of objects that `poolhouse overview` omits"""
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", type="date")
@@ -86,11 +86,11 @@ AGE = Column("Age", ".metadata.creationTimestamp", type="date")
 
 @dataclass(frozen=True)
 class Kind:
-    """All facts about a kind. Its spec and status are models; the other rooms read the remaining fields."""
+    """All properties of a kind, including the models of its spec and status."""
 
     group: str
     versions: tuple[str, ...]
-    """All have the same schema. The API server stores the first."""
+    """Versions of the API, all with the same schema. The API server stores the first version."""
     kind: str
     plural: str
     doc: str
@@ -107,38 +107,38 @@ class Kind:
     """text of the reference page before the fields"""
 
     yields_to_kubevirt: bool = False
-    """KubeVirt may have installed the same CRD. Where it has, ours is neither installed nor run."""
+    """whether Poolhouse neither installs nor reconciles the kind if KubeVirt has installed the same CRD"""
     requires: tuple[str, ...] = ()
-    """plurals of the kinds without which this one has no effect"""
+    """plurals of the kinds without which this kind has no effect"""
 
     rules: tuple[Rule, ...] = ()
-    """CEL rules about the whole object. Of its metadata CEL sees only name and generateName."""
+    """CEL rules about the whole object. CEL can use only name and generateName of the metadata."""
     checks: tuple[Check, ...] = ()
     warning_checks: tuple[Callable[[Json], Iterable[str]], ...] = ()
     update_checks: tuple[Callable[[Json, Json], Iterable[Problem]], ...] = ()
-    """problems of an update, given the old and the new object"""
+    """functions that return the problems of an update, from the old and the new object"""
     normalizer: Callable[[Json], Json] = lambda document: document
 
     templates: tuple[Template, ...] = ()
     spec_annotations: tuple[str, ...] = ()
-    """annotations that belong to the spec: the webhook checks an update that changes one of them"""
+    """annotations that are checked like the spec: the webhook checks updates that change them"""
     records_requester: bool = False
-    """the webhook writes the name of the user who created the object into an annotation"""
+    """whether the webhook writes the name of the creating user into an annotation"""
     on_create: Callable[[Json], Json] = lambda document: document
-    """completes a valid object that is being created"""
+    """function that completes a valid object at its creation"""
     listed_at_admission: bool = False
-    """admission compares a new object with the others, so the webhook may list them"""
+    """whether admission compares a new object with others, so that the webhook needs the right to list them"""
     has_finalizer: bool = False
-    """the controller sets a finalizer, so it may patch the object"""
+    """whether the controller sets a finalizer, for which it needs the right to patch the object"""
 
     plan_path: str = ""
-    """path of the controllers' endpoint that answers what a change would do; empty where there is none"""
+    """path of the controllers' endpoint that returns the plan of a change; empty if there is none"""
     ready_replicas: str = "readyReplicas"
     """field of the status that `poolhouse overview` shows as READY"""
     updated_replicas: str = ""
     """field of the status that `poolhouse overview` shows as UPDATED"""
     phases: Phases | None = None
-    """where the status has a phase; None where its conditions tell the health"""
+    """the kind's phases; None if conditions report the health"""
 
     @property
     def singular(self) -> str:
@@ -166,7 +166,7 @@ class Kind:
         return structural(self.spec)
 
     def problems(self, document: Any) -> list[Problem]:
-        """All problems, by the schema and by the checks, of a document of any shape."""
+        """All problems that the schema and the checks find in a document of any shape."""
         if not isinstance(document, dict):
             return [Problem("", f"must be an object, a {self.kind}, not {quoted(document)}")]
         found = list(islice(_distinct(self._problems(document)), MAX_PROBLEMS + 1))
@@ -175,7 +175,7 @@ class Kind:
         return found
 
     def validate_update(self, before: Any, after: Any) -> list[Problem]:
-        """Changes that the kind does not allow."""
+        """Problems of an update: changes that the kind does not allow."""
         if not isinstance(before, dict) or not isinstance(after, dict):
             return []
         return list(islice((problem for check in self.update_checks for problem in check(before, after)), MAX_PROBLEMS))
@@ -187,7 +187,7 @@ class Kind:
         return list(islice((warning for check in self.warning_checks for warning in check(document)), MAX_WARNINGS))
 
     def normalize(self, document: Json) -> Json:
-        """The document as the schema requires it; the same object if nothing changes."""
+        """The document in the form that the schema requires; the same object if nothing changes."""
         if not isinstance(document, dict):
             return document
         spec = document.get("spec")
@@ -216,7 +216,7 @@ class Kind:
 
 
 def _distinct(problems: Iterator[Problem]) -> Iterator[Problem]:
-    """Each problem once. Lazy, so that a large document is read only until MAX_PROBLEMS are found."""
+    """The problems without duplicates. Lazy, so that checks of a large document stop after MAX_PROBLEMS."""
     seen: set[Problem] = set()
     for problem in problems:
         if problem not in seen:

@@ -1,7 +1,7 @@
-"""The kinds of KubeVirt and CDI that the embedded engine serves, where no KubeVirt has installed its own.
+"""The kinds of KubeVirt and CDI that the embedded engine serves in a cluster without KubeVirt.
 
-Names, columns and subresources are KubeVirt's: the VirtualMachineInstance has no status subresource there. The schemas
-are ours: enough for `kubectl explain` and for the denial of a wrong type, open for all other fields.
+Names, columns and subresources are the same as KubeVirt's; its VirtualMachineInstance has no status subresource. The
+schemas are simpler. They serve `kubectl explain`, deny wrong types, and allow undeclared fields.
 """
 
 from typing import Annotated
@@ -110,10 +110,10 @@ class DataVolumeStatus(OpenModel):
 
 
 class MigrationSettings(OpenModel):
-    """Settings that KubeVirt's configuration and its policies have."""
+    """Migration settings in KubeVirt's configuration and in its policies."""
 
     allow_auto_converge: bool | None = None
-    """Slow down the guest when it writes memory faster than it can be copied."""
+    """Slow down a guest that writes memory faster than the migration copies it."""
     bandwidth_per_migration: Quantity | None = None
     """Maximum bytes per second of a migration. 0: no limit."""
     completion_timeout_per_gi_b: Annotated[Int64 | None, Field(alias="completionTimeoutPerGiB")] = None
@@ -158,7 +158,7 @@ class UpstreamPolicySpec(MigrationSettings):
     selectors: Selectors | None = None
     """VirtualMachineInstances that the policy applies to."""
     allow_workload_disruption: bool | None = None
-    """Let the migration pause the guest when it does not converge."""
+    """Let a migration that does not converge pause the guest."""
 
 
 class Empty(OpenModel):

@@ -1,6 +1,6 @@
 """Names in objects: labels, annotations, finalizers, field managers, namespaces.
 
-Poolhouse's are under `poolhouse.dev/`. A few of KubeVirt's that several rooms read are here too.
+Poolhouse's names begin with `poolhouse.dev/`. Names of KubeVirt that several packages use are here too.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ DOMAIN = "poolhouse.dev"
 NAMESPACE = "poolhouse-system"
 FIELD_MANAGER = "poolhouse"
 
-# The pool of a VM; also in its VMI template, so that VMIs and launcher pods match the scale selector.
+# Label with the pool of a VM. It is also in the VMI template, so that VMIs and pods match the scale selector.
 POOL = f"{DOMAIN}/pool"
 WARM_POOL = f"{DOMAIN}/warm-pool"
 REVISION = f"{DOMAIN}/revision"
@@ -21,7 +21,7 @@ KEEP_DISKS = f"{DOMAIN}/keep-disks"
 KEPT_BY = f"{DOMAIN}/kept-by"
 KEPT_FOR = f"{DOMAIN}/kept-for"
 
-# On a VMI of a replica set: how many of its predecessors ended early.
+# On a VMI of a replica set: the number of its predecessors that ended early.
 ATTEMPT = f"{DOMAIN}/attempt"
 
 # The label that disables defaulting for an object or a namespace, and the annotation of a VM that was not defaulted.
@@ -29,10 +29,10 @@ DEFAULTING = f"{DOMAIN}/defaulting"
 DISABLED = "disabled"
 UNDEFAULTED = f"{DOMAIN}/undefaulted"
 
-# On a VM: scale-in never chooses it (`Protect`) or chooses it first (`First`).
+# On a VM: scale-in never deletes the VM (`Protect`) or deletes it first (`First`).
 SCALE_IN = f"{DOMAIN}/scale-in"
 
-# Labels of warm VMs. They are the only record of its state, so only Poolhouse's ServiceAccounts may write them.
+# Labels of warm VMs. Only Poolhouse's ServiceAccounts may write these labels, the only record of a VM's state.
 WARM_STATE = f"{DOMAIN}/warm-state"
 POOL_UID = f"{DOMAIN}/pool-uid"
 CLAIM_UID = f"{DOMAIN}/claim-uid"
@@ -43,20 +43,20 @@ ORPHANED = f"{DOMAIN}/orphaned"
 INSTANCE_TYPE = f"{DOMAIN}/instance-type"
 IMAGE_ID = f"{DOMAIN}/image-id"
 REQUESTER = f"{DOMAIN}/requester"
-# A Secret that a warm pool's template names in an access credential. Each VM gets its own, named with the VM's postfix:
-# empty while the VM waits, with the keys of the claim's user after the handover.
+# A Secret that a warm pool's template names in an access credential. Each VM gets its own Secret, with the VM's postfix
+# in the name. The Secret is empty until the handover, and then contains the keys of the claim's user.
 CLAIM_KEY = "poolhouse-claim-key"
-# Annotations of a warm VM: its claim, times, and what a restarted controller must know.
+# Annotations of a warm VM: its claim, times, and other state that a restarted controller needs.
 CLAIM_NAME = f"{DOMAIN}/claim-name"
 ACTIVATED_AT = f"{DOMAIN}/activated-at"
 STATE_SINCE = f"{DOMAIN}/state-since"
 STATE_REASON = f"{DOMAIN}/state-reason"
 CHECK_FAILURES = f"{DOMAIN}/check-failures"
 
-# The winning migration policy of a VMI, by which KubeVirt's own policy selects it.
+# Label with the winning migration policy of a VMI. KubeVirt's own policy selects the VMI by this label.
 MIGRATION_POLICY = f"{DOMAIN}/migration-policy"
 
-# Only Poolhouse's ServiceAccounts may write these; see manifests/admission_policy.py.
+# Labels that only Poolhouse's ServiceAccounts may write; see manifests/admission_policy.py.
 PROTECTED_LABELS = (WARM_STATE, POOL_UID, CLAIM_UID, MIGRATION_POLICY)
 
 # Simulated faults: annotations on a VM or its VMI template, or keys of this ConfigMap.
@@ -73,9 +73,9 @@ PART_OF = "app.kubernetes.io/part-of"
 COMPONENT = "app.kubernetes.io/component"
 POOLHOUSE = "poolhouse"
 
-# KubeVirt's.
+# Names of KubeVirt.
 KUBEVIRT_OPERATORS = ("virt-operator", "kubevirt-operator")
-"""value of `MANAGED_BY` on objects that KubeVirt's operator installs; the second is an older name"""
+"""values of `MANAGED_BY` on objects that KubeVirt's operator installs; old versions use the second"""
 KUBEVIRT_DRAIN_TAINT = "kubevirt.io/drain"
 KUBEVIRT_NODE_NAME = "kubevirt.io/nodeName"
 

@@ -1,4 +1,4 @@
-"""Types of Kubernetes' `meta/v1` that several kinds share: Condition and LabelSelector."""
+"""Condition and LabelSelector of Kubernetes' `meta/v1`, which several kinds use."""
 
 from collections.abc import Container, Iterable, Iterator
 from typing import Annotated, Literal
@@ -29,8 +29,8 @@ def with_transition_times(
     said: Iterable[Condition], before: Iterable[Condition], *, generation: int, now: str, announced: Container[str] = ()
 ) -> Iterator[Condition]:
     """The conditions with the times of their last transitions. An unchanged condition keeps its time, so that an
-    unchanged status is not written again. Conditions of the `announced` types are left out until they are True for the
-    first time."""
+    unchanged status is not written again. Conditions of the `announced` types are omitted until they are first True.
+    """
     known = {c.type: c for c in before}
     for c in said:
         old = known.get(c.type)

@@ -1,4 +1,4 @@
-"""MigrationPolicy: settings of live migrations of the VMIs that it selects."""
+"""MigrationPolicy: settings for live migrations of the selected VMIs."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
@@ -12,8 +12,8 @@ from kinds.metav1 import Conditions, StatusModel
 from kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
 from kinds.validation import quoted
 
-# YAML reads `hpc-workloads: true` as a boolean, and users write it so. A structural schema cannot express "text or
-# boolean", so it allows any value and the kind's checks validate it.
+# Users write `hpc-workloads: true`, which YAML reads as a boolean. A structural schema cannot express "text or
+# boolean". The schema therefore allows any value, and the kind's checks validate the value.
 LabelText = Annotated[
     str,
     BeforeValidator(lambda value: quoted(value) if isinstance(value, bool) else value),
@@ -38,7 +38,7 @@ Bandwidth = Annotated[
 
 
 class RequiredLabels(AtomicModel):
-    """Selects by labels. All of them must be present."""
+    """Selects objects by labels. An object must have all of the labels."""
 
     hints: ClassVar[Mapping[str, str]] = {
         "matchExpressions": "a policy selects by matchLabels only, because its labels are counted"
@@ -69,12 +69,12 @@ class MigrationPolicySpec(Model):
     }
 
     allow_auto_converge: bool | None = None
-    """Whether a guest is slowed down when it writes memory faster than it can be copied."""
+    """Whether a guest that writes memory faster than the migration copies it is slowed down."""
     bandwidth_per_migration: Bandwidth | None = None
     """Maximum bandwidth of one migration in bytes per second, for example `64Mi`. 0: no limit. KubeVirt rounds to whole
     MiB, at least 1Mi."""
     completion_timeout_per_gib: Annotated[Int64 | None, Field(ge=0, alias="completionTimeoutPerGiB")] = None
-    """Maximum seconds per GiB of memory. Then the migration continues as post-copy if that is allowed, else it is
+    """Maximum seconds per GiB of memory. After that the migration continues as post-copy if allowed, else it is
     aborted. 0: no limit."""
     allow_post_copy: bool | None = None
     """Whether the guest may run on the target before all of its memory is copied. If the connection breaks then, the
@@ -92,7 +92,7 @@ class MigrationPolicyStatus(StatusModel):
     wins: Count = 0
     """VirtualMachineInstances that this policy applies to."""
     losses: Count = 0
-    """VirtualMachineInstances that match this policy but get another one with precedence."""
+    """VirtualMachineInstances that match this policy, but to which a policy with precedence applies."""
     conditions: Conditions = ()
     """Conditions of the policy. Active: the policy can win. Enforced: KubeVirt migrates with the policy's settings."""
 

@@ -1,7 +1,7 @@
 """Base classes and types for the fields of kinds.
 
-A field's docstring is its description in the CRD. Its bounds and default are those of the CRD too. A `Rule` spans
-several fields: in CEL for the API server, and in Python for the webhook, which reports every problem at once.
+The CRD takes description, bounds and default of a field from its docstring and type. A `Rule` concerns several fields.
+It has CEL for the API server, and Python for the webhook, which reports every problem at once.
 """
 
 import re
@@ -26,22 +26,22 @@ from apimachinery.quantity import DECIMAL
 from apimachinery.unstructured import Json
 
 VALIDATE_TEMPLATES = {"validate": "templates"}
-"""context of a validation that includes the templates of VMs"""
+"""context for pydantic that includes VM templates in the validation"""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A CEL validation rule. `holds` must answer for any value of the right type, whatever is missing inside."""
+    """A CEL validation rule. `holds` must not raise for a value of the right type, even if fields are missing."""
 
     cel: str
     message: str
     holds: Callable[[Any], bool]
     field: str = ""
-    """path of the field to report, such as `.spec.replicas`; empty for the value itself"""
+    """path of the reported field, such as `.spec.replicas`; empty for the value itself"""
 
 
 class Model(BaseModel):
-    """Controllers ignore undeclared fields; the API server and the webhook deny them."""
+    """Base of models. Controllers ignore undeclared fields; the API server and the webhook deny them."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -55,7 +55,7 @@ class Model(BaseModel):
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
     hints: ClassVar[Mapping[str, str]] = {}
-    """for an unknown field: the field that the user may mean, or what to do instead"""
+    """by unknown field, the name of the field that the user may mean, or advice"""
 
     def json(self) -> Json:  # type: ignore[override]
         """The value as JSON, without empty fields."""
@@ -73,19 +73,19 @@ class Model(BaseModel):
 
 
 class OpenModel(Model):
-    """Keeps undeclared fields: for KubeVirt's types, which get new fields."""
+    """Base of models that keep undeclared fields, for KubeVirt's types, which get new fields."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class AtomicModel(Model):
-    """Server-side apply replaces the value as a whole."""
+    """Base of models whose values server-side apply replaces as a whole."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
 
 
 def has(value: Json, field: str) -> bool:
-    """`has(self.FIELD)` of CEL; null counts as absent."""
+    """Whether a field is set, like CEL's `has(self.FIELD)`. Null counts as absent."""
     return value.get(field) is not None
 
 
@@ -166,7 +166,7 @@ IntOrPercent = Annotated[
 
 _T = TypeVar("_T")
 Tuple = Annotated[tuple[_T, ...], Strict(False)]
-"""a list of the document, as a tuple"""
+"""a tuple that is a list in the document"""
 Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
 Int64 = Annotated[int, Field(ge=-_INT64, le=_INT64 - 1, json_schema_extra={"format": "int64"})]
@@ -174,7 +174,7 @@ Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "i
 
 
 def list_map(*keys: str) -> Json:
-    """A list whose entries are identified by these fields."""
+    """Schema of a list of type `map`, whose entries are identified by these fields."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
 
 
@@ -183,7 +183,7 @@ ATOMIC_LIST: Json = {"x-kubernetes-list-type": "atomic"}
 
 @dataclass(frozen=True)
 class SchemaOf:
-    """Gives a plain dict the schema of a model. Admission validates it with the model, controllers keep the dict."""
+    """Gives a dict the schema of a model. Admission validates the value with the model; controllers use the dict."""
 
     model: type[Model]
 

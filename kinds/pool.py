@@ -1,4 +1,4 @@
-"""VirtualMachinePool: a number of similar VMs, each with its own state, kept up to date with a template."""
+"""VirtualMachinePool: similar VMs, each with its own state, that the controller updates to a template."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar
@@ -88,8 +88,8 @@ class PoolSpec(Model):
     paused: bool = False
     """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
-    """Seconds without progress after which the condition Progressing becomes False. Progress is that of an update, of a
-    scale-out, or of VMs that return after they were lost."""
+    """Seconds without progress after which the condition Progressing becomes False. Updates,
+    scale-outs and the return of lost VMs count as progress."""
     revision_history_limit: Count = 10
     """Number of old revisions of the template that are kept for a rollback."""
     template: Annotated[Json, SchemaOf(PoolTemplate)]
@@ -97,7 +97,7 @@ class PoolSpec(Model):
 
 
 class HealedVM(Model):
-    """A VM that was replaced. It is not replaced again before `notBefore`."""
+    """A VM that was replaced. The next replacement is not before `notBefore`."""
 
     name: str
     """Name of the VM."""
@@ -117,7 +117,7 @@ class Breaker(Model):
     since: Time | None = None
     """Time at which healing was stopped."""
     until: Time | None = None
-    """Time at which one VM is tried again."""
+    """Time of the next attempt to replace one VM."""
     reason: str = ""
     """Reason, in CamelCase."""
     message: str = ""
@@ -174,7 +174,7 @@ class PoolStatus(StatusModel):
     """Revision of the current template."""
     last_progress_time: Time | None = None
     """Time at which the pool last came closer to its spec, or began to deviate from it. `progressDeadlineSeconds`
-    counts from it."""
+    counts from this time."""
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
     healing: Healing | None = None

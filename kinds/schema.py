@@ -1,8 +1,7 @@
 """Makes the structural OpenAPI v3 schema of a CRD from a model.
 
-Until `rendered`, the schema carries keys of our own: `x-rules` (CEL rules of a model), `x-hints` (fields that an
-unknown field may stand for), `x-expected` (a right value, in words) and `x-model` (the model of a value that stays a
-dict).
+Before `rendered`, the schema has keys that only Poolhouse uses: `x-rules` (CEL rules of a model), `x-hints` (meanings
+of unknown fields), `x-expected` (description of a valid value) and `x-model` (the model of a value that is a dict).
 """
 
 from functools import cache
@@ -21,7 +20,7 @@ _SCALARS = (str, int, float, bool)
 
 @cache
 def structural(model: type[Model], *, defaults: bool = True) -> Json:
-    """The schema of a model without references. It is cached: do not modify it."""
+    """The schema of a model without references. Do not modify the result, because it is cached."""
     whole = model.model_json_schema(by_alias=True)
     return _node(whole, whole.get("$defs", {}), defaults)
 
@@ -46,14 +45,14 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
             elif value is not False:
                 found[key] = _node(value, definitions, defaults)
         elif key == "default":
-            # Only scalars: a default inside one strategy (`updateStrategy.proactive`) would remain when a user applies
+            # Only scalars have defaults. A default strategy (`updateStrategy.proactive`) would remain if a user applies
             # another strategy.
             if defaults and isinstance(value, _SCALARS):
                 found[key] = value
         elif key in _KEPT or key.startswith("x-"):
             found[key] = value
     if found.get("format") == "int64":
-        # The API server checks these bounds itself, and as numbers of JSON they would not be exact.
+        # The bounds of int64 are omitted: the API server checks them, and JSON numbers would not be exact.
         found = {key: value for key, value in found.items() if value not in (-(2**63), 2**63 - 1)}
     return found
 
@@ -68,7 +67,7 @@ def _resolved(node: Json, definitions: Json) -> Json:
             (inner,) = (option for option in node.pop("anyOf") if option.get("type") != "null")
         else:
             return node
-        # The field overrides its type.
+        # Keywords of the field override keywords of its type.
         node = {**inner, **node}
 
 
@@ -90,7 +89,7 @@ def _private(key: Any) -> bool:
 
 def _validation(rule: Rule) -> Json:
     found = {"rule": rule.cel, "message": rule.message}
-    # The API server rejects paths into metadata.
+    # The API server rejects a fieldPath in metadata.
     if rule.field and not rule.field.startswith(".metadata"):
         found["fieldPath"] = rule.field
     return found

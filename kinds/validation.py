@@ -1,7 +1,7 @@
-"""Validates a spec with its pydantic model and translates the errors: a problem names a path and what is allowed there.
+"""Validates a spec with its pydantic model, and converts errors to problems with a path and the allowed values.
 
-Pydantic decides types, bounds and unknown fields. Two constraints are checked by the schema instead, so that they are
-reported beside other errors of the same object: CEL rules, and the keys of lists that are maps.
+Pydantic checks types, bounds and unknown fields. This module checks CEL rules and duplicate keys of lists by the
+schema, so that it reports them together with other errors of the same object.
 """
 
 import re
@@ -26,13 +26,13 @@ _WORDS = {
 }
 _MAX_SHOWN = 60
 _MAX_ERRORS = 500
-"""Enough for the list that a user gets. Looking for similar names takes 20 µs an error."""
+"""Limit on converted errors, because the search for similar names takes 20 µs for each error."""
 
 _Location = tuple[str | int, ...]
 
 
 def schema_errors(model: type[Model], value: Any, path: str) -> Iterator[Problem]:
-    """All errors of the value, each with its path. Of a value of the wrong type nothing inside is reported."""
+    """All errors of the value. Inside a value of the wrong type no errors are reported."""
     schema = structural(model)
     if value is None:
         yield Problem(path, f"is null; give {_wanted(schema)}")
@@ -42,7 +42,7 @@ def schema_errors(model: type[Model], value: Any, path: str) -> Iterator[Problem
         model.model_validate(value, extra="forbid", context=VALIDATE_TEMPLATES)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)[:_MAX_ERRORS]
-        # An unknown field that stands for a missing one is one mistake, not two.
+        # An unknown field that was meant as a missing field gives one problem, not two.
         meant = {
             (each["loc"][:-1], _meant(each["loc"][-1], _locate(schema, each["loc"])[1]))
             for each in errors
@@ -55,7 +55,7 @@ def schema_errors(model: type[Model], value: Any, path: str) -> Iterator[Problem
 
 
 def _locate(schema: Json, location: _Location, path: str = "") -> tuple[Json, Json, str]:
-    """The schema of the value at this location, that of the object or list around it, and the path."""
+    """The schema of the value at this location, the schema of its object or list, and the path."""
     node, around = schema, schema
     for part in location:
         around = node
@@ -124,7 +124,7 @@ def _rule_errors(schema: Json, value: Any, path: str) -> Iterator[Problem]:
 
 
 def _duplicates(keys: list[str] | None, value: list[Any], path: str) -> Iterator[Problem]:
-    """Entries of a list that is a map, whose keys are those of an earlier entry."""
+    """Problems of entries with the same keys as an earlier entry, in a list of type `map`."""
     seen: dict[tuple[Any, ...], int] = {}
     for index, item in enumerate(value if keys else ()):
         identity = tuple(item.get(key) for key in keys or ()) if isinstance(item, dict) else ()
@@ -138,7 +138,7 @@ def _duplicates(keys: list[str] | None, value: list[Any], path: str) -> Iterator
 
 
 def _meant(key: Any, around: Json) -> str | None:
-    """The known field that an unknown one stands for."""
+    """The known field that the user meant by an unknown field."""
     known: Json = around.get("properties", {})
     if not isinstance(key, str):
         return None
@@ -168,7 +168,7 @@ def _wanted(node: Json) -> str:
 
 
 def _quotes_hint(node: Json, found: Any) -> str:
-    """YAML's two frequent mistakes: a quoted number, and an unquoted true, 1 or 1.0."""
+    """A hint for two frequent mistakes in YAML: a quoted number, and an unquoted true, 1 or 1.0."""
     if node.get("type") in ("integer", "boolean", "number") and isinstance(found, str):
         return "; remove the quotes" if re.fullmatch(r"-?\d{1,19}|true|false", found) else ""
     if node.get("type") == "string" and isinstance(found, bool | int | float):
@@ -195,7 +195,7 @@ def child_path(path: str, key: Any) -> str:
 
 
 def quoted(value: Any) -> str:
-    """A value for a message: short, on one line, without control characters."""
+    """The value in a form for messages: short, on one line, without control characters."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):
@@ -217,8 +217,8 @@ def _escaped(character: str) -> str:
 
 
 def normalize(schema: Json, value: Any) -> Any:
-    """The value without optional fields that are null, and with 3.0 as 3; the same object if nothing changes. Null
-    means absent in Kubernetes' own kinds. JSON has no integers, but the scale subresource rejects 3.0."""
+    """The value without null in optional fields, and with 3 for 3.0; the same object if nothing changes. In Kubernetes'
+    own kinds, null means absent. The scale subresource rejects 3.0, although JSON has no integers."""
     if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """The fields of KubeVirt's VirtualMachine that Poolhouse validates.
 
 Types and names are KubeVirt's. Every object keeps undeclared fields, so a spec for a newer KubeVirt is valid.
-The models serve only schemas and validation: templates stay dicts, because controllers copy them into VMs.
+The models are only for schemas and validation. Templates stay dicts, because controllers copy them into VMs.
 """
 
 from typing import Annotated, Literal
@@ -66,9 +66,9 @@ class Devices(OpenModel):
     """Devices of the guest."""
 
     disks: list[Disk] | None = None
-    """Disks, CD-ROMs and LUNs. Each names a volume."""
+    """Disks, CD-ROMs and LUNs. The name of each must be the name of a volume."""
     interfaces: list[Interface] | None = None
-    """Network interfaces. Each names a network."""
+    """Network interfaces. The name of each must be the name of a network."""
 
 
 class Machine(OpenModel):
@@ -97,7 +97,7 @@ class Cpu(OpenModel):
     threads: Annotated[Int64, Field(ge=0)] | None = None
     """Threads of each core."""
     model: str | None = None
-    """Processor model, `host-model` when left out."""
+    """Processor model. Defaults to `host-model`."""
 
 
 class Memory(OpenModel):
@@ -139,12 +139,12 @@ class PersistentVolumeClaimSource(OpenModel):
 
 
 class Volume(OpenModel):
-    """Storage or data that a disk shows to the guest."""
+    """Storage or data behind a disk of the guest."""
 
     name: str
     """Name that disks refer to."""
     data_volume: DataVolumeSource | None = None
-    """A DataVolume that a dataVolumeTemplate creates or that exists."""
+    """A DataVolume of a dataVolumeTemplate, or an existing DataVolume."""
     persistent_volume_claim: PersistentVolumeClaimSource | None = None
     """An existing PersistentVolumeClaim."""
 
@@ -166,7 +166,7 @@ class VMISpec(OpenModel):
     domain: Domain
     """The guest's hardware."""
     volumes: list[Volume] | None = None
-    """Volumes that disks show to the guest."""
+    """Volumes behind the disks of the guest."""
     networks: list[Network] | None = None
     """Networks that interfaces connect to."""
     termination_grace_period_seconds: Annotated[Int64, Field(ge=0)] | None = None
@@ -219,9 +219,9 @@ class VMSpec(OpenModel):
     """A VirtualMachine's spec."""
 
     running: bool | None = None
-    """Whether the VM should run. Either this or `runStrategy`."""
+    """Whether the VM should run. Exclusive with `runStrategy`."""
     run_strategy: RunStrategy | None = None
-    """When the VM should run. Either this or `running`."""
+    """When the VM should run. Exclusive with `running`."""
     data_volume_templates: list[DataVolumeTemplate] | None = None
     """DataVolumes that are created and deleted with the VM."""
     instancetype: InstancetypeMatcher | None = None

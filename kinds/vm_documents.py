@@ -1,7 +1,7 @@
-"""Facts about a VirtualMachine that its document tells: run strategy, whether it has started, its firmware UUID.
+"""Derives facts from the document of a VirtualMachine: run strategy, earlier starts, firmware UUID.
 
-KubeVirt derives the firmware UUID of a VM without one from its name, the same at each start. Windows licenses depend on
-it, so a VM that has started must keep it.
+If a VM has no firmware UUID, KubeVirt derives a UUID from the VM's name, the same at each start. Windows licenses
+depend on the UUID, so a VM that has started must keep it.
 """
 
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from uuid import UUID, uuid5
 from apimachinery.unstructured import Json, at, replaced, typed
 
 KUBEVIRT = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
-"""namespace of the derived UUIDs"""
+"""KubeVirt's namespace for derived UUIDs"""
 
 
 def run_strategy(spec: Mapping[str, Any]) -> str:
-    """`running` is an older field for two of the strategies."""
+    """The run strategy of a VM, from `runStrategy` or the older field `running`."""
     return str(spec.get("runStrategy") or ("Always" if spec.get("running") else "Halted"))
 
 
 def may_have_run(document: Json, *, going: bool = False) -> bool:
-    """Whether the VM may have started before. `going`: a VMI of the VM is about to end.
+    """Whether the VM may have started before. `going` means that a VMI of the VM is about to end.
 
     KubeVirt writes the run strategy into the status when it creates the first VMI. Older versions of KubeVirt do not.
-    Then a stopped VM counts as started, unless its run strategy starts it: such a VM is stopped only before its first
-    start.
+    Without the value, a stopped VM counts as started, unless its run strategy would start it: KubeVirt reports such a
+    VM as stopped only before its first start.
     """
     state = at(document, "status", "printableStatus")
     runs = run_strategy(typed(dict, document, "spec") or {}) in ("Always", "RerunOnFailure")
@@ -32,7 +32,7 @@ def may_have_run(document: Json, *, going: bool = False) -> bool:
 
 
 def with_firmware_uuid(document: Json) -> Json:
-    """The VM with the firmware UUID that KubeVirt derives, if its domain has none."""
+    """The VM, with the firmware UUID that KubeVirt would derive if the domain has none."""
     domain = at(document, "spec", "template", "spec", "domain")
     firmware = (at(domain, "firmware") or {}) if isinstance(domain, dict) else None
     if not isinstance(firmware, dict) or firmware.get("uuid"):

@@ -1,7 +1,7 @@
 """The states of a warm VM and the allowed transitions.
 
-The state is a label of the VM, or a tag of the EC2 instance. It is the only record: a restarted controller continues
-from it. Every write of the state is checked with `may_follow`.
+The state is a label of the VM, or a tag of the EC2 instance. There is no other record, so a restarted controller
+continues from the label or tag. Before every write of the state, `may_follow` checks the transition.
 """
 
 from enum import StrEnum
@@ -15,9 +15,9 @@ class WarmState(StrEnum):
     STANDING_BY = "PENDING_STANDBY"
     """healthy, and being paused or stopped"""
     READY = "Ready"
-    """healthy, waits for a claim"""
+    """healthy and waiting for a claim"""
     ALLOCATING = "PENDING_POD_PROVISIONING"
-    """reserved for the claim that another label names, not handed over yet"""
+    """reserved for the claim in the claim label, but not handed over yet"""
     IN_USE = "InUse"
     """handed over to its claim"""
     TERMINATING = "PENDING_TERMINATION"
@@ -29,7 +29,7 @@ class WarmState(StrEnum):
 
 
 TRANSITIONS: dict[WarmState | None, frozenset[WarmState]] = {
-    # A VM that is created for a claim (ColdStart) is reserved from the start.
+    # A VM that is created for a claim (ColdStart) is reserved from its creation.
     None: frozenset({WarmState.PROVISIONING, WarmState.ALLOCATING}),
     WarmState.PROVISIONING: frozenset(
         {WarmState.STANDING_BY, WarmState.READY, WarmState.UNHEALTHY, WarmState.TERMINATING}
@@ -38,9 +38,9 @@ TRANSITIONS: dict[WarmState | None, frozenset[WarmState]] = {
     WarmState.READY: frozenset(
         {WarmState.ALLOCATING, WarmState.STANDING_BY, WarmState.UNHEALTHY, WarmState.UNKNOWN, WarmState.TERMINATING}
     ),
-    # It returns to Ready only by `may_return`, if it was not activated for its claim.
+    # A reserved VM may also return to Ready if `may_return` allows this.
     WarmState.ALLOCATING: frozenset({WarmState.IN_USE, WarmState.TERMINATING}),
-    # A failing VM in use is reported in its claim and stays InUse. Its user decides.
+    # A failing VM in use stays InUse. The claim reports the failure, and the user may release the VM.
     WarmState.IN_USE: frozenset({WarmState.TERMINATING}),
     WarmState.UNHEALTHY: frozenset({WarmState.PROVISIONING, WarmState.UNKNOWN, WarmState.TERMINATING}),
     WarmState.UNKNOWN: frozenset({WarmState.READY, WarmState.STANDING_BY, WarmState.UNHEALTHY, WarmState.TERMINATING}),
@@ -53,11 +53,11 @@ UNCLAIMED = frozenset(
 """states in which the VM belongs to its pool"""
 
 COUNTED = frozenset({WarmState.PROVISIONING, WarmState.STANDING_BY, WarmState.READY, WarmState.UNKNOWN})
-"""States that count towards `replicas`. A VM in state Unknown may be healthy, so it is not replaced."""
+"""States that count towards `replicas`. A VM in state Unknown is not replaced, because it may be healthy."""
 
 
 def may_follow(before: WarmState | None, after: WarmState) -> bool:
-    """Whether the transition is allowed. None is the state before the creation; the same state is always allowed."""
+    """Whether the transition is allowed. None is the state before the creation. A state may follow itself."""
     return before is after or after in TRANSITIONS[before]
 
 

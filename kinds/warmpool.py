@@ -1,4 +1,4 @@
-"""VirtualMachineWarmPool: VMs that are started and checked before a claim asks for one."""
+"""VirtualMachineWarmPool: VMs that are started and checked before a claim needs a VM."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -55,14 +55,14 @@ class Placement(Model):
     name: PlacementName
     """Name of the placement in labels, status and claims."""
     weight: Annotated[Count, Field(le=1_000_000)] = 1
-    """Probability of this placement relative to the weights of the others. 0: it gets no new VMs and keeps those that
-    it has."""
+    """Probability of this placement relative to the weights of the others. 0: the placement gets no new VMs and keeps
+    its VMs."""
     node_selector: Annotated[dict[str, str], Field(max_length=64)] | None = None
     """Node labels that are required in addition to those of the template."""
     networks: Annotated[
         Tuple[Annotated[Json, SchemaOf(Network)]], Field(max_length=64, json_schema_extra=ATOMIC_LIST)
     ] = ()
-    """Networks, each of which replaces the template's network of the same name."""
+    """Networks that replace the template's networks of the same names."""
     storage_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """Storage class of the disks that are created with the VM."""
 
@@ -71,10 +71,10 @@ class StandbySpec(Model):
     """State in which VMs wait for a claim."""
 
     mode: Standby = "Running"
-    """Running: the VM is handed over at once. Paused: it uses no CPU but all of its memory, and resumes within seconds.
-    Stopped: it uses only its disks, and boots for the claim."""
+    """Running: the VM is handed over at once. Paused: the VM uses its memory but no CPU, and resumes within seconds.
+    Stopped: the VM uses only its disks, and boots for the claim."""
     hot_replicas: Count = 0
-    """Number of VMs that wait Running in the modes Paused and Stopped. They are handed over first."""
+    """Number of VMs that stay running in the modes Paused and Stopped. These VMs are handed over first."""
     warmup_seconds: Count = 0
     """Seconds that a healthy VM keeps running before it is paused or stopped, so that its guest can finish booting."""
 
@@ -124,7 +124,7 @@ class Health(Model):
     timeout_seconds: Seconds = 5
     """Seconds after which a check without an answer fails."""
     failure_threshold: Annotated[Count, Field(ge=1)] = 3
-    """Consecutive failures after which a VM is Unhealthy. It is not handed over, and the pool creates another."""
+    """Consecutive failures after which a VM is Unhealthy. The pool does not hand it over, and creates another VM."""
     terminate_threshold: Annotated[Count, Field(ge=1)] = 6
     """Further consecutive failures after which an Unhealthy VM is deleted. A check that could not be performed does not
     count."""
@@ -157,7 +157,7 @@ class RollingUpdate(Model):
 
 
 class WarmUpdateStrategy(Model):
-    """How waiting VMs get a new template. Claimed VMs keep theirs."""
+    """How waiting VMs get a new template. Claimed VMs keep their template."""
 
     type: Literal["RollingUpdate", "Recreate", "OnReplenish"] = "RollingUpdate"
     """RollingUpdate: old VMs are replaced gradually and serve claims until then. Recreate: old VMs serve no claims and
@@ -233,7 +233,7 @@ class WarmPoolSpec(Model):
     ec2: EC2 | None = None
     """Description of the EC2 instances. Exactly one of `template` and `ec2` is required."""
     placements: Annotated[Tuple[Placement], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
-    """Placements of the VMs. Each VM gets a random one. Defaults to what the template says."""
+    """Placements of the VMs. Each VM gets a random one. Defaults to the settings of the template."""
     standby: StandbySpec = StandbySpec()
     """State in which VMs wait for a claim."""
     readiness: Readiness = Readiness()
@@ -245,14 +245,14 @@ class WarmPoolSpec(Model):
     update_strategy: WarmUpdateStrategy = WarmUpdateStrategy()
     """How waiting VMs get a new template."""
     incompatible_policy: Literal["Delete", "Orphan"] = "Delete"
-    """What happens to waiting VMs that do not fit a new template. Delete: they are deleted. Orphan: they keep running
-    with the label `poolhouse.dev/orphaned`, without an owner."""
+    """What happens to waiting VMs that do not fit a new template. Delete: the VMs are deleted. Orphan: the VMs keep
+    running with the label `poolhouse.dev/orphaned`, without an owner."""
     expiry: Expiry | None = None
     """Maximum age of a waiting VM. Defaults to no limit."""
     claim_policy: ClaimPolicy = ClaimPolicy()
     """Limits and defaults for claims."""
     max_total: Count | None = None
-    """Maximum number of VMs of the pool, including claimed, failed and terminating ones but not orphaned ones. Defaults
+    """Maximum number of VMs of the pool, including claimed, failed and terminating VMs, but not orphaned VMs. Defaults
     to no limit."""
     deletion_policy: Literal["Delete", "Orphan"] = "Delete"
     """What happens to the waiting VMs when the pool is deleted. Claimed VMs stay with their claims."""
@@ -261,7 +261,7 @@ class WarmPoolSpec(Model):
 
     @property
     def places(self) -> tuple[Placement, ...]:
-        """The placements to choose from; for EC2 instances one for each subnet."""
+        """The placements of the pool. For EC2 instances, each subnet is a placement."""
         return tuple(Placement(name=subnet) for subnet in self.ec2.subnets) if self.ec2 else self.placements
 
 
@@ -321,7 +321,7 @@ class WarmPoolStatus(StatusModel):
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
     last_progress_time: Time | None = None
-    """Time of the last progress of a rollout. `progressDeadlineSeconds` counts from it."""
+    """Time of the last progress of a rollout. `progressDeadlineSeconds` counts from this time."""
     placements: Annotated[Tuple[PlacementStatus], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
     """VMs by placement."""
     failures: PoolFailures | None = None

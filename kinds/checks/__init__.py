@@ -1,1 +1,1 @@
-"""Checks that a kind's schema cannot express: one module a kind, and the metadata and VM template that they share."""
+"""Checks that schemas cannot express: a module for each kind, and modules for metadata and VM templates."""

@@ -16,7 +16,7 @@ _RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
 
 
 def _immutable(field: str) -> Rule:
-    """A transition rule for the API server. `update_problems` checks the same, because `holds` sees only one value."""
+    """A transition rule for the API server. The webhook uses `update_problems`, because `holds` gets only one value."""
     return Rule(
         cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
         message=_IMMUTABLE_MESSAGE,
@@ -44,14 +44,14 @@ def update_problems(before: Json, after: Json) -> Iterator[Problem]:
     if at(before, "spec", "release") is True and at(after, "spec", "release") is not True:
         yield Problem("spec.release", _RELEASE_MESSAGE)
     for annotation in OVERRIDE_ANNOTATIONS:
-        # Removing the annotation is allowed: the overrides contain its value.
+        # A user may remove the annotation, because the overrides contain its value.
         was, wanted = (at(each, "metadata", "annotations", annotation) for each in (before, after))
         if wanted is not None and was != wanted:
             yield Problem(child_path("metadata.annotations", annotation), _IMMUTABLE_MESSAGE)
 
 
 def with_annotation_overrides(document: Json) -> Json:
-    """The valid claim with the overrides from its annotations, where `spec.overrides` does not set them."""
+    """A valid claim, with overrides from its annotations for unset fields of `spec.overrides`."""
     given = at(document, "spec", "overrides")
     overrides = given if isinstance(given, dict) else {}
     for annotation, field in OVERRIDE_ANNOTATIONS.items():

@@ -13,12 +13,12 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _GENERATED = "x" * 5
-"""as long as the characters that the API server appends to generateName"""
+"""as many characters as the API server appends to generateName"""
 _INVALID_KEY = "is not a label key: [DOMAIN/]NAME, where NAME has at most 63 letters, digits, '-', '_' and '.'"
 
 
 def is_label(name: str) -> bool:
-    """Whether the name is a DNS label, which a host name must be."""
+    """Whether the name is a DNS label, as required for host names."""
     return _LABEL.fullmatch(name) is not None
 
 
@@ -40,12 +40,12 @@ def effective_name(document: Any) -> str | None:
     name, prefix = at(document, "metadata", "name"), at(document, "metadata", "generateName")
     if isinstance(name, str) and name:
         return name
-    # The API server cuts a long prefix.
+    # The API server truncates a long prefix.
     return prefix[: 63 - len(_GENERATED)] + _GENERATED if isinstance(prefix, str) and prefix else None
 
 
 def name_rule(max_length: int, message: str, *, label: bool = False) -> Rule:
-    """A limit of the object's name; with `label` the name must also be a DNS label."""
+    """A limit on the length of the object's name. With `label`, the name must also be a DNS label."""
 
     def holds(document: object) -> bool:
         name = effective_name(document)
@@ -115,8 +115,8 @@ def _label_problems(key: Any, value: Any, path: str) -> Iterator[Problem]:
 
 
 def booleans_to_text(document: Json, *path: str | int) -> Json:
-    """The document with `true` and `false` at the path replaced by "true" and "false"; itself if there are none. YAML
-    reads an unquoted `true` as a boolean. Numbers are denied instead: 010 and 1.10 have already lost their form."""
+    """The document with booleans at the path replaced by "true" and "false"; the same object if there are none. YAML
+    reads an unquoted `true` as a boolean. Numbers are denied, because 010 and 1.10 have already lost digits."""
     labels = at(document, *path)
     if not isinstance(labels, dict) or not any(isinstance(text, bool) for text in labels.values()):
         return document
@@ -125,7 +125,7 @@ def booleans_to_text(document: Json, *path: str | int) -> Json:
 
 
 def selector_problems(value: Any, path: str) -> Iterator[Problem]:
-    """Problems of a label selector that its schema does not exclude."""
+    """Problems of a label selector that its schema cannot express."""
     matches = at(value, "matchLabels")
     for key, text in matches.items() if isinstance(matches, dict) else ():
         yield from _label_problems(key, text, f"{path}.matchLabels")

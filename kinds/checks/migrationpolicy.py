@@ -41,7 +41,7 @@ def bandwidth(document: Json) -> Iterator[Problem]:
 
 
 def match_labels(document: Any, selector: str) -> dict[str, str]:
-    """The labels of `namespaceSelector` or `virtualMachineInstanceSelector`, without invalid ones."""
+    """The valid labels of `namespaceSelector` or `virtualMachineInstanceSelector`."""
     matches = at(normalize(document), "spec", "selectors", selector, "matchLabels")
     pairs = matches.items() if isinstance(matches, dict) else ()
     return {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}

@@ -91,7 +91,7 @@ def _duplicates(spec: Any, lists: tuple[str, ...], path: str, *name: str) -> Ite
 
 
 def template_warnings(document: Json) -> Iterator[str]:
-    """Fields of `spec.template` that have no effect, or that every VM shares although each VM needs its own value."""
+    """Warnings about fields of `spec.template` without effect, and about shared values that must differ between VMs."""
     spec = at(document, "spec", "template", "spec")
     if at(document, "spec", "template", "metadata", "name") is not None:
         yield "spec.template.metadata.name is not used: VMs are named after the pool"

@@ -9,7 +9,7 @@ from kinds.checks.vm_template import template_problems, template_warnings
 from kinds.validation import quoted
 
 MAC_BOOT_SECONDS = 1800
-"""Most EC2 Mac instances boot within this time."""
+"""Time within which most EC2 Mac instances boot."""
 
 NAME_RULE = name_rule(
     56,

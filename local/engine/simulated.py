@@ -57,7 +57,7 @@ def injected_failure(vmi: VMI, faults: Faults, identity: str, failures: int, now
 
 
 def copy_seconds(memory: int, settings: MigrationSettings, dirty: int) -> float:
-    """Returns the seconds of a migration; infinity if the guest dirties memory faster than QEMU can copy it."""
+    """Returns the seconds of a migration; infinity if the guest dirties more memory than the downtime can copy."""
     speed = settings.bandwidth or COPY_BYTES_PER_SECOND
     return math.inf if dirty > speed * DOWNTIME_SECONDS and not settings.auto_converge else memory / speed
 

@@ -87,8 +87,8 @@ def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
     """Returns the kernel command line. With `probe`, the guest powers off after the boot. The guest continuously
     overwrites `dirty` bytes of memory, rounded up to whole blocks.
 
-    panic=-1: QEMU ends after a panic. no_timer_check: without this option, the kernel panics on a busy machine, because
-    the emulated timer is late. init_on_free=1: freed memory is zero, so that a live migration does not copy it.
+    panic=-1: QEMU ends after a panic. no_timer_check: without this option, the kernel on a busy machine finds the
+    emulated timer broken and panics. init_on_free=1: freed memory is zero, so that a live migration does not copy it.
     """
     words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", "init_on_free=1"]
     words.append(f"poolhouse.name={name}")

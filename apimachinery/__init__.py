@@ -1,5 +1,5 @@
-"""Values of the Kubernetes API that all rooms use, named after Kubernetes' own `k8s.io/apimachinery`.
+"""Common values of the Kubernetes API, named after Kubernetes' own `k8s.io/apimachinery`.
 
-Quantities, times, label selectors, owner references, reasons, and `unstructured`, which reads documents of any shape.
-This room imports no other room and no client, and knows no kind.
+The package has quantities, times, label selectors, owner references and reasons. `unstructured` reads documents of any
+shape. The package imports no other package of Poolhouse and no client.
 """

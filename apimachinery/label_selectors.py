@@ -1,4 +1,4 @@
-"""Label selectors of Kubernetes."""
+"""Evaluates, formats and parses label selectors."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _TEXTS = {"In": "{key} in ({values})", "NotIn": "{key} notin ({values})", "Exist
 
 
 def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None) -> bool:
-    """An empty selector matches everything, an absent one nothing."""
+    """Whether a selector matches the labels. An empty selector matches everything, None matches nothing."""
     if selector is None:
         return False
     found = labels or {}
@@ -22,8 +22,8 @@ def matches(selector: Mapping[str, Any] | None, labels: Mapping[str, str] | None
 
 
 def to_string(selector: Mapping[str, Any] | None) -> str:
-    """The text for a query or `status.labelSelector`. An empty text matches everything, so an absent selector has
-    none."""
+    """The text of a selector for a query or `status.labelSelector`. Raises ValueError for None, because an empty text
+    matches everything."""
     if selector is None:
         raise ValueError("an absent selector matches nothing, which no text can express")
     equalities = [f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items())]
@@ -35,7 +35,7 @@ def to_string(selector: Mapping[str, Any] | None) -> str:
 
 
 def from_string(text: str) -> dict[str, Any]:
-    """The inverse of `to_string`; ValueError for any other text."""
+    """Parses a text of `to_string`. Raises ValueError for any other text."""
     labels: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
     for part in _COMMA.split(text) if text else ():
@@ -57,7 +57,7 @@ def _meets(requirement: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     match _operator(requirement):
         case "In":
             return labels.get(key) in values
-        case "NotIn":  # an absent label is not in any set
+        case "NotIn":  # an absent label satisfies NotIn
             return labels.get(key) not in values
         case operator:
             return (key in labels) == (operator == "Exists")

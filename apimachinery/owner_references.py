@@ -1,10 +1,10 @@
-"""Owner references: the controller of an object, and when the garbage collector deletes it."""
+"""Builds and reads owner references."""
 
 from apimachinery.unstructured import Json, at
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> Json:
-    """The reference that marks an object as controlled, as `metav1.NewControllerRef` writes it."""
+    """An owner reference to the controller of an object, like that of `metav1.NewControllerRef`."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -16,7 +16,7 @@ def controller_reference(api_version: str, kind: str, name: str, uid: str) -> Js
 
 
 def controller_of(document: Json) -> Json | None:
-    """The reference to the object's controller, as `metav1.GetControllerOf` finds it; None without one."""
+    """The owner reference to the object's controller, like `metav1.GetControllerOf`; None without controller."""
     references = at(document, "metadata", "ownerReferences")
     for reference in references if isinstance(references, list) else ():
         if isinstance(reference, dict) and reference.get("controller"):

@@ -1,4 +1,4 @@
-"""A problem of a document, for its author."""
+"""A problem in a document, for messages to its author."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Kubernetes quantities as numbers."""
+"""Converts Kubernetes quantities to numbers."""
 
 import math
 import re
@@ -17,9 +17,9 @@ _MAX_LENGTH = 64
 def to_int(value: Any) -> int | None:
     """The value of a JSON string or number as a quantity of Kubernetes, rounded away from zero; None if invalid.
 
-    Spaces around a string do not count. Go reads the JSON text itself, in which control characters are escaped, so a
-    string with a line break is invalid. Two results differ on purpose: a value above the largest int64 stays exact, so
-    that a check can refuse it, and text without a digit ("Gi", which Kubernetes reads as 0) is invalid.
+    Spaces around a string are ignored. A string with a line break is invalid, because Go parses the JSON text, in which
+    control characters are escaped. Two results differ from Kubernetes on purpose. A value above the largest int64 stays
+    exact, so that a check can refuse it. Text without a digit ("Gi", which Kubernetes reads as 0) is invalid.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value

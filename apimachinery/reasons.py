@@ -1,16 +1,16 @@
-"""Reasons of conditions and events: enumerated, each with the sentence that the reference page prints."""
+"""The base class of reasons of conditions and events."""
 
 from enum import StrEnum
 from typing import Self
 
 
 class Reason(StrEnum):
-    """Base of a package's reasons. A member is its CamelCase text and its documentation:
+    """Base of a package's reasons. A member has a CamelCase text and a documentation:
 
         class PoolReason(Reason):
             SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VM."
 
-    `str(member)` and JSON give the text alone. `member.doc` is the sentence; docs/reference/reasons.md is made of it.
+    `str(member)` and JSON give the text alone. docs/reference/reasons.md is generated from `member.doc`.
     """
 
     doc: str
@@ -23,5 +23,5 @@ class Reason(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """The member with this text; KeyError for another text."""
+        """The member with this text. Raises KeyError if there is none."""
         return {str(each): each for each in cls}[text]

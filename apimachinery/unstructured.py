@@ -1,6 +1,6 @@
-"""Reads documents of any shape, as `unstructured.NestedField` does in Go: a value of the wrong type counts as absent.
+"""Reads documents of any shape, like Go's `unstructured.NestedField`. A value of the wrong type counts as absent.
 
-Checks report only values that are present and of the right type; the schema reports the others.
+The schema reports missing values and wrong types, so that checks can ignore them.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 def at(value: Any, *path: str | int) -> Any:
-    """The value at a path of keys and indexes, None where anything on the way is absent or of another type."""
+    """The value at a path of keys and indexes; None if a value on the path is absent or of another type."""
     for key in path:
         if isinstance(key, str):
             value = value.get(key) if isinstance(value, dict) else None
@@ -23,7 +23,7 @@ def at(value: Any, *path: str | int) -> Any:
 
 
 def typed(kind: type[_T], value: Any, *path: str | int) -> _T | None:
-    """The value at a path if it is of this type."""
+    """The value at a path if it has the type `kind`, else None."""
     found = at(value, *path)
     return found if isinstance(found, kind) and not (kind is int and isinstance(found, bool)) else None
 
@@ -37,7 +37,7 @@ def entries(value: Any, *path: str | int) -> Iterator[tuple[int, Json]]:
 
 
 def replaced(document: Json, value: Any, *path: str | int) -> Json:
-    """A document with one value exchanged. Shares everything beside the path, whose containers must exist."""
+    """A copy of the document with another value at the path. The objects and lists on the path must exist."""
     (found,) = _replaced([document], value, (0, *path))
     assert isinstance(found, dict)
     return found

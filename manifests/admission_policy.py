@@ -1,8 +1,8 @@
 """The ValidatingAdmissionPolicy that protects labels of VMs and VMIs: only Poolhouse's ServiceAccounts may write them.
 
 These labels record the state of a warm VM, its pool, its claim and its migration policy. A user who could write them
-could take over another user's VM or escape a policy. The API server enforces the policy itself, so it applies while the
-webhook is unavailable too.
+could take over another user's VM or escape a policy. The API server evaluates the policy itself, so the policy
+applies even while the webhook is unavailable.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ POLICY_NAME = "poolhouse-labels"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
-"""It creates VMIs with the labels of the VM's template, which were checked with the VM."""
+"""user that may create VMIs with these labels: it copies them from VMs, which the policy has checked"""
 
 
 def policies(writers: Iterable[str]) -> list[Json]:
-    """The policy and its binding. `writers` are user names, `system:serviceaccount:NAMESPACE:NAME`."""
+    """The policy and its binding. `writers` are user names of the form `system:serviceaccount:NAMESPACE:NAME`."""
     policy = {
         **_named("ValidatingAdmissionPolicy"),
         "spec": {
@@ -56,7 +56,7 @@ def _validation(path: tuple[str, ...], label: str) -> Json:
     where = ".".join((*path, "labels"))
     read = "".join(f".?{part}" for part in path) + f".?labels[?'{label}']"
     return {
-        # A label that is absent before and after is unchanged, even if the object has no such path.
+        # A label that is absent before and after counts as unchanged, even if the object has no labels.
         "expression": f"(oldObject == null ? optional.none() : oldObject{read}) == object{read}",
         "message": f"{where}[{label}] is written by Poolhouse only, to identify this VM",
         "reason": "Forbidden",

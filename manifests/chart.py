@@ -1,6 +1,6 @@
-"""Data files of the Helm chart: kinds, CRDs, RBAC rules, webhook configurations and the admission policy.
+"""Generates the data files of the Helm chart: kinds, CRDs, RBAC, webhook configurations and the admission policy.
 
-The chart's templates select and complete them by its values. No template names a kind.
+The chart's templates select and complete this data by the chart's values. No template names a kind.
 """
 
 from collections.abc import Iterable
@@ -64,7 +64,7 @@ def _rules(grants: Iterable[rbac.PolicyRule]) -> list[Json]:
 
 
 def _configurations(kinds: Iterable[Kind]) -> list[Json]:
-    """The chart's values add the webhook's address and the excluded namespaces, other services the CA bundle."""
+    """The configurations without address and excluded namespaces, which the chart adds, and without CA bundle."""
     found = webhooks.configurations(service=webhooks.Service(), ca_bundle=b"", kinds=kinds)
     for configuration in found:
         for webhook in configuration["webhooks"]:
@@ -78,7 +78,7 @@ def _text(document: Json) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes no anchors, so that people can read the files."""
+    """Writes YAML without anchors, which users can read more easily."""
 
     def ignore_aliases(self, data: object) -> bool:
         return True

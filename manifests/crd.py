@@ -57,7 +57,7 @@ def _version(kind: Kind, version: str) -> Json:
 
 
 def object_schema(kind: Kind) -> Json:
-    """The schema of the whole object. Kubernetes adds that of the metadata."""
+    """The schema of the whole object. Kubernetes adds the schema of the metadata."""
     properties: Json = {
         "apiVersion": {"type": "string", "description": _API_VERSION},
         "kind": {"type": "string", "description": _KIND},

@@ -1,7 +1,7 @@
-"""RBAC of the services and of users. The defaulter has no rights and no token.
+"""Generates the RBAC of services and users. The defaulter has no rights and no token.
 
-There are no wildcards. Access to Secrets is limited to two of Poolhouse's own by name, because a service that can read
-all Secrets can take over the cluster.
+No rule has wildcards. The rules for Secrets name two Secrets of Poolhouse, because a service that can read all Secrets
+can take over the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +19,7 @@ WRITE = ("create", "update", "patch", "delete")
 
 @dataclass(frozen=True)
 class PolicyRule:
-    """Verbs on resources of one group. `names` limits them to some objects; `why` documents them."""
+    """Verbs on resources of one group. `names` limits the rule to some objects; `why` documents the rule."""
 
     group: str
     resources: tuple[str, ...]
@@ -33,7 +33,7 @@ class PolicyRule:
 
 
 def _kind_rules(kinds: Iterable[Kind]) -> tuple[PolicyRule, ...]:
-    """The controllers read an object and write its status, never its spec."""
+    """Rules of the controllers, which read objects and write their status, but never their spec."""
     found = []
     for kind in kinds:
         found += [
@@ -179,10 +179,10 @@ def _webhook_configuration_rules(verbs: tuple[str, ...], why: str) -> tuple[Poli
 SERVING_CERTIFICATE_RULES = (
     PolicyRule("", ("secrets",), ("get",), "to read its serving certificate", names=(meta.SERVING_SECRET,)),
 )
-"""of every server, in Poolhouse's namespace"""
+"""rules of every server, in Poolhouse's namespace"""
 
 CA_RULES = _webhook_configuration_rules(("get", "patch"), "to write the CA bundle into the webhook configurations")
-"""of the certificate controller, cluster-wide"""
+"""cluster-wide rules of the certificate controller"""
 
 CA_SECRET_RULES = (
     PolicyRule(
@@ -194,10 +194,10 @@ CA_SECRET_RULES = (
     ),
     PolicyRule("", ("secrets",), ("create",), "RBAC cannot limit create by name"),
 )
-"""of the certificate controller, in Poolhouse's namespace"""
+"""rules of the certificate controller, in Poolhouse's namespace"""
 
 UNINSTALL_RULES = _webhook_configuration_rules(("delete",), "to remove the webhooks before the webhook stops")
-"""of the pre-uninstall hook, cluster-wide"""
+"""cluster-wide rules of the pre-uninstall hook"""
 
 
 def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
@@ -214,8 +214,8 @@ def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE) -> list[
 
 
 def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
-    """ClusterRoles that are aggregated into Kubernetes' roles view, edit and admin. Editors of a namespace only read a
-    cluster-scoped kind."""
+    """ClusterRoles that Kubernetes aggregates into the roles view, edit and admin. They allow editors of a namespace
+    only to read a cluster-scoped kind."""
     found = []
     kinds = tuple(kinds)
     for role, targets in (("view", ("view",)), ("edit", ("edit", "admin"))):

@@ -1,4 +1,4 @@
-"""Reference pages of the kinds, generated from the schemas of their CRDs."""
+"""Generates the reference pages of the kinds from the schemas of their CRDs."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

@@ -22,7 +22,7 @@ def generated(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
 
 
 def _template_paths(kinds: tuple[Kind, ...]) -> str:
-    """The defaulter's image has no kinds, so it gets the paths of their templates as a module."""
+    """A module with the paths of templates by kind, because the defaulter's image does not contain `kinds`."""
 
     def by_kind(created: ResourceType) -> str:
         found = {kind.kind: each.path for kind in kinds for each in kind.templates if each.creates == created}
@@ -33,7 +33,7 @@ def _template_paths(kinds: tuple[Kind, ...]) -> str:
 
 
 def stale(root: Path = ROOT) -> list[Path]:
-    """Generated files with another content."""
+    """Generated files whose content is out of date."""
     return [
         path for path, text in generated().items() if not (root / path).is_file() or (root / path).read_text() != text
     ]

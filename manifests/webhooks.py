@@ -1,4 +1,4 @@
-"""The webhook configurations.
+"""Generates the webhook configurations.
 
 | webhook | for | if the webhook is unavailable |
 | --- | --- | --- |
@@ -7,9 +7,9 @@
 | pools (mutating) | Poolhouse's kinds, before the API server validates their schema | the object is denied |
 | pools-validation (validating) | Poolhouse's kinds, as other webhooks have left them | the object is denied |
 
-The mutating webhook of Poolhouse's kinds runs before schema validation, so that one denial carries every problem. The
-names of the configurations begin with `zz-` because the API server calls webhooks in the order of these names: KubeVirt
-and others that assign MAC addresses come first.
+The mutating webhook of Poolhouse's kinds runs before schema validation, so that one denial reports every problem. The
+API server calls webhooks in the order of the names of their configurations. The names here begin with `zz-`, so that
+KubeVirt's webhooks, and webhooks that assign MAC addresses, come first.
 """
 
 import base64
@@ -29,16 +29,16 @@ DEFAULTING_WEBHOOK = f"defaulting.{meta.DOMAIN}"
 """the webhook that sets defaults of VMs"""
 
 EXCLUDED_NAMESPACES = ("kube-system", meta.NAMESPACE)
-"""Namespaces without defaulting: a cluster must start without Poolhouse."""
+"""Namespaces without defaulting, because a cluster must start without Poolhouse."""
 _NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [meta.DISABLED]}
 
-# Finalizers must be removable while the webhook is unavailable, and most writes to a VM change only its status or
-# annotations: these do not call the webhook. The expressions cannot fail, whatever is missing.
+# Match conditions. Finalizers must be removable while the webhook is unavailable. Most writes to a VM change only its
+# status or annotations, and need no call. The expressions do not fail if fields are missing.
 _NOT_DELETED = {"name": "stays", "expression": "object == null || !has(object.metadata.deletionTimestamp)"}
 
 
 def _spec_changed(annotations: Iterable[str] = ()) -> Json:
-    """The spec changes, or one of these annotations, which belong to it."""
+    """A match condition: the request changes the spec or one of the annotations."""
     before, after = (
         f"(has({it}.metadata.annotations) && each in {it}.metadata.annotations"
         f" ? [{it}.metadata.annotations[each]] : [])"
@@ -73,8 +73,8 @@ def configurations(
     timeout_seconds: int = 10,
     kinds: Iterable[Kind] = KINDS,
 ) -> list[Json]:
-    """The configurations to apply. Exactly one of `url` (the webhook's base URL) and `service`; `ca_bundle` is PEM.
-    `failure_policy` applies only to defaulting; unchecked objects of Poolhouse's kinds are always denied."""
+    """The webhook configurations. Pass either `url` (the webhook's base URL) or `service`. `ca_bundle` is PEM.
+    `failure_policy` applies only to defaulting. The webhooks of Poolhouse's kinds always fail closed."""
     if (url is None) == (service is None):
         raise ValueError("give the webhook's URL or its Service, one of the two")
 

@@ -1,4 +1,4 @@
-"""Which MigrationPolicy a VMI gets and why: precedence, effective settings, conflicts, KubeVirt's own policies.
+"""Determines the MigrationPolicy of a VMI: precedence, effective settings, conflicts, KubeVirt's own policies.
 
-Begin with `precedence`. Nothing here talks to a cluster: all functions take documents or values.
+Begin with `precedence`. No function calls a cluster; all arguments are documents or values.
 """

@@ -1,4 +1,4 @@
-"""Conflicts of a MigrationPolicy with other policies: equal selectors, and overlaps that only the tie-break decides."""
+"""Finds conflicts of a MigrationPolicy with others: equal selectors, and overlaps that only the tie-break decides."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,11 +9,11 @@ from kinds.validation import quoted
 from migrationpolicies.precedence import RankedPolicy, reason, superseded
 
 MAX_OVERLAP_WARNINGS = 5
-"""The API server limits the total length of warnings."""
+"""Limit on warnings, because the API server limits their total length."""
 
 
 def conflicts(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[Problem]:
-    """An older policy with the same selectors. `others` may include the stored version of `policy`."""
+    """A problem if an older policy has the same selectors. `others` may include the stored version of `policy`."""
     elders = [other for other in others if other.name != policy.name]
     lost = superseded([*elders, RankedPolicy(policy.name, policy.selectors)]).get(policy.name)
     if lost is not None:
@@ -25,7 +25,7 @@ def conflicts(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[
 
 
 def overlaps(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[str]:
-    """Warnings about policies with as many labels that match the same VMIs."""
+    """Warnings about policies with the same number of labels that can match the same VMIs."""
     found = [
         other
         for other in sorted(others, key=lambda each: each.rank)
@@ -44,7 +44,7 @@ def overlaps(policy: RankedPolicy, others: Iterable[RankedPolicy]) -> Iterator[s
 
 
 def missing_name(document: Any) -> Iterator[Problem]:
-    """A hypothetical policy needs a name: only the API server makes one from generateName."""
+    """A problem if a hypothetical policy has no name. Only the API server can generate a name from generateName."""
     name = at(document, "metadata", "name")
     if at(document, "metadata", "generateName") and not (isinstance(name, str) and name):
         yield Problem("metadata.name", "is missing; generateName is not enough here, give the policy a name")

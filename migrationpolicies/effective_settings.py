@@ -1,4 +1,4 @@
-"""The migration settings of a VMI and their source: its policy, KubeVirt's configuration, or KubeVirt's defaults."""
+"""Determines a VMI's migration settings and their source: a policy, KubeVirt's configuration or its defaults."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType(
         "disableTLS": False,
     }
 )
-"""KubeVirt's defaults. A bandwidth of 0 is no limit."""
+"""KubeVirt's defaults. A bandwidth of 0 means no limit."""
 
 CLUSTER_WIDE = frozenset({"disableTLS"})
-"""settings that KubeVirt's own migration policies do not have, so that only its configuration applies"""
+"""settings that KubeVirt supports only in its configuration, not in its own migration policies"""
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Setting:
     value: Any
     source: Source
     unsupported: Any = None
-    """the policy's value, where KubeVirt cannot apply it"""
+    """the policy's value, if KubeVirt cannot apply it"""
 
 
 def effective_settings(policy: Mapping[str, Any] | None, cluster: Mapping[str, Any]) -> dict[str, Setting]:
-    """`policy` is a MigrationPolicy's spec, `cluster` KubeVirt's `spec.configuration.migrations`."""
+    """The settings by name. `policy` is a MigrationPolicy's spec, `cluster` is `spec.configuration.migrations`."""
     found = {}
     for name, default in DEFAULTS.items():
         said, configured = (policy or {}).get(name), cluster.get(name)
@@ -53,6 +53,6 @@ def unsupported_settings(policy: Mapping[str, Any], cluster: Mapping[str, Any]) 
 
 
 def cluster_settings(kubevirt: Any) -> Json:
-    """The migration settings in the KubeVirt object."""
+    """The migration settings in a KubeVirt object."""
     found = at(kubevirt, "spec", "configuration", "migrations")
     return {name: found[name] for name in DEFAULTS if name in found} if isinstance(found, dict) else {}

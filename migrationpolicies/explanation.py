@@ -27,12 +27,12 @@ class ClusterState:
     upstream: Sequence[Json] | None = ()
     """KubeVirt's own migration policies; None if the caller may not list them"""
     unreadable: tuple[str, ...] = ()
-    """descriptions of what the caller may not read"""
+    """descriptions of the objects that the caller may not read"""
     hypothetical: frozenset[str] = frozenset()
-    """names of policies that are not in the cluster like this, so that KubeVirt cannot enforce them yet"""
+    """names of policies that differ from the cluster's, so that KubeVirt cannot enforce them yet"""
 
     def with_policies(self, policies: Iterable[Json]) -> ClusterState:
-        """The state with these policies, which replace those of the same name."""
+        """The state with these policies added. They replace policies of the same names."""
         by_name = {at(each, "metadata", "name"): each for each in self.policies}
         hypothetical = set(self.hypothetical)
         for each in policies:
@@ -49,7 +49,7 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class ActivePolicies:
-    """The policies that can win, and the reasons why the others cannot."""
+    """The policies that can apply to VMIs, and the reasons why other policies cannot."""
 
     active: tuple[RankedPolicy, ...]
     excluded: Mapping[str, str]
@@ -72,7 +72,7 @@ class ActivePolicies:
 
 
 def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
-    """The answer of `explain`. `instance` and `namespace` are the labels of the VMI and of its namespace."""
+    """An `ExplainResponse` as JSON. `instance` and `namespace` are the labels of the VMI and of its namespace."""
     instance = {key: value for key, value in instance.items() if key != meta.MIGRATION_POLICY}
     policies = ActivePolicies.of(there.policies)
     found = candidates(policies.active, instance, namespace)
@@ -130,7 +130,7 @@ def impact(
     found = []
     for namespace, name, labels in instances:
         around = namespaces.get(namespace, {})
-        # The winner can change only if a changed policy matches.
+        # The winner can change only if a changed policy matches the VMI.
         if any(each.selectors.matches(labels, around) for each in changed):
             change = WinnerChange(namespace, name, _first(before, labels, around), _first(after, labels, around))
             if change.before != change.after:
@@ -180,7 +180,7 @@ def _wants(scope: str, key: str, value: str, found: str | None) -> str:
 
 
 def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:
-    """Why KubeVirt has no policy with the same settings."""
+    """Reasons why KubeVirt has no policy with the same settings."""
     name = at(obeyed, "metadata", "name")
     if obeyed is None or name in there.hypothetical:
         return
@@ -195,18 +195,18 @@ def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:
         yield f"not enforced: KubeVirt has no migration policy {name} of ours that says the same"
 
 
-# These reasons need not concern this VMI. `_obeyed_instead` and the settings report them if they do.
+# Reasons that concern only some VMIs. `_obeyed_instead` and the settings report such reasons for this VMI.
 _NOT_FOR_EVERY_VMI = ("FailedLabel", "Overridden", "Unsupported")
 
 
 def _enforcer(policy: Json, upstream: Iterable[Json]) -> Json | None:
-    """KubeVirt's policy that enforces ours, by controller reference and UID, because names can be reused."""
+    """KubeVirt's policy that enforces a MigrationPolicy, found by owner UID, because names can be reused."""
     uid = at(policy, "metadata", "uid")
     return next((each for each in upstream if uid and UpstreamPolicy.of(each).owner == uid), None)
 
 
 def _obeyed_instead(obeyed: Json | None, instance: Labels, namespace: Labels, there: ClusterState) -> Iterable[str]:
-    """A policy of another owner that KubeVirt prefers."""
+    """Describes a policy of another owner that KubeVirt applies to the VMI instead."""
     name = at(obeyed, "metadata", "name")
     stamped = {**instance, **({meta.MIGRATION_POLICY: name} if name else {})}
     upstream = there.upstream or ()

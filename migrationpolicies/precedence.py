@@ -1,12 +1,12 @@
-"""Precedence: which MigrationPolicy applies to a VMI.
+"""Finds the MigrationPolicy that applies to a VMI.
 
-A policy matches a VMI if *all* labels of its selectors match. So the number of matching labels does not depend on the
-VMI, and the precedence is a fixed order of the policies. The winner of a VMI is the first policy that matches it:
+A policy matches a VMI if *all* labels of its selectors match. The number of matching labels therefore does not depend
+on the VMI, and the precedence is a fixed order of the policies. The first policy that matches a VMI applies:
 
     1. more labels in both selectors
     2. the sorted label keys that come first in lexicographic order
     3. more labels in the VMI selector
-    4. the name that comes first, which is unique
+    4. the name that comes first in lexicographic order
 
 The value "" matches any value. An empty selector matches everything, but a policy without any label matches nothing.
 """
@@ -29,7 +29,7 @@ ANY = ""
 
 @dataclass(frozen=True)
 class Selectors:
-    """The required labels, sorted, so that equal selectors are equal values."""
+    """The required labels of a policy. They are sorted, so that equal selectors are equal values."""
 
     instance: tuple[tuple[str, str], ...] = ()
     namespace: tuple[tuple[str, str], ...] = ()
@@ -53,15 +53,15 @@ class Selectors:
         return self.matches_namespace(namespace) and self.matches_vmi(instance)
 
     def matches_namespace(self, namespace: Labels) -> bool:
-        """Whether a VMI in such a namespace can match."""
+        """Whether VMIs in a namespace with these labels can match."""
         return bool(self) and _hold(self.namespace, namespace)
 
     def matches_vmi(self, instance: Labels) -> bool:
-        """Whether such a VMI matches in a namespace that matches."""
+        """Whether a VMI with these labels matches, if its namespace matches."""
         return _hold(self.instance, instance)
 
     def overlaps(self, other: Selectors) -> bool:
-        """Whether a VMI can match both."""
+        """Whether a VMI can match both selectors."""
         return (
             bool(self)
             and bool(other)
@@ -77,16 +77,16 @@ class RankedPolicy:
     name: str
     selectors: Selectors
     created: str = ""
-    """creationTimestamp; empty for a policy that is not created yet and so is the youngest"""
+    """creationTimestamp; empty for a policy that is not created yet, which counts as the youngest"""
 
     @cached_property
     def rank(self) -> tuple[int, tuple[str, ...], int, str]:
-        """The lowest rank wins."""
+        """The sort key of the precedence. The policy with the lowest rank applies."""
         return -len(self.selectors), self.selectors.keys, -len(self.selectors.instance), self.name
 
 
 def ranked_policy(document: Any) -> RankedPolicy:
-    """Reads a document of any shape. Invalid labels are left out."""
+    """Parses a document of any shape, and ignores invalid labels."""
     name, created = at(document, "metadata", "name"), at(document, "metadata", "creationTimestamp")
     return RankedPolicy(
         name if isinstance(name, str) else "",
@@ -101,8 +101,8 @@ def candidates(policies: Iterable[RankedPolicy], instance: Labels, namespace: La
 
 
 def superseded(policies: Iterable[RankedPolicy]) -> dict[str, str]:
-    """The names of policies with the same selectors as an older one, and the name of the older one. They match nothing.
-    Of policies that were created in the same second, the one whose name comes first counts as the older one."""
+    """The names of policies that an older policy with the same selectors supersedes, with the older policy's name. Such
+    policies match nothing. If two were created in the same second, the name that comes first counts as older."""
     elders: dict[Selectors, RankedPolicy] = {}
     found = {}
     for policy in sorted(policies, key=lambda p: (not p.created, p.created, p.name)):
@@ -140,7 +140,7 @@ def missing(
 
 
 def is_active(instance: Any) -> bool:
-    """Whether a policy can apply to the VMI: a VMI that is being deleted or has ended is not migrated."""
+    """Whether a policy can apply to the VMI. A VMI that is being deleted or has ended is not migrated."""
     return not at(instance, "metadata", "deletionTimestamp") and at(instance, "status", "phase") not in _ENDED
 
 
@@ -148,10 +148,10 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class WinnerIndex:
-    """Finds the winners of many VMIs in one set of policies. Superseded policies are left out.
+    """Finds the policies that apply to many VMIs. The index ignores superseded policies.
 
-    VMIs of namespaces with the same relevant labels share a `_NamespaceIndex` of the policies that can match there. It
-    files each policy under its rarest VMI label. So a VMI is compared only with the policies under its own labels.
+    VMIs of namespaces with the same relevant labels share a `_NamespaceIndex` of policies that can match. The index
+    contains each policy under its rarest VMI label, so that a VMI is compared only with policies under its labels.
     """
 
     def __init__(self, policies: Iterable[RankedPolicy]) -> None:
@@ -165,8 +165,8 @@ class WinnerIndex:
             for key, value in policy.selectors.namespace:
                 required.setdefault(key, {None}).add(value)
         self.namespace_keys = tuple(sorted(required))
-        """the label keys of namespaces that policies select by"""
-        # Values that no policy requires are equivalent, because a label can have another value in every namespace.
+        """keys of the namespace labels in the policies' selectors"""
+        # Treats all values that no policy requires as equal, because every namespace may have a different value.
         self._required = tuple((key, frozenset(required[key])) for key in self.namespace_keys)
         self._by_namespace: dict[tuple[str | None, ...], _NamespaceIndex] = {}
 
@@ -175,7 +175,7 @@ class WinnerIndex:
         return tuple([index.policies[place] for place in sorted(index.places(instance))])
 
     def winner(self, instance: Labels, namespace: Labels) -> RankedPolicy | None:
-        """The first of the candidates."""
+        """The policy that applies to a VMI, the first of its `candidates`."""
         index = self._within(namespace)
         first = min(index.places(instance), default=None)
         return None if first is None else index.policies[first]
@@ -193,7 +193,7 @@ class WinnerIndex:
 
 
 class _NamespaceIndex:
-    """The policies whose namespace selectors match, in the order of precedence."""
+    """The policies whose namespace selectors match, in order of precedence, indexed by VMI label."""
 
     def __init__(self, policies: Iterable[RankedPolicy]) -> None:
         self.policies = tuple(policies)
@@ -207,14 +207,14 @@ class _NamespaceIndex:
                 key, value = min(policy.selectors.instance, key=lambda label: (required[label], label))
                 self._any.setdefault(key, [])
                 (self._any[key] if value == ANY else exact.setdefault(key, {}).setdefault(value, [])).append(place)
-        # The entry of a value includes the policies that match any value, so that one look-up for each label is enough.
+        # The entry of a value includes policies that match any value, so that each label needs one look-up.
         self._files = {
             key: {value: [*places, *others] for value, places in exact.get(key, {}).items()}
             for key, others in self._any.items()
         }
 
     def places(self, instance: Labels) -> list[int]:
-        """Indexes in `policies` of those that match, in no order."""
+        """Indexes of the matching policies in `policies`, unsorted."""
         found = self._always.copy()
         for key, value in instance.items():
             file = self._files.get(key)

@@ -1,8 +1,8 @@
-"""KubeVirt's own migration policies, which enforce Poolhouse's.
+"""Handles KubeVirt's own migration policies, which enforce Poolhouse's policies.
 
-KubeVirt prefers the policy with more labels, then with more VMI labels, then by name. A policy that enforces ours
-selects by one label, which the controller sets on the VMI. So a policy of another owner with more labels, or with one
-label and a name that comes first, can override it. The status of our policy reports that.
+KubeVirt prefers the policy with more labels, then with more VMI labels, then by name. The enforcing policy selects by
+one label, which the controller sets on the VMI. A policy of another owner with more labels, or with one label and a
+name that comes first, can therefore override it. The status of Poolhouse's policy reports this.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ API_VERSION = "migrations.kubevirt.io/v1alpha1"
 
 @dataclass(frozen=True)
 class UpstreamPolicy:
-    """A policy of KubeVirt. Here the value "" matches only the empty value."""
+    """A policy of KubeVirt, in which the value "" matches only the empty value."""
 
     name: str
     instance: tuple[tuple[str, str], ...] = ()
     namespace: tuple[tuple[str, str], ...] = ()
     selects: bool = True
-    """False without selectors: the policy matches nothing"""
+    """whether the policy has selectors; without selectors it matches nothing"""
     owner: str = ""
-    """UID of the controller in its owner references; empty without one"""
+    """UID of the policy's controller in its owner references; empty without controller"""
 
     @classmethod
     def of(cls, document: Any) -> UpstreamPolicy:
@@ -45,7 +45,7 @@ class UpstreamPolicy:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """KubeVirt applies the matching policy with the lowest rank."""
+        """The sort key of KubeVirt's precedence. KubeVirt applies the matching policy with the lowest rank."""
         return -len(self.instance) - len(self.namespace), -len(self.instance), self.name
 
     def matches(self, instance: Labels, namespace: Labels) -> bool:
@@ -56,11 +56,11 @@ class UpstreamPolicy:
         )
 
     def outranks(self, name: str) -> bool:
-        """Whether KubeVirt prefers it to the policy that enforces ours of this name."""
+        """Whether KubeVirt prefers this policy to the enforcing policy of the MigrationPolicy `name`."""
         return self.rank < (-1, -1, name)
 
     def may_override(self, policy: RankedPolicy) -> bool:
-        """Whether KubeVirt can prefer it for a VMI to which our policy applies."""
+        """Whether KubeVirt can prefer this policy for a VMI to which the MigrationPolicy `policy` applies."""
         stamped = {**dict(policy.selectors.instance), meta.MIGRATION_POLICY: policy.name}
         return (
             self.selects
@@ -71,13 +71,13 @@ class UpstreamPolicy:
 
 
 def upstream_spec(policy: str, settings: Mapping[str, Any]) -> Json:
-    """The spec of KubeVirt's policy that enforces ours of this name with these settings."""
+    """The spec of KubeVirt's policy that enforces the MigrationPolicy `policy` with these settings."""
     kept = {name: settings[name] for name in DEFAULTS if name not in CLUSTER_WIDE and settings.get(name) is not None}
     return {**kept, "selectors": {"virtualMachineInstanceSelector": {meta.MIGRATION_POLICY: policy}}}
 
 
 def _possible(wanted: tuple[tuple[str, str], ...], there: Labels) -> bool:
-    """Whether an object with these labels, of which "" can be any value, can have the wanted ones too."""
+    """Whether an object with the labels `there` can also have the labels `wanted`. In `there`, "" is any value."""
     return all(there.get(key, ANY) in (ANY, value) for key, value in wanted)
 
 

@@ -1,4 +1,4 @@
-"""What administrators see of Poolhouse: metrics, the Grafana dashboard, alerts, and the generated reference pages.
+"""Generates the Grafana dashboard and the reference pages of metrics, settings and reasons.
 
 Alerts and recording rules are in `charts/poolhouse/monitoring/`, with a runbook for each alert in `docs/alerts/`.
 `make generate` rewrites the generated files. No service imports this package.

@@ -1,6 +1,6 @@
 """Generates the Grafana dashboard and its reference page from the table of panels in `panels.yaml`.
 
-Grafana's own SDK builds the JSON, so its types ensure the schema. The chart puts the JSON into a ConfigMap.
+Grafana's own SDK builds the JSON, so that its types guarantee the schema. The chart puts the JSON into a ConfigMap.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 UID = "poolhouse"
 WIDTH, HEIGHT = 8, 8
-"""A dashboard has 24 columns: three panels side by side."""
+"""Size of a panel. A row of the dashboard has 24 columns, and so three panels."""
 PANELS = Path(__file__).with_name("panels.yaml")
 
 
@@ -27,10 +27,10 @@ class _Strict(BaseModel):
 class Panel(_Strict):
     title: str
     question: str
-    """Grafana shows it as the panel's description."""
+    """Text that Grafana shows as the panel's description."""
     unit: str = "short"
     queries: dict[str, str]
-    """PromQL by the legend of its series."""
+    """PromQL queries by the legends of their series."""
 
 
 class Row(_Strict):
@@ -42,18 +42,18 @@ ROWS = TypeAdapter(tuple[Row, ...]).validate_python(yaml.safe_load(PANELS.read_t
 
 
 def expressions() -> Iterator[str]:
-    """Every query of every panel, as Prometheus gets it."""
+    """All queries of all panels, in the form that Grafana sends to Prometheus."""
     return (expression for row in ROWS for panel in row.panels for expression in queries(panel))
 
 
 def queries(panel: Panel) -> Iterator[str]:
-    """A panel's queries as Prometheus gets them when all namespaces are chosen and a point is per minute."""
+    """The panel's queries for all namespaces and an interval of one minute."""
     for expression in panel.queries.values():
         yield expression.replace("$__rate_interval", "1m").replace("$namespace", ".*")
 
 
 def text() -> str:
-    """The dashboard as the JSON that Grafana imports."""
+    """The JSON of the dashboard, for import into Grafana."""
     return JSONEncoder(sort_keys=True, indent=1).encode(_dashboard().build()) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""The reference page of reasons, generated from the enumerations that each package declares."""
+"""Generates the reference page of reasons from the enumerations of all packages."""
 
 from collections.abc import Iterator, Mapping
 from types import ModuleType
@@ -23,7 +23,7 @@ MODULES: Mapping[str, ModuleType] = {
     "VirtualMachine": controllers.defaulting.reasons,
     "Admission": webhook.reasons,
 }
-"""What the reasons are about, and the module that declares them."""
+"""modules that declare reasons, by the object of the reasons"""
 
 
 def declared(module: ModuleType) -> list[Reason]:

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def generated() -> dict[Path, str]:
-    """Every generated file, relative to the repository, with its content."""
+    """The content of every generated file, by its path in the repository."""
     return {
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),

@@ -1,4 +1,4 @@
-"""The reference page of settings, generated from the models that each service declares."""
+"""Generates the reference page of settings from the models of all services."""
 
 from collections.abc import Iterator, Mapping
 

@@ -101,7 +101,7 @@ def ca_renewal_due(authorities: Sequence[PublishedCA], now: datetime) -> bool:
 
 
 def signing_ca(authorities: Sequence[PublishedCA], now: datetime, settle: timedelta) -> KeyPair | None:
-    """The newest CA that every client has had for the time `settle`; None if there is none."""
+    """The newest CA that every client has had for the time `settle`; None if no CA is that old."""
     settled = [
         trusted.pair
         for trusted in authorities

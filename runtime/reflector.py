@@ -39,7 +39,7 @@ class ReflectorConsumer(Protocol):
     """Receives the objects of a reflector. A consumer must not keep the documents."""
 
     def gather(self, key: Key, document: Document, gathered: dict[Key, Any], *, known: bool) -> None:
-        """Adds an object of an unfinished list to `gathered`. A `known` object is one that the consumer has already."""
+        """Adds an object of an unfinished list to `gathered`. The consumer has a `known` object in this version."""
 
     def replace(self, gathered: dict[Key, Any]) -> None:
         """Replaces all objects by those of a complete list."""

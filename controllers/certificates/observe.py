@@ -79,7 +79,7 @@ def configuration_resource(plural: str) -> Resource:
 
 
 async def _configuration(api: Api, plural: str, name: str) -> WebhookConfiguration | None:
-    """None for a configuration that an administrator deleted to disable admission. It is not restored."""
+    """None for a configuration that an administrator deleted to disable admission. No controller restores it."""
     try:
         found = await api.get(configuration_resource(plural), None, name)
     except NotFound:

@@ -71,13 +71,13 @@ class ClaimObserver:
 
 
 MAX_STEPS = 40
-"""limit for one reconcile; a claim needs about ten steps until it waits"""
+"""Maximum number of steps in one reconcile of a claim. A claim needs about ten steps until it waits."""
 MAX_IN_FLIGHT = 32
 """maximum number of claims that are reconciled at once; this also limits the number of API calls in flight"""
 WOKEN_CLAIMS = 16
-"""claims to enqueue for one more ready VM; several, because a reconcile takes a while"""
+"""Number of queued claims to enqueue for one more ready VM. It is above 1, because a reconcile takes a while."""
 QUEUE_CHECKS_PER_SECOND = 200.0
-"""rate of enqueued claims when a change of the pool concerns its whole queue"""
+"""Rate at which claims are enqueued after a change of the pool that concerns its whole queue."""
 
 Enqueue = Callable[[Key, float], None]
 AnyWarmPool = WarmPool | InvalidWarmPool

@@ -66,7 +66,7 @@ def personalize_template(template: Json, wish: Personalization | None) -> Json:
 
 
 def cloud_init_method(template: Json) -> str:
-    """The propagation method for keys at boot, or an empty string. It needs an existing cloud-init volume."""
+    """The propagation method for keys at boot, or an empty string without a cloud-init volume."""
     volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
     return next((method for kind, method in CLOUD_INIT_METHODS.items() if any(kind in each for each in volumes)), "")
 

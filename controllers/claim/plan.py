@@ -200,7 +200,7 @@ def _pool_paused(s: ClaimSnapshot) -> Failure | None:
 
 
 def vm_name(claim: str, uid: str, attempt: int) -> str:
-    """The name depends on the claim's UID and the attempt, so that a repeated request creates one VM."""
+    """A name from the claim's UID and the attempt, so that a repeated request does not create a second VM."""
     digest = hashlib.sha256(f"{uid}/{attempt}".encode()).hexdigest()[:8]
     return f"{claim[:54].rstrip('-.')}-{digest}"
 

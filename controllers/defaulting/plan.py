@@ -1,7 +1,7 @@
-"""Decides whether to fill the hardware of a VM now. The webhook must have defaulted the VM, or failed to do so.
+"""Decides whether to fill the hardware of a VM now. The webhook was called for the VM, or should have been.
 
-The webhook has handled a VM with the annotation poolhouse.dev/undefaulted. It should have handled another VM if the
-configuration selects the VM and is not newer. Older VMs are not filled, because their guests know other hardware. The
+The webhook has handled a VM with the annotation poolhouse.dev/undefaulted. Other VMs should have been handled if the
+configuration selects them and is not newer. Older VMs are not filled, because their guests know other hardware. The
 webhook fills an older VM when its spec changes while it is halted, with the UUID that the guest knows. `virtctl start`
 is such a change, except with the run strategies Manual and RerunOnFailure.
 """

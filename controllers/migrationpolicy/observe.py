@@ -195,6 +195,6 @@ def _enforces_ours(stores: Stores, each: EnforcingPolicy) -> bool:
 
 
 def _configuration(stores: Stores) -> Json:
-    """The settings of the first KubeVirt object by name. A cluster should have only one."""
+    """The settings of the first KubeVirt object by name. A cluster should have only one object."""
     found = sorted(stores.kubevirts.all, key=lambda each: (each.namespace, each.name))
     return found[0].migrations if found else {}

@@ -48,7 +48,7 @@ from runtime.resource import VMS, Key
 CHECK_SECONDS = 300.0
 """For this time after the deletion of a VM, the controller checks that its disks are gone before it reuses the name."""
 RETRY_SECONDS = 300.0
-"""If disks block a name for this time, the pool uses another name. It retries the name at the same interval."""
+"""If disks block a name for this time, the pool uses another name, and retries the name at this interval."""
 
 
 @dataclass

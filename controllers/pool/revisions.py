@@ -27,7 +27,7 @@ class Revision:
 
     @property
     def label(self) -> str:
-        """The label value of VMs of this revision. It is short, because a label value has at most 63 characters."""
+        """The label value of VMs of this revision, which is short because a label value has at most 63 characters."""
         return self.name.rpartition("-")[2]
 
 

@@ -136,7 +136,7 @@ def scale_out(snapshot: ReplicaSetSnapshot, waits: tuple[BackOff, ...], now: dat
 def scale_in(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
     """Deletes VMIs that are not ready first, then migrating VMIs, then others. Newer VMIs come before older VMIs.
 
-    A VMI in the phase Unknown already has a replacement. It is deleted once enough other VMIs are ready."""
+    A VMI in the phase Unknown already has a replacement. The plan deletes the VMI once enough others are ready."""
     wanted, known = snapshot.replica_set.spec.replicas, _known(snapshot)
     excess = max(0, len(known) - wanted)
     victims = [(vmi, f"{len(known)} exist, {wanted} are wanted") for vmi in sorted(known, key=_order)[:excess]]

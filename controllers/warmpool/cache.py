@@ -133,7 +133,7 @@ class Demand:
         return self._queued.get(pool_uid, 0)
 
     def creating(self, pool_uid: str) -> int:
-        """The number of VMs that claims create and that no cache shows yet. These VMs count towards `maxTotal`."""
+        """VMs that are being created for claims and that no cache shows yet. These VMs count towards `maxTotal`."""
         return len(self._creating.get(pool_uid, ()))
 
     def set_queued(self, pool_uid: str, claims: int) -> None:

@@ -46,7 +46,7 @@ class WarmPoolSnapshot:
     """The key is the VM's UID."""
     queued_claims: int = 0
     creating_for_claims: int = 0
-    """The number of VMs that claims create and that the cache does not show yet."""
+    """The number of VMs that are being created for claims and that the cache does not show yet."""
     expectations_met: bool = True
     """Whether the cache shows all creations and deletions of the controller."""
     failures: FailureBackoff = NO_FAILURES

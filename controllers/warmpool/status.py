@@ -66,7 +66,7 @@ def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
 
 
 def unavailable_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
-    """The status of a pool whose VMs cannot be listed. It keeps the last counts."""
+    """The status of a pool whose VMs cannot be listed, with the last counts."""
     message = f"{why}; the controller creates, counts and deletes no VM until it can list them"
     conditions = (
         condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),

@@ -56,7 +56,7 @@ class EC2Backend:
         self._client, self._agents, self._cache, self._settings = client, agents, cache, settings
         self._cluster, self._now = cluster, now
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
-        """by instance ID, with the number of tasks that hold the lock or wait for it"""
+        """locks by instance ID, with the number of tasks that hold a lock or wait for it"""
 
     async def create(self, request: CreateRequest) -> WarmVM:
         cluster = await self._cluster()

@@ -94,7 +94,7 @@ def to_aws(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def parse_warm_vm(instance: Json) -> WarmVM | None:
-    """None for a terminated instance, or one without the tags of this project."""
+    """The view of an instance. None for a terminated instance, or without the tags of this project."""
     tags = {key: value for key, value in from_aws(instance).items() if value}
     state = (instance.get("State") or {}).get("Name")
     if state == "terminated" or not (tags.get(NAMESPACE) and tags.get(NAME)):
@@ -126,7 +126,7 @@ def is_instance(vm: WarmVM) -> bool:
 
 
 def parse_vmi(instance: Json) -> VMI | None:
-    """None if the instance is neither pending nor running."""
+    """The instance as a VMI. None if the instance is neither pending nor running."""
     vm = parse_warm_vm(instance)
     state = (instance.get("State") or {}).get("Name")
     if vm is None or state not in ("pending", "running"):
@@ -145,8 +145,8 @@ def parse_vmi(instance: Json) -> VMI | None:
 
 
 def client_token(request: CreateRequest, cluster: str) -> str:
-    """Equal for equal requests, so that a repeated request creates one instance. The token includes the subnet, because
-    EC2 refuses a token that is repeated with other parameters."""
+    """A token that is equal for equal requests, so that a repeated request creates one instance. The token includes
+    the subnet, because EC2 refuses a token that is repeated with other parameters."""
     subnet = str(request.placement.get("name") or "")
     identity = "/".join((cluster, request.namespace, request.name, request.pool_uid, request.claim_uid, subnet))
     return hashlib.sha256(identity.encode()).hexdigest()

@@ -185,6 +185,18 @@ class WarmPoolControllers:
             self._probe.enqueue(new.key)
 
 
+def _backends_of_claims(vms: Backend, instances: Backend) -> Callable[[WarmPool | None], Backend]:
+    """Returns the backend of a claim's pool. Without a pool, the backend depends on each warm VM."""
+    routing = RoutingBackend(vms, instances, is_instance)
+
+    def backend_of(pool: WarmPool | None) -> Backend:
+        if pool is None:
+            return routing
+        return vms if pool.spec.ec2 is None else instances
+
+    return backend_of
+
+
 def build(
     api: Api,
     events: EventRecorder,
@@ -217,21 +229,14 @@ def build(
         demand=demand,
     )
     # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.
-    urgent = vm_backend(api.urgent)
-    routing = RoutingBackend(urgent, ec2.backend, is_instance)
-
-    def backend_of(pool: WarmPool | None) -> Backend:
-        if pool is None:
-            return routing
-        return urgent if pool.spec.ec2 is None else ec2.backend
-
+    backend_of_claim = _backends_of_claims(vm_backend(api.urgent), ec2.backend)
     claim_controllers = ClaimControllers(
         api.urgent,
         events,
         ClaimMetrics(registry),
         pools=pools.store,
         vms=all_vms,
-        backend=backend_of,
+        backend=backend_of_claim,
         demand=demand,
         pool_creations=pool_controllers.expectations,
         vms_unknown=lambda pool: None if pool.spec.ec2 is None else ec2.problem,

@@ -135,7 +135,7 @@ def doctor(cluster: Cluster, fix: bool, output: str) -> None:
 async def examine(
     api: Api, namespace: str | None, recheck_seconds: float = RECHECK_SECONDS
 ) -> list[tuple[str, Finding]]:
-    """Returns the findings of both of two checks, with their namespaces."""
+    """Checks twice, and returns the findings that both checks report, with their namespaces."""
 
     def identity(where: str, each: Finding) -> tuple[str, str, str]:
         return where, each.problem, each.name

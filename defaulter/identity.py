@@ -30,8 +30,8 @@ def firmware_id(seed: str, namespace: str, name: str, part: str) -> str:
 
 
 def mac_address(seed: str, namespace: str, name: str, device: str, taken: frozenset[str] = frozenset()) -> str:
-    """A locally administered unicast address with 46 free bits. The 24 of QEMU's prefix 52:54:00 would collide at
-    a few thousand VMs."""
+    """Returns a locally administered unicast address with 46 free bits. QEMU's prefix 52:54:00 leaves 24 bits, so
+    addresses of a few thousand VMs would collide."""
     attempt = 0
     while True:
         raw = bytearray(digest(seed, namespace, name, device, f"mac {attempt}")[:6])

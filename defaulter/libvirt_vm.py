@@ -168,7 +168,7 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
 
 
 def _elements(given: Json, schema: ElementSchema) -> Iterator[tuple[str, ElementSchema, Any]]:
-    """The child elements that are set. If a key is also an attribute, an object as value means the element."""
+    """The child elements that are set. If a key names an attribute and an element, an object sets the element."""
     for key, inner in schema.below.items():
         value = given.get(key)
         if value is not None and (key not in schema.attributes or isinstance(value, dict)):

@@ -21,7 +21,7 @@ class ReplicaSetSpec(Model):
     """Selects the VirtualMachineInstances of the replica set. Must match the template's labels, and no VMIs of another
     replica set."""
     paused: bool = False
-    """While true, the controller creates and deletes no VMIs. It still reports their status."""
+    """While true, the controller creates and deletes no VMIs. The controller still reports their status."""
     template: Annotated[
         Json,
         SchemaOf(VMITemplate),

@@ -22,7 +22,7 @@ class WorkQueue(Generic[K]):
         metrics = metrics or Metrics()
         self._backoff = backoff
         self._ready: asyncio.Queue[K] = asyncio.Queue()
-        self._added_at: dict[K, float] = {}  # also of keys that were added while a worker has them
+        self._added_at: dict[K, float] = {}  # includes keys that were added while in work
         self._in_work: set[K] = set()
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []

@@ -45,7 +45,7 @@ class AdmissionRequest:
 @dataclass(frozen=True)
 class AdmissionResponse:
     problems: tuple[Problem, ...] = ()
-    """Problems for which the object is denied. Without problems it is allowed."""
+    """Problems for which the object is denied. An object without problems is allowed."""
     object: Json | None = None
     """The object to store; None to store it unchanged."""
     warnings: tuple[str, ...] = ()

@@ -71,7 +71,7 @@ class ReadyQueue:
             self.update(None, vm)
 
     def update(self, old: WarmVM | None, new: WarmVM | None) -> bool:
-        """Applies an event. `new` is joined with its VMI and node. Returns whether its pool has one more ready VM.
+        """Applies an event. `new` is joined with its VMI and node. Returns True if a VM of the pool became ready.
 
         The queue omits a VM that no claim can get now. If it counted, a claim at the end could overtake the next
         claim."""

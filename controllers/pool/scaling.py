@@ -56,7 +56,7 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 
 
 UNPROTECTED = ("", "First")
-"""Values of poolhouse.dev/scale-in that do not protect the VM. `Protect` and invalid values protect it."""
+"""Values of poolhouse.dev/scale-in that do not protect the VM. All other values protect the VM, also invalid ones."""
 
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.sources import NODES
 from controllers.warmpool.actions import CreateVM
@@ -417,10 +418,14 @@ async def test_conflicts_and_lost_answers_of_the_vm_backend(place: PoolNamespace
             await vms.change(made, Change(WarmState.UNHEALTHY))
         assert await vms.terminate(made, "too late") is False, "the VM has changed since"
         assert await vms.read(replace(taken, uid="another")) is None
-        claim = Owner("VirtualMachineClaim", "mine", "c-1")
-        claimed = await change_with_retries(vms, taken, Change(WarmState.ALLOCATING, claim_uid="c-1", owner=claim))
-        assert (claimed.owner.uid, claimed.claim_uid, claimed.unclaimed) == ("c-1", "c-1", False)
-        assert [m.uid for m in await vms.find(place.namespace, "c-1")] == [made.uid]
+        # The garbage collector deletes VMs whose owner does not exist.
+        body = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "spec": {"poolName": view.name}}
+        metadata = {"namespace": place.namespace, "name": "mine"}
+        uid = (await place.api.create(CLAIMS, {**body, "metadata": metadata}))["metadata"]["uid"]
+        claim = Owner("VirtualMachineClaim", "mine", uid)
+        claimed = await change_with_retries(vms, taken, Change(WarmState.ALLOCATING, claim_uid=uid, owner=claim))
+        assert (claimed.owner.uid, claimed.claim_uid, claimed.unclaimed) == (uid, uid, False)
+        assert [m.uid for m in await vms.find(place.namespace, uid)] == [made.uid]
 
 
 async def change_with_retries(vms: VMBackend, m: WarmVM, wanted: Change) -> WarmVM:

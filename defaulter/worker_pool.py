@@ -60,7 +60,7 @@ class WorkerLimits:
 
 @dataclass
 class QueuedRequest:
-    """A request that waits. Urgent requests come first; the others keep their order."""
+    """A request that waits for a worker. Urgent requests come first; the others keep their order."""
 
     urgent: bool
     number: int

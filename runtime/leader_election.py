@@ -67,8 +67,8 @@ class LeaderElector:
         *,
         exit_process: Callable[[], object] = _exit,
     ) -> None:
-        """`exit_process` is called if cancelled work has not ended when the lease is about to expire. Two processes
-        must never do the same work."""
+        """`exit_process` ends this process. It is called if the cancelled work has not ended when the lease is about to
+        expire, because the next leader then starts the same work."""
         if not retry_seconds < renew_deadline_seconds < duration_seconds:
             raise ValueError("must be: retry_seconds < renew_deadline_seconds < duration_seconds")
         self._api = api.urgent  # a renewal must not wait for other calls

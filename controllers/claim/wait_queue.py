@@ -21,7 +21,7 @@ class WaitQueue:
     _tickets: dict[str, list[Ticket]] = field(default_factory=dict)
     """sorted tickets, by requester"""
     _claims: dict[str, tuple[str, Ticket]] = field(default_factory=dict)
-    """requester and ticket, by UID of the claim"""
+    """each waiting claim's requester and ticket, by UID of the claim"""
     _last_served: dict[str, int] = field(default_factory=dict)
     """the number of the last service, by requester"""
     _served: int = 0

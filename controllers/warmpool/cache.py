@@ -174,7 +174,9 @@ class BackendView:
 
     @property
     def problem(self) -> str:
-        """Why the cache may be stale or empty, or an empty string. The controller does not plan from a stale cache."""
+        """Why the cache may be stale or empty; an empty string if it is current.
+
+        The controller does not plan from a stale cache."""
         return next((source.problem for source in self.sources if source.problem), "")
 
 

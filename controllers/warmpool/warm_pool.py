@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from apimachinery.unstructured import Json
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
+from controllers.shared.vmi import ObjectView
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
 from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
@@ -52,10 +53,7 @@ DEFAULT_PLACEMENT: Json = {"name": "default"}
 
 
 @dataclass(frozen=True)
-class WarmPool:
-    namespace: str
-    name: str
-    uid: str
+class WarmPool(ObjectView):
     generation: int
     spec: WarmPoolSpec
     status: WarmPoolStatus
@@ -63,10 +61,6 @@ class WarmPool:
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
     resource_version: str = ""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return self.namespace, self.name
 
     @property
     def owner(self) -> Owner:

@@ -199,7 +199,7 @@ async def test_cordoned_and_lost_nodes_get_no_vmis(api: Api) -> None:
 
 
 async def on_node_2(api: Api) -> bool:
-    """Whether a new VM is scheduled to the node. The engine watches nodes and VMs independently."""
+    """Whether the engine places a new VM on node-2. Its watch of VMs may be ahead of its watch of nodes."""
     await api.create(VMS, vm("a", annotations={"sim.poolhouse.dev/node-lost-seconds": "1"}))
     await says(api, "a", "Running")
     if (await placed(api))[1] == "node-2":

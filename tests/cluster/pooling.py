@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,13 @@ from manifests.crd import crd
 from runtime.api import Api
 from runtime.errors import NotFound, Throttled
 from runtime.events import EventRecorder
+from runtime.informer import Informer
 from runtime.metrics import PREFIX, Metrics
 from runtime.resource import VMIS, VMS, Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
+Work = Coroutine[Any, Any, None]
 
 __all__ = ["PATIENCE_SECONDS", "until"]
 
@@ -85,6 +87,28 @@ class Running:
 
 
 @asynccontextmanager
+async def background(*work: Work) -> AsyncIterator[Callable[[Work], None]]:
+    """Runs the work until the end of the block, and work that the block starts later.
+
+    At the end all work is cancelled at once, as by a kill. The block fails if work has ended by itself.
+    """
+    tasks = [asyncio.create_task(each) for each in work]
+    try:
+        yield lambda later: tasks.append(asyncio.create_task(later))
+        assert not (ended := [task for task in tasks if task.done()]), ended
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def synced(informers: Iterable[Informer[Any]]) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        for informer in informers:
+            await informer.synced()
+
+
+@asynccontextmanager
 async def controller(kubeconfig: Path, *, burst: int = 250, defaulter: Any = None) -> AsyncIterator[Running]:
     """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
     registry = CollectorRegistry()
@@ -93,19 +117,10 @@ async def controller(kubeconfig: Path, *, burst: int = 250, defaulter: Any = Non
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
         part = build(api, events, defaulter, registry, burst, "")
-        tasks = [asyncio.create_task(each.run()) for each in part.informers]
-        tasks.append(asyncio.create_task(events.run()))
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                for informer in part.informers:
-                    await informer.synced()
-            tasks.append(asyncio.create_task(part.work()))
+        async with background(events.run(), *(each.run() for each in part.informers)) as start:
+            await synced(part.informers)
+            start(part.work())
             yield Running(registry)
-            assert not [task for task in tasks if task.done()]
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @dataclass(frozen=True)

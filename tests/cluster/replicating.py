@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import Metrics
 from runtime.resource import VMIS, Resource
-from tests.cluster.pooling import Running
+from tests.cluster.pooling import Running, background
 
 Json = dict[str, Any]
 
@@ -39,14 +38,8 @@ async def controller(
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
         part = build(api, events, defaulter, registry, burst, "", poll_seconds=poll_seconds)
-        tasks = [asyncio.create_task(events.run()), asyncio.create_task(part.work())]
-        try:
+        async with background(events.run(), part.work()):
             yield Running(registry)
-            assert not [task for task in tasks if task.done()]
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def the_set(namespace: str, replicas: int, name: str = "web", **spec: Any) -> Json:

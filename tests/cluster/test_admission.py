@@ -41,6 +41,7 @@ from service import certificates
 from service.server import serve
 from service.settings import Address
 from tests.cluster.heard import heard
+from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
 from tests.ports import free_port
 from tests.waiting import eventually
@@ -356,15 +357,11 @@ async def defaulting_controller(admission: Admission) -> AsyncIterator[Defaultin
     controller = DefaultingController(
         admission.api, DefaultingWriter(admission.api, defaulter, events, seed="seed"), now=monotonic
     )
-    tasks = [asyncio.create_task(controller.run()), asyncio.create_task(events.run())]
-    for informer in controller.informers:
-        await informer.synced()
     try:
-        yield controller
+        async with background(controller.run(), events.run()):
+            await synced(controller.informers)
+            yield controller
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
         await defaulter.close()
 
 

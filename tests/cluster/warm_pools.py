@@ -24,7 +24,7 @@ from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import PREFIX, Metrics
 from runtime.resource import VMIS, VMS
-from tests.cluster.pooling import NAMESPACES, PATIENCE_SECONDS, until
+from tests.cluster.pooling import NAMESPACES, background, synced, until
 
 Json = dict[str, Any]
 
@@ -83,19 +83,11 @@ async def controllers(
         part = build(api, events, None, registry, "", ec2)
         loop = asyncio.get_running_loop()
         began = loop.time()
-        tasks = [asyncio.create_task(each.run()) for each in part.informers]
-        tasks.append(asyncio.create_task(events.run()))
-        try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                for informer in part.informers:
-                    await informer.synced()
-            tasks.append(asyncio.create_task(part.work()))
-            yield RunningControllers(registry, loop.time() - began)
-            assert not any(task.done() for task in tasks), [task for task in tasks if task.done()]
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        async with background(events.run(), *(each.run() for each in part.informers)) as start:
+            await synced(part.informers)
+            ready_seconds = loop.time() - began
+            start(part.work())
+            yield RunningControllers(registry, ready_seconds)
 
 
 @dataclass(frozen=True)

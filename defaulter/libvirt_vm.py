@@ -1,20 +1,22 @@
 """Sets the defaults of a `VM` of `kubevirt.io/v1alpha1`, whose spec is a libvirt domain in JSON.
 
 One table maps each XML element to JSON, in both directions. The values that libvirt adds are merged into the spec, and
-no value that is set changes. Devices are matched by an alias. Elements of the host (emulator, sources, drivers) are
-written for libvirt, but not read back.
+no value that is set changes. Devices are matched by an alias.
+
+The author of a spec need not have any right on this host. libvirt therefore gets only the values that the table lists,
+and each must be a word or a number, which no path can be. Elements of the host (emulator, kernel, sources, drivers) are
+withheld: libvirt would run an emulator, and its errors would say which files exist. Placeholders stand for them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from apimachinery.unstructured import Json, at, entries
-from defaulter import identity, xml
-from defaulter.codecs import INVALID_XML_CHARACTERS
+from defaulter import identity, validation, xml
 from defaulter.domain import NAME, PLACEHOLDER_UUID
 from defaulter.errors import DomainRejected, FieldError
 from defaulter.json_paths import Path
@@ -27,116 +29,158 @@ _PLAIN_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
+class Value:
+    """The values of an attribute or a text that libvirt may get."""
+
+    pattern: re.Pattern[str]
+    expected: str
+    """the allowed values, in an error message after "must be" """
+
+
+WORD = Value(re.compile(r"[A-Za-z0-9_.:+-]{1,128}"), "a word of letters, digits and the characters _ . : + -")
+NUMBER = Value(re.compile(r"0x[0-9a-fA-F]{1,8}|[0-9]{1,18}"), "a number")
+SERIAL = Value(
+    re.compile(r"[A-Za-z0-9_.:+ -]{1,128}"), "a text of letters, digits, spaces and the characters _ . : + -"
+)
+
+
+@dataclass(frozen=True)
 class ElementSchema:
     """An XML element whose attributes and text are the keys of a JSON object."""
 
     element: str
-    attributes: tuple[str, ...] = ()
+    attributes: Mapping[str, Value] = field(default_factory=dict)
     text: str | None = None
     """the JSON key of the element's text; an element with only text is a plain value in JSON"""
+    content: Value = WORD
+    """values of the element's text"""
     below: Mapping[str, ElementSchema] = field(default_factory=dict)
     many: bool = False
-    numeric: bool = False
-    of_host: bool = False
-    """whether the element describes the host and not the guest: written for libvirt, never read back"""
+    withheld: bool = False
+    """whether the element describes the host and not the guest: libvirt never gets it, and it is never read back"""
 
     @property
     def plain(self) -> bool:
         return self.text is not None and not self.attributes and not self.below
 
 
-def _plain(element: str, **options: Any) -> ElementSchema:
-    return ElementSchema(element, text="value", **options)
+def _words(*names: str) -> dict[str, Value]:
+    return dict.fromkeys(names, WORD)
+
+
+def _numbers(*names: str) -> dict[str, Value]:
+    return dict.fromkeys(names, NUMBER)
+
+
+def _plain(element: str, content: Value = WORD, *, withheld: bool = False) -> ElementSchema:
+    return ElementSchema(element, text="value", content=content, withheld=withheld)
+
+
+def _withheld(element: str) -> ElementSchema:
+    return ElementSchema(element, withheld=True)
+
+
+def _size(element: str) -> ElementSchema:
+    return ElementSchema(element, _words("unit"), "value", NUMBER)
 
 
 ADDRESS = ElementSchema(
-    "address", ("type", "domain", "bus", "slot", "function", "multifunction", "controller", "target", "unit", "port")
+    "address",
+    {
+        **_words("type"),
+        **_numbers("domain", "bus", "slot", "function"),
+        **_words("multifunction"),
+        **_numbers("controller", "target", "unit"),
+        **_words("port"),
+    },
 )
-ALIAS = ElementSchema("alias", ("name",))
-BOOT = ElementSchema("boot", ("order",))
-SIZE = ("unit",)
-HOST_SOURCE = ElementSchema(
-    "source", ("network", "bridge", "dev", "file", "mode", "path", "name", "protocol"), of_host=True
-)
+ALIAS = ElementSchema("alias", _words("name"))
+BOOT = ElementSchema("boot", _numbers("order"))
+SOURCE = _withheld("source")
+PORT = ElementSchema("target", {**_words("type"), **_numbers("port")})
 
 
-def _device(element: str, *attributes: str, many: bool = True, **below: ElementSchema) -> ElementSchema:
+def _device(
+    element: str, attributes: Mapping[str, Value] | None = None, *, many: bool = True, **below: ElementSchema
+) -> ElementSchema:
     device = {"address": ADDRESS, "alias": ALIAS, "boot": BOOT}
-    return ElementSchema(element, attributes, below={**device, **below}, many=many)
+    return ElementSchema(element, attributes or {}, below={**device, **below}, many=many)
 
 
 _DEVICES: dict[str, ElementSchema] = {
-    "emulator": _plain("emulator", of_host=True),
+    "emulator": _withheld("emulator"),
     "disks": _device(
         "disk",
-        *("type", "device", "model"),
-        driver=ElementSchema("driver", ("name", "type", "cache", "io"), of_host=True),
-        source=HOST_SOURCE,
-        target=ElementSchema("target", ("dev", "bus", "tray")),
-        serial=_plain("serial"),
+        _words("type", "device", "model"),
+        driver=_withheld("driver"),
+        source=SOURCE,
+        target=ElementSchema("target", _words("dev", "bus", "tray")),
+        serial=_plain("serial", SERIAL),
         readonly=ElementSchema("readonly"),
         shareable=ElementSchema("shareable"),
     ),
     "controllers": _device(
         "controller",
-        *("type", "index", "model"),
-        model=ElementSchema("model", ("name",)),
-        target=ElementSchema("target", ("chassis", "port", "chassisNr", "busNr", "hotplug")),
+        {**_words("type"), **_numbers("index"), **_words("model")},
+        model=ElementSchema("model", _words("name")),
+        target=ElementSchema("target", {**_numbers("chassis", "port", "chassisNr", "busNr"), **_words("hotplug")}),
     ),
     "interfaces": _device(
         "interface",
-        "type",
-        mac=ElementSchema("mac", ("address",)),
-        source=HOST_SOURCE,
-        model=ElementSchema("model", ("type",)),
-        link=ElementSchema("link", ("state",)),
+        _words("type"),
+        mac=ElementSchema("mac", _words("address")),
+        source=SOURCE,
+        model=ElementSchema("model", _words("type")),
+        link=ElementSchema("link", _words("state")),
     ),
-    "serials": _device("serial", "type", source=HOST_SOURCE, target=ElementSchema("target", ("type", "port"))),
+    "serials": _device("serial", _words("type"), source=SOURCE, target=PORT),
     "consoles": ElementSchema(
-        "console",
-        ("type",),
-        many=True,
-        below={"alias": ALIAS, "source": HOST_SOURCE, "target": ElementSchema("target", ("type", "port"))},
+        "console", _words("type"), many=True, below={"alias": ALIAS, "source": SOURCE, "target": PORT}
     ),
-    "channels": _device("channel", "type", source=HOST_SOURCE, target=ElementSchema("target", ("type", "name"))),
-    "inputs": _device("input", "type", "bus", "model"),
-    "graphics": ElementSchema("graphics", ("type", "autoport", "port", "listen"), many=True, of_host=True),
-    "sounds": _device("sound", "model"),
-    "videos": _device("video", model=ElementSchema("model", ("type", "vram", "heads", "primary"))),
-    "watchdogs": _device("watchdog", "model", "action"),
-    "rngs": _device("rng", "model", backend=ElementSchema("backend", ("model",), text="source", of_host=True)),
-    "panics": _device("panic", "model"),
-    "memballoon": _device("memballoon", "model", many=False),
+    "channels": _device(
+        "channel", _words("type"), source=SOURCE, target=ElementSchema("target", _words("type", "name"))
+    ),
+    "inputs": _device("input", _words("type", "bus", "model")),
+    "graphics": ElementSchema("graphics", _words("type"), many=True),
+    "sounds": _device("sound", _words("model")),
+    "videos": _device(
+        "video",
+        model=ElementSchema("model", {**_words("type"), **_numbers("vram", "heads"), **_words("primary")}),
+    ),
+    "watchdogs": _device("watchdog", _words("model", "action")),
+    "rngs": _device("rng", _words("model"), backend=_withheld("backend")),
+    "panics": _device("panic", _words("model")),
+    "memballoon": _device("memballoon", _words("model"), many=False),
 }
 
 DOMAIN = ElementSchema(
     "domain",
     below={
         "uuid": _plain("uuid"),
-        "memory": ElementSchema("memory", SIZE, "value", numeric=True),
-        "currentMemory": ElementSchema("currentMemory", SIZE, "value", numeric=True),
-        "vcpu": ElementSchema("vcpu", ("placement", "current"), "value", numeric=True),
+        "memory": _size("memory"),
+        "currentMemory": _size("currentMemory"),
+        "vcpu": ElementSchema("vcpu", {**_words("placement"), **_numbers("current")}, "value", NUMBER),
         "os": ElementSchema(
             "os",
             below={
-                "type": ElementSchema("type", ("arch", "machine"), "os"),
-                "bootOrder": ElementSchema("boot", ("dev",), many=True),
-                "kernel": _plain("kernel", of_host=True),
-                "initrd": _plain("initrd", of_host=True),
-                "cmdline": _plain("cmdline"),
+                "type": ElementSchema("type", _words("arch", "machine"), "os"),
+                "bootOrder": ElementSchema("boot", _words("dev"), many=True),
+                "kernel": _withheld("kernel"),
+                "initrd": _withheld("initrd"),
+                "cmdline": _withheld("cmdline"),
             },
         ),
         "features": ElementSchema("features", below={name: ElementSchema(name) for name in ("acpi", "apic", "pae")}),
         "cpu": ElementSchema(
             "cpu",
-            ("mode", "match", "check"),
+            _words("mode", "match", "check"),
             below={
-                "model": ElementSchema("model", ("fallback",), "name"),
-                "topology": ElementSchema("topology", ("sockets", "dies", "cores", "threads")),
-                "features": ElementSchema("feature", ("name", "policy"), many=True),
+                "model": ElementSchema("model", _words("fallback"), "name"),
+                "topology": ElementSchema("topology", _numbers("sockets", "dies", "cores", "threads")),
+                "features": ElementSchema("feature", _words("name", "policy"), many=True),
             },
         ),
-        "clock": ElementSchema("clock", ("offset",)),
+        "clock": ElementSchema("clock", _words("offset")),
         "onPoweroff": _plain("on_poweroff"),
         "onReboot": _plain("on_reboot"),
         "onCrash": _plain("on_crash"),
@@ -145,20 +189,70 @@ DOMAIN = ElementSchema(
 )
 
 
+# Placeholders for withheld elements, which libvirt does not open when it defines a domain.
+
+_SOURCES: Mapping[tuple[str, str], Mapping[str, str]] = {
+    ("interface", "network"): {"network": "default"},
+    ("interface", "bridge"): {"bridge": "bridge"},
+    ("interface", "direct"): {"dev": "device", "mode": "vepa"},
+    ("interface", "internal"): {"name": "network"},
+    ("interface", "vdpa"): {"dev": "/source"},
+    **{
+        (element, kind): {"path": "/source"}
+        for element in ("serial", "console", "channel")
+        for kind in ("dev", "file", "pipe")
+    },
+    **{(element, "unix"): {"mode": "bind", "path": "/source"} for element in ("serial", "console", "channel")},
+}
+"""attributes of the source of a device, by its element and type; other types need no source"""
+
+
+def _add_source(element: Element, given: Json) -> None:
+    attributes = _SOURCES.get((element.tag, element.get("type", "")))
+    if attributes is not None and given.get("source") is not None:
+        xml.add(element, "source", **attributes)
+
+
+def _complete_disk(element: Element, given: Json) -> None:
+    attribute, kind = ("dev", "block") if element.get("device") == "lun" else ("file", "file")
+    element.set("type", kind)
+    if given.get("source") is not None:
+        xml.add(element, "source", **{attribute: "/source"})
+
+
+def _complete_rng(element: Element, given: Json) -> None:
+    xml.add(element, "backend", "/dev/urandom", model="random")
+
+
+def _complete_os(element: Element, given: Json) -> None:
+    for name in ("kernel", "initrd"):
+        if given.get(name) is not None:
+            xml.add(element, name, f"/{name}")
+
+
+_COMPLETE: Mapping[str, Callable[[Element, Json], None]] = {
+    "disk": _complete_disk,
+    "rng": _complete_rng,
+    "os": _complete_os,
+    **dict.fromkeys(("interface", "serial", "console", "channel"), _add_source),
+}
+
+
 def is_libvirt_vm(document: Json) -> bool:
     return document.get("apiVersion") == API_VERSION and document.get("kind") == "VM"
 
 
 def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Iterator[FieldError]:
     if schema.plain and not isinstance(given, dict):
-        yield from _text_errors(given, path)
+        yield from _text_errors(given, schema.content, path)
         return
     if not isinstance(given, dict):
         yield FieldError(path, "must be an object")
         return
-    for key in (*schema.attributes, *([schema.text] if schema.text else ())):
-        if given.get(key) is not None:
-            yield from _text_errors(given[key], (*path, key))
+    for key, allowed in (*schema.attributes.items(), *([(schema.text, schema.content)] if schema.text else ())):
+        # If a key names an attribute and an element, an object sets the element.
+        if given.get(key) is not None and not (key in schema.below and isinstance(given[key], dict)):
+            yield from _text_errors(given[key], allowed, (*path, key))
     for key, inner, value in _elements(given, schema):
         if inner.many and not isinstance(value, list):
             yield FieldError((*path, key), "must be a list")
@@ -168,18 +262,19 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
 
 
 def _elements(given: Json, schema: ElementSchema) -> Iterator[tuple[str, ElementSchema, Any]]:
-    """The child elements that are set. If a key names an attribute and an element, an object sets the element."""
+    """The child elements that are set and that libvirt may get. If a key names an attribute and an element, an object
+    sets the element."""
     for key, inner in schema.below.items():
         value = given.get(key)
-        if value is not None and (key not in schema.attributes or isinstance(value, dict)):
+        if value is not None and not inner.withheld and (key not in schema.attributes or isinstance(value, dict)):
             yield key, inner, value
 
 
-def _text_errors(value: Any, path: Path) -> Iterator[FieldError]:
+def _text_errors(value: Any, allowed: Value, path: Path) -> Iterator[FieldError]:
     if isinstance(value, dict | list) or value is None:
         yield FieldError(path, "must be a string or a number")
-    elif isinstance(value, str) and INVALID_XML_CHARACTERS.search(value):
-        yield FieldError(path, "must be a string without control characters")
+    elif not allowed.pattern.fullmatch(_text(value)):
+        yield FieldError(path, f"must be {allowed.expected}, not {validation.shown(value)}")
 
 
 def build(given: Json, name: str = "") -> Element:
@@ -213,6 +308,9 @@ def _write(element: Element, given: Any, schema: ElementSchema) -> None:
     for _, inner, value in _elements(given, schema):
         for item in value if inner.many else (value,):
             _write(xml.add(element, inner.element), item, inner)
+    complete = _COMPLETE.get(schema.element)
+    if complete is not None:
+        complete(element, given)
 
 
 def _text(value: Any) -> str:
@@ -230,7 +328,7 @@ def merge(given: Any, element: Element, schema: ElementSchema = DOMAIN) -> Any:
     if schema.text and schema.text not in result and element.text:
         result[schema.text] = _value(element.text, schema)
     for key, inner in schema.below.items():
-        if inner.of_host or (key in schema.attributes and key in result):
+        if inner.withheld or (key in schema.attributes and key in result):
             continue
         found = element.findall(inner.element)
         if inner.many:
@@ -261,7 +359,7 @@ def _items(key: str, given: list[Any], found: list[Element], schema: ElementSche
 
 
 def _value(text: str | None, schema: ElementSchema) -> Any:
-    return int(text) if schema.numeric and text and text.isdigit() else text
+    return int(text) if schema.content is NUMBER and text and text.isdigit() else text
 
 
 def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:

@@ -90,7 +90,7 @@ def _invalid_values(spec: Json) -> Iterator[FieldError]:
         for row, path, value in iter_values(fields, source):
             if not row.codec.accepts(value) and (prefix, path) not in seen:
                 seen.add((prefix, path))
-                yield FieldError((*prefix, *path), f"must be {row.codec.expected}, not {_shown(value)}")
+                yield FieldError((*prefix, *path), f"must be {row.codec.expected}, not {shown(value)}")
 
 
 def _sources(spec: Json) -> Iterator[tuple[tuple[Any, ...], Json, Path]]:
@@ -100,7 +100,7 @@ def _sources(spec: Json) -> Iterator[tuple[tuple[Any, ...], Json, Path]]:
             yield devices.fields, device, path
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     shown = repr(value) if not isinstance(value, str) else ascii(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 
@@ -117,7 +117,7 @@ def _names(spec: Json) -> Iterator[FieldError]:
         if not isinstance(name, str):
             yield FieldError(place, "is required")
         elif not _FEATURE.fullmatch(name):
-            yield FieldError(place, f"must be the name of a CPU feature, not {_shown(name)}")
+            yield FieldError(place, f"must be the name of a CPU feature, not {shown(name)}")
 
 
 def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldError]:
@@ -125,9 +125,9 @@ def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldEr
     if not isinstance(name, str) or not name:
         yield FieldError(place, "is required: devices are matched by their names")
     elif not is_xml_text(name):
-        yield FieldError(place, f"must be a string without control characters, not {_shown(name)}")
+        yield FieldError(place, f"must be a string without control characters, not {shown(name)}")
     elif name in owners:
-        yield FieldError(place, f"Duplicate value: {_shown(name)}: {format_path(owners[name])} has the same name")
+        yield FieldError(place, f"Duplicate value: {shown(name)}: {format_path(owners[name])} has the same name")
     else:
         owners[name] = path
 
@@ -140,11 +140,11 @@ def _missing_references(spec: Json) -> Iterator[FieldError]:
         if len(kinds) > 1:
             yield FieldError(path, f"must be only one of {', '.join(DISK_KINDS)}, not {' and '.join(kinds)}")
         if disk_kind(disk) != "cdrom" and isinstance(disk.get("name"), str) and disk["name"] not in volumes:
-            yield FieldError((*path, "name"), f"no volume has the name {_shown(disk['name'])}")
+            yield FieldError((*path, "name"), f"no volume has the name {shown(disk['name'])}")
     for path, interface in list_devices(INTERFACES, spec):
         name = interface.get("name")
         if is_emulated(interface) and isinstance(name, str) and name not in networks:
-            yield FieldError((*path, "name"), f"no network has the name {_shown(name)}")
+            yield FieldError((*path, "name"), f"no network has the name {shown(name)}")
 
 
 def _addresses(spec: Json) -> Iterator[FieldError]:
@@ -179,7 +179,7 @@ def _duplicates(spec: Json) -> Iterator[FieldError]:
                 owners[normalize_address(value)].append(path)
         for value, paths in owners.items():
             for path in paths[1:]:
-                yield FieldError(path, f"Duplicate value: {_shown(value)}: {format_path(paths[0])} has the same {name}")
+                yield FieldError(path, f"Duplicate value: {shown(value)}: {format_path(paths[0])} has the same {name}")
     for path, value in _explicit("macAddress", spec):
         if MAC.accepts(value) and int(value[:2], 16) & 1:
             yield FieldError(path, f"must be a unicast MAC address, not the multicast address '{value}'")
@@ -188,4 +188,4 @@ def _duplicates(spec: Json) -> Iterator[FieldError]:
 def _unknown_cpu_model(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
     model = at(spec, "domain", "cpu", "model")
     if models and isinstance(model, str) and model and model not in models and model not in HOST_CPUS:
-        yield FieldError(parse_path("domain.cpu.model"), f"libvirt does not know the CPU model {_shown(model)}")
+        yield FieldError(parse_path("domain.cpu.model"), f"libvirt does not know the CPU model {shown(model)}")

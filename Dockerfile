@@ -29,6 +29,7 @@ RUN python3 -m venv /opt/poolhouse \
 COPY pyproject.toml README.md ./
 COPY cli ./cli
 COPY apimachinery ./apimachinery
+COPY kubevirt ./kubevirt
 COPY service ./service
 COPY kinds ./kinds
 COPY manifests ./manifests

@@ -16,6 +16,7 @@ import click
 from apimachinery.unstructured import Json
 from cli.manifests import print_manifests, read_manifests
 from cli.output import Failed, Unreachable, output_option
+from kubevirt.cluster_settings import choose, excerpt
 
 if TYPE_CHECKING:
     from defaulter.worker_process import SingleWorker
@@ -27,9 +28,10 @@ Ask = Callable[[Json, bool], tuple[int, bytes]]
 @click.option("-f", "--filename", "source", required=True, type=click.File("rb"), help="Manifest; - reads stdin.")
 @click.option("--server", metavar="URL", help="Use the defaulter at this URL instead of the local libvirt.")
 @click.option("--namespace", "-n", default="default", show_default=True, help="Namespace of VMs without one.")
+@click.option("--kubevirt", type=click.File("rb"), help="The cluster's KubeVirt object, whose settings apply.")
 @click.option("--seed", default="", help="Seed of MAC addresses, firmware UUIDs and serials, as in the cluster.")
 @output_option("yaml", "json", "xml")
-def default(source: Any, server: str | None, namespace: str, seed: str, output: str) -> None:
+def default(source: Any, server: str | None, namespace: str, kubevirt: Any | None, seed: str, output: str) -> None:
     """Set the defaults of VMs as admission does, without a cluster.
 
     Prints all documents of the file, with the defaults of the VMs. Other objects stay unchanged. With -o xml, prints
@@ -37,13 +39,21 @@ def default(source: Any, server: str | None, namespace: str, seed: str, output: 
     """
     given = [each.document for each in read_manifests(source)]
     answers: list[Any] = []
-    with _connect(server, namespace, seed) as ask:
+    values = {"namespace": namespace, "seed": seed, "kubevirt": _read_kubevirt(kubevirt) if kubevirt else None}
+    with _connect(server, {name: value for name, value in values.items() if value}) as ask:
         for document in given:
             answers += _answers(document, ask, output)
     if output == "xml":
         click.echo("\n".join(answers))
     else:
         print_manifests(output, answers)
+
+
+def _read_kubevirt(source: Any) -> Json:
+    found = choose(each.document for each in read_manifests(source) if each.document.get("kind") == "KubeVirt")
+    if found is None:
+        raise click.UsageError("--kubevirt: the file contains no object of the kind KubeVirt")
+    return excerpt(found)
 
 
 def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
@@ -69,12 +79,12 @@ def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
 
 
 @contextmanager
-def _connect(server: str | None, namespace: str, seed: str) -> Iterator[Ask]:
-    """Yields a function that calls a defaulter: a server, or a local worker with libvirt."""
+def _connect(server: str | None, values: Json) -> Iterator[Ask]:
+    """Yields a function that calls a defaulter: a server, or a local worker with libvirt. Each request contains the
+    values."""
 
     def envelope(document: Json) -> bytes:
-        message = {"kind": "DefaultingRequest", "object": document, "namespace": namespace}
-        return json.dumps({**message, **({"seed": seed} if seed else {})}, default=str).encode()
+        return json.dumps({"kind": "DefaultingRequest", "object": document, **values}, default=str).encode()
 
     if server is not None:
         url = server.rstrip("/")
@@ -101,7 +111,7 @@ def _start_worker() -> SingleWorker:
     try:
         settings = Settings.read(os.environ)
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
-        return SingleWorker(settings.cluster, settings.seed, settings.user, cache).__enter__()
+        return SingleWorker(settings.overrides, settings.seed, settings.user, cache).__enter__()
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     except LibvirtUnavailable as error:

@@ -13,6 +13,7 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
+from apimachinery.unstructured import Json
 from controllers.certificates.controller import build as certificates
 from controllers.certificates.observe import CertificatePolicy
 from controllers.certificates.settings import read_policy as read_certificate_policy
@@ -32,11 +33,14 @@ from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
 from kinds.warmpool import WARM_POOL
+from kubevirt import cluster_settings
 from runtime.api import Api
 from runtime.events import EventRecorder
 from runtime.informer import Informer, shared_reflectors
 from runtime.leader_election import LeaderElector, LeaseLost
 from runtime.metrics import Metrics
+from runtime.optional_informer import OptionalInformer
+from runtime.resource import KUBEVIRTS
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.json_api import with_endpoints
@@ -49,6 +53,8 @@ KINDS_OFF = "POOLHOUSE_KINDS_OFF"
 LEASE = "poolhouse-controllers"
 CERTIFICATES_LEASE = "poolhouse-certificates"
 """The certificates have their own Lease, so that they are renewed while other components wait for KubeVirt."""
+KUBEVIRT_SECONDS = 10.0
+"""Time at the start to read the KubeVirt object. Without the object, KubeVirt's own defaults apply."""
 CONNECTIONS = 32
 """Maximum number of concurrent calls, which leaves capacity of the API server for other clients."""
 
@@ -91,10 +97,15 @@ async def run(settings: Settings, certificate_policy: CertificatePolicy | None, 
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
         machine_types = MachineTypeIndex()
         nodes.subscribe(machine_types.node_changed)
+        kubevirts: OptionalInformer[Json] = OptionalInformer(api, KUBEVIRTS, cluster_settings.excerpt)
         defaulter = None
         if settings.defaulter_url:
             defaulter = await stack.enter_async_context(
-                Defaulter(settings.defaulter_url, machine_types=machine_types.current)
+                Defaulter(
+                    settings.defaulter_url,
+                    machine_types=machine_types.current,
+                    kubevirt=lambda: cluster_settings.choose(kubevirts.all),
+                )
             )
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         burst, seed = settings.burst, settings.identity_seed
@@ -132,6 +143,9 @@ async def run(settings: Settings, certificate_policy: CertificatePolicy | None, 
                 group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")
             for informer in informers:
                 await informer.synced()
+            if defaulter is not None:
+                group.create_task(kubevirts.run(), name="kubevirt")
+                await kubevirts.settled(KUBEVIRT_SECONDS)
             if settings.leader_election:
                 await lead(LeaderElector(api, settings.namespace, LEASE, identity), work)
             else:

@@ -79,6 +79,9 @@ class DefaultingRequest(_Message):
     """Seed of MAC addresses, firmware UUIDs and serials, instead of the seed in the service's settings."""
     offered: MachineTypes | None = None
     """Machine types that the nodes can run; absent where the client does not watch nodes."""
+    kubevirt: Json | None = None
+    """The cluster's KubeVirt object. Its version, feature gates and configuration decide which defaults KubeVirt sets
+    and accepts. Absent where the client cannot read it."""
 
 
 class DefaultingResponse(_Message):
@@ -123,8 +126,8 @@ class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
     Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. The client
-    closes only a session that it has opened itself. Each request contains the machine types that `machine_types`
-    returns.
+    closes only a session that it has opened itself. Each request contains what `machine_types` and `kubevirt` return:
+    the nodes' machine types and the cluster's KubeVirt object.
     """
 
     def __init__(
@@ -134,12 +137,14 @@ class Defaulter:
         session: ClientSession | None = None,
         *,
         machine_types: Callable[[], MachineTypes | None] = lambda: None,
+        kubevirt: Callable[[], Json | None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._session = session
         self._owns_session = session is None
         self._machine_types = machine_types
+        self._kubevirt = kubevirt
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,6 +168,7 @@ class Defaulter:
             "namespace": namespace,
             "seed": seed,
             "offered": {"everywhere": [*types.everywhere], "somewhere": [*types.somewhere]} if types else None,
+            "kubevirt": self._kubevirt(),
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}

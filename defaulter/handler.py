@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_defaults import LibvirtCache
 from defaulter.machine_types import MachineTypes
 from defaulter.worker_protocol import Response
+from kubevirt.cluster_settings import ClusterSettings
 from service import strict_json
 
 if TYPE_CHECKING:
@@ -29,7 +30,8 @@ LONE_SURROGATE = "contains a lone surrogate, which is not a character"
 
 @dataclass(frozen=True)
 class HandlerConfig:
-    cluster: ClusterConfig
+    overrides: Mapping[str, Any]
+    """fields of `ClusterConfig` that take precedence over the cluster's KubeVirt object"""
     seed: str = ""
     cache: LibvirtCache = field(default_factory=LibvirtCache)
 
@@ -45,7 +47,8 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
             paths = [*strict_json.lone_surrogates(request.document), *strict_json.lone_surrogates(beside)]
             if paths:
                 return 422, problems_body(Problem(format_path(path), LONE_SURROGATE) for path in paths)
-        done = set_defaults(request, config.cluster, host, None if as_domain else config.cache)
+        cluster = ClusterConfig.of(read_settings(message), config.overrides)
+        done = set_defaults(request, cluster, host, None if as_domain else config.cache)
         if as_domain:
             return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
         if message.get("kind") != ENVELOPE:
@@ -70,11 +73,13 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         return VMRequest(message, seed=default_seed)
     document, old = message.get("object"), message.get("oldObject")
     namespace, seed, types = message.get("namespace"), message.get("seed"), message.get("offered")
+    kubevirt = message.get("kubevirt")
     expected = {
         "object": (isinstance(document, dict), "is required, and must be an object"),
         "oldObject": (isinstance(old, dict | None), "must be an object"),
         "namespace": (isinstance(namespace, str | None), "must be a string"),
         "seed": (isinstance(seed, str | None), "must be a string"),
+        "kubevirt": (isinstance(kubevirt, dict | None), "must be an object"),
         "offered": (
             types is None or all(_is_list_of_strings(types, name) for name in ("everywhere", "somewhere")),
             "must be {everywhere: [...], somewhere: [...]}, lists of machine types",
@@ -85,6 +90,12 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         raise MalformedBody(problems)
     known = None if types is None else MachineTypes(frozenset(types["everywhere"]), frozenset(types["somewhere"]))
     return VMRequest(document, old, namespace, seed or default_seed, known, seed_is_unique=bool(seed))
+
+
+def read_settings(message: Json) -> ClusterSettings | None:
+    """The settings of the KubeVirt object in a valid `DefaultingRequest`; None without one."""
+    found = message.get("kubevirt") if message.get("kind") == ENVELOPE else None
+    return None if found is None else ClusterSettings.of(found)
 
 
 def _is_list_of_strings(value: Any, name: str) -> bool:

@@ -6,7 +6,7 @@ as IDE disks and the NIC model rtl8139. The same document always gets the same d
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, entries
@@ -14,29 +14,50 @@ from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.machine_types import UnavailablePolicy
 from defaulter.vm_paths import VMLocation
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated, video_type
+from kubevirt import versions
+from kubevirt.cluster_settings import ClusterSettings
 
 MACPolicy = Literal["deterministic", "libvirt", "leave"]
 InterfaceBinding = Literal["bridge", "masquerade", "leave"]
 VideoPolicy = Literal["fill", "leave"]
 
+BINDINGS: Mapping[str, InterfaceBinding] = {"": "bridge", "bridge": "bridge", "masquerade": "masquerade"}
+"""The binding for each default interface of a KubeVirt object. KubeVirt no longer supports others, such as slirp."""
+
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """The configuration of the cluster's KubeVirt that affects what a guest sees."""
+    """The configuration of the cluster's KubeVirt that affects what a guest sees, and the defaulter's own settings."""
 
     architecture: str = "amd64"
     binding: InterfaceBinding = "bridge"
     """binding of the interface that KubeVirt adds to a VM without interfaces"""
     cpu_model: str = "host-model"
+    settings: ClusterSettings = field(default_factory=ClusterSettings)
+    """the KubeVirt object's settings, empty if it is unknown"""
     machines: Mapping[str, str] = field(default_factory=dict)
-    """machine types of aliases on the nodes, if they differ from the types of this QEMU"""
+    """machine types of aliases, by the administrator"""
     unavailable_machines: UnavailablePolicy = "warn"
     """whether a machine type that no node has is a warning or an error"""
     macs: MACPolicy = "deterministic"
     video: VideoPolicy = "fill"
-    """whether the display adapter gets a default, which KubeVirt before 1.7 rejects"""
+    """whether the display adapter gets a default, which some releases of KubeVirt reject"""
     record: bool = False
     """whether VMs get the hardware record, the annotation for hardware that a spec cannot hold"""
+
+    @classmethod
+    def of(cls, settings: ClusterSettings | None, overrides: Mapping[str, Any]) -> Self:
+        """The configuration of a cluster. `overrides` are values by field, which take precedence. Without the settings
+        of a KubeVirt object, KubeVirt's defaults apply, and no field is filled that some release rejects."""
+        known = settings or ClusterSettings()
+        found: dict[str, Any] = {
+            "architecture": known.architecture or cls.architecture,
+            "binding": BINDINGS.get(known.network, "leave"),
+            "cpu_model": known.cpu_model or cls.cpu_model,
+            "settings": known,
+            "video": "fill" if known.enables(versions.VIDEO_CONFIG) else "leave",
+        }
+        return cls(**{**found, **overrides})
 
 
 def with_input_device(spec: Json, location: VMLocation) -> Json:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 from defaulter.app import create
@@ -21,7 +20,7 @@ INHERITED_VARIABLES = ("PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV", "POOLHOUSE_D
 
 async def run(settings: Settings, roots: RootDirectories, tls: Path | None) -> None:
     uid, gid = settings.user
-    config = {"uid": uid, "gid": gid, "seed": settings.seed, "cluster": asdict(settings.cluster)}
+    config = {"uid": uid, "gid": gid, "seed": settings.seed, "overrides": settings.overrides}
     environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
     workers = WorkerPool(settings.limits, roots, config, environment)
     app = create(workers, Metrics(workers))

@@ -40,13 +40,22 @@ class Settings(ServerSettings):
         "",
         "Seed of MAC addresses, firmware UUIDs and serials. Two clusters with different seeds never share an address.",
     )
-    architecture: Literal["amd64", "arm64", "s390x"] = setting(
-        "POOLHOUSE_ARCHITECTURE", "amd64", "Architecture of a VM that names none."
+    architecture: Literal["amd64", "arm64", "s390x"] | None = setting(
+        "POOLHOUSE_ARCHITECTURE",
+        None,
+        "Architecture of a VM that names none. Empty: that of the KubeVirt object, or `amd64`.",
     )
-    binding: InterfaceBinding = setting(
-        "POOLHOUSE_DEFAULT_NETWORK", "bridge", "Binding of the interface that a VM without one gets; `leave` adds none."
+    binding: InterfaceBinding | None = setting(
+        "POOLHOUSE_DEFAULT_NETWORK",
+        None,
+        "Binding of the interface that a VM without one gets; `leave` adds none. Empty: that of the KubeVirt object, or"
+        " `bridge`.",
     )
-    cpu_model: str = setting("POOLHOUSE_CPU_MODEL", "host-model", "CPU model of a VM that names none.")
+    cpu_model: str | None = setting(
+        "POOLHOUSE_CPU_MODEL",
+        None,
+        "CPU model of a VM that names none. Empty: that of the KubeVirt object, or `host-model`.",
+    )
     machines: Annotated[dict[str, str], BeforeValidator(_parse_aliases)] = setting(
         "POOLHOUSE_MACHINES", {}, "Machine types that aliases stand for on the nodes: `ALIAS=TYPE,...`."
     )
@@ -58,8 +67,10 @@ class Settings(ServerSettings):
         "deterministic",
         "MAC addresses of interfaces that name none: `deterministic`, `libvirt` (random) or `leave`.",
     )
-    video: VideoPolicy = setting(
-        "POOLHOUSE_VIDEO", "fill", "Whether the display adapter is filled; `leave` for KubeVirt before 1.7."
+    video: VideoPolicy | None = setting(
+        "POOLHOUSE_VIDEO",
+        None,
+        "Whether the display adapter is filled. Empty: where the cluster's KubeVirt accepts `video.type`.",
     )
     record: Annotated[bool, BeforeValidator(_parse_boolean)] = setting(
         "POOLHOUSE_HARDWARE_RECORD", False, "Whether an annotation records the hardware that a spec cannot hold."
@@ -86,8 +97,10 @@ class Settings(ServerSettings):
         return _user_ids(self.worker_user)
 
     @property
-    def cluster(self) -> ClusterConfig:
-        return ClusterConfig(**{each.name: getattr(self, each.name) for each in fields(ClusterConfig)})
+    def overrides(self) -> dict[str, Any]:
+        """The values that take precedence over the cluster's KubeVirt object, by the field of `ClusterConfig`."""
+        values = {each.name: getattr(self, each.name, None) for each in fields(ClusterConfig)}
+        return {name: value for name, value in values.items() if value is not None}
 
     @property
     def limits(self) -> WorkerLimits:

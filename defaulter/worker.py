@@ -19,7 +19,6 @@ from defaulter.driver import Libvirt
 from defaulter.errors import LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES
 from defaulter.handler import HandlerConfig, handle, problems_body
-from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.worker_protocol import Operation, Response, pack, receive
 
 ADDRESS_SPACE_BYTES = 2 * 1024**3
@@ -56,7 +55,7 @@ def main() -> int:
     settings = json.loads(first[1])
     responses = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # keeps the output of libvirt and QEMU out of the responses
-    config = HandlerConfig(ClusterConfig(**settings["cluster"]), settings["seed"])
+    config = HandlerConfig(settings["overrides"], settings["seed"])
     isolate_network()
     drop_privileges(settings["uid"], settings["gid"])
     exit_with_parent(settings["parent"])

@@ -6,14 +6,12 @@ import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 from defaulter.errors import LibvirtUnavailable
-from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.root_directories import RootDirectories, environment
 from defaulter.worker_protocol import HEADER, MAX_MESSAGE_BYTES, Operation, Response, pack
 
@@ -80,11 +78,11 @@ class SingleWorker:
     """One worker without a service, for a command: `with SingleWorker(...) as worker: worker.ask(Request.PROBE)`."""
 
     def __init__(
-        self, cluster: ClusterConfig, seed: str, user: tuple[int | None, int | None], warm: Path | None
+        self, overrides: Mapping[str, Any], seed: str, user: tuple[int | None, int | None], warm: Path | None
     ) -> None:
         self._roots = RootDirectories(None, *user, warm=warm)
         self.root = self._roots.make(0)
-        self._settings = {"uid": user[0], "gid": user[1], "seed": seed, "cluster": asdict(cluster)}
+        self._settings = {"uid": user[0], "gid": user[1], "seed": seed, "overrides": {**overrides}}
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:

@@ -71,6 +71,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             if k.listed_at_admission
         ),
         PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
+        PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "to read the defaults of the cluster and KubeVirt's version"),
     ),
     "controllers": (
         *_kind_rules(KINDS),
@@ -116,7 +117,12 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             (*READ, "create", "update", "delete"),
             "KubeVirt's policies, which enforce ours",
         ),
-        PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "to read the default migration settings"),
+        PolicyRule(
+            "kubevirt.io",
+            ("kubevirts",),
+            FOLLOW,
+            "to read the default migration settings, the defaults of the cluster and KubeVirt's version",
+        ),
         PolicyRule(
             "apiextensions.k8s.io",
             ("customresourcedefinitions",),

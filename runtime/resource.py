@@ -61,6 +61,7 @@ class Resource:
 
 VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
+KUBEVIRTS = Resource("kubevirt.io", "v1", "kubevirts", "KubeVirt")
 
 
 def object_key(document: dict[str, object]) -> Key:

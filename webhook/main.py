@@ -10,13 +10,16 @@ from time import monotonic
 import aiohttp
 from prometheus_client import CollectorRegistry
 
+from apimachinery.unstructured import Json
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MachineTypeIndex, MACPolicy, Node, read_node
 from kinds import KINDS
+from kubevirt import cluster_settings
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
-from runtime.resource import Resource
+from runtime.optional_informer import OptionalInformer
+from runtime.resource import KUBEVIRTS, Resource
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.certwatcher import CABundle
@@ -42,6 +45,8 @@ LINGER_SECONDS = 3.0
 DRAIN_SECONDS = 15.0
 """Longer than the timeout of every webhook, after which no API server waits for a response."""
 DEFAULTER_CONNECTIONS = 64
+KUBEVIRT_SECONDS = 10.0
+"""Time at the start to read the KubeVirt object, which requests need."""
 
 
 class Settings(ServiceSettings):
@@ -79,16 +84,23 @@ async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
         trust = CABundle(settings.tls / "ca.crt") if settings.tls is not None else None
         session = await stack.enter_async_context(_session(settings, trust))
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
-        app = create_app(_parts(settings, budgets, api, session, nodes, registry))
+        kubevirts: OptionalInformer[Json] = OptionalInformer(api, KUBEVIRTS, cluster_settings.excerpt)
+        app = create_app(_parts(settings, budgets, api, session, nodes, kubevirts, registry))
         async with asyncio.TaskGroup() as group:
             # Lists the nodes in the background, because requests are served without the nodes' machine types too.
-            background = [group.create_task(nodes.run(), name="nodes")]
+            background = [
+                group.create_task(nodes.run(), name="nodes"),
+                group.create_task(kubevirts.run(), name="kubevirt"),
+            ]
             if trust is not None:
                 background.append(group.create_task(trust.run(), name="ca-bundle"))
             if settings.tls is not None and settings.tls_secret:
                 files = SecretFiles(api, settings.namespace, settings.tls_secret, settings.tls)
                 background.append(group.create_task(files.run(), name="certificate-files"))
                 await files.wait_until_written()
+            if settings.defaulter_url:
+                # The first VMs get the cluster's defaults too. Without the object, KubeVirt's own defaults apply.
+                await kubevirts.settled(KUBEVIRT_SECONDS)
             log.info("serving admission on %s:%d", settings.host, settings.port)
             await serve(
                 app,
@@ -109,6 +121,7 @@ def _parts(
     api: Api,
     session: aiohttp.ClientSession,
     nodes: Informer[Node],
+    kubevirts: OptionalInformer[Json],
     registry: CollectorRegistry,
 ) -> WebhookParts:
     metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in DEFAULTED_KINDS)])
@@ -119,7 +132,11 @@ def _parts(
     drift: HardwareDrift | None = None
     if settings.defaulter_url:
         defaulter = Defaulter(
-            settings.defaulter_url, budgets.defaulter_seconds, session, machine_types=machine_types.current
+            settings.defaulter_url,
+            budgets.defaulter_seconds,
+            session,
+            machine_types=machine_types.current,
+            kubevirt=lambda: cluster_settings.choose(kubevirts.all),
         )
         defaulting = handler = DefaultingHandler(
             defaulter,

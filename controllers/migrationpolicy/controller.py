@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controllers.migrationpolicy.apply import PolicyWriter
 from controllers.migrationpolicy.observe import (
-    KUBEVIRTS,
     POLICIES,
     UPSTREAM,
     Namespace,
@@ -32,7 +31,6 @@ from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
 from controllers.shared.component import Component
-from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
 from controllers.shared.sources import NAMESPACES
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from kinds.metav1 import Condition
@@ -44,7 +42,8 @@ from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.metrics import PREFIX, Metrics
-from runtime.resource import VMIS, Key
+from runtime.optional_informer import POLL_SECONDS, OptionalInformer
+from runtime.resource import KUBEVIRTS, VMIS, Key
 
 
 class PolicyMetrics:

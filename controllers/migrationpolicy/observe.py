@@ -5,7 +5,6 @@ from sys import intern
 
 from apimachinery.unstructured import Json, at
 from controllers.migrationpolicy.winners import Winners
-from controllers.shared.crd_presence import OptionalInformer
 from controllers.shared.invalid_spec import parse_status
 from controllers.shared.vmi import ObjectView
 from kinds import meta
@@ -13,6 +12,7 @@ from kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
 from migrationpolicies.effective_settings import cluster_settings
 from migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
 from migrationpolicies.upstream import UpstreamPolicy
+from runtime.optional_informer import OptionalInformer
 from runtime.resource import Resource
 from runtime.store import Store
 
@@ -140,7 +140,6 @@ def parse_enforcing_policy(document: Json) -> EnforcingPolicy:
 
 POLICIES = Resource.of(MIGRATION_POLICY)
 UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
-KUBEVIRTS = Resource("kubevirt.io", "v1", "kubevirts", "KubeVirt")
 
 
 @dataclass(frozen=True)

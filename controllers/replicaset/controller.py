@@ -34,7 +34,7 @@ from controllers.replicaset.plan import (
 )
 from controllers.replicaset.simulate import answer
 from controllers.shared.component import Component
-from controllers.shared.crd_presence import POLL_SECONDS, OwnCRD, run_while_present
+from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.simulation import PlanEndpoint
@@ -48,6 +48,7 @@ from runtime.controller import Controller, RetryWithBackoff
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.metrics import PREFIX
+from runtime.optional_informer import POLL_SECONDS, run_while_present
 from runtime.resource import VMIS, Key
 
 LABELS = ("namespace", "vmirs")

@@ -15,7 +15,7 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build
-from controllers.migrationpolicy.observe import KUBEVIRTS, POLICIES, UPSTREAM
+from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
 from controllers.shared.sources import NAMESPACES
 from kinds import kubevirt, meta
 from kinds.kind import Kind
@@ -24,7 +24,7 @@ from runtime.api import Api
 from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
-from runtime.resource import VMIS, Resource
+from runtime.resource import KUBEVIRTS, VMIS, Resource
 from tests.cluster.pooling import CRDS, serve
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.settings import Settings
 from defaulter.worker_process import SingleWorker
 from defaulter.worker_protocol import Operation
@@ -74,12 +73,12 @@ def user() -> tuple[int | None, int | None]:
 
 @pytest.fixture(scope="session")
 def libvirt(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with SingleWorker(ClusterConfig(), "", user, warm) as once:
+    with SingleWorker({"video": "fill"}, "", user, warm) as once:
         yield Libvirt(once)
 
 
 @pytest.fixture(scope="session")
 def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
     """A worker that records the hardware too."""
-    with SingleWorker(ClusterConfig(record=True), "", user, warm) as once:
+    with SingleWorker({"video": "fill", "record": True}, "", user, warm) as once:
         yield Libvirt(once)

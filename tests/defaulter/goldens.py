@@ -43,7 +43,7 @@ def shown(document: Any) -> str:
 
 
 def main() -> None:
-    with SingleWorker(ClusterConfig(), "", Settings.read({}).user, None) as once:
+    with SingleWorker({"video": "fill"}, "", Settings.read({}).user, None) as once:
         for name in NAMES:
             document = given(name)
             (FOLDER / f"{name}.xml").write_text(asked(document))

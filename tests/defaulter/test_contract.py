@@ -17,7 +17,7 @@ from defaulter.contract import DEFAULTS_PATH, Defaulter, DefaulterUnavailable, I
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-async def asked(handler: Handler, timeout_seconds: float = 60, **call: Any) -> Any:
+async def asked(handler: Handler, timeout_seconds: float = 60, kubevirt: Any = None, **call: Any) -> Any:
     app = web.Application()
     app.router.add_post(DEFAULTS_PATH, handler)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -27,7 +27,8 @@ async def asked(handler: Handler, timeout_seconds: float = 60, **call: Any) -> A
     try:
         assert site._server is not None
         port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-        async with Defaulter(f"http://127.0.0.1:{port}/", timeout_seconds=timeout_seconds) as defaulter:
+        url = f"http://127.0.0.1:{port}/"
+        async with Defaulter(url, timeout_seconds=timeout_seconds, kubevirt=lambda: kubevirt) as defaulter:
             return await defaulter.complete({"kind": "VirtualMachine"}, **call)
     finally:
         await runner.cleanup()
@@ -40,7 +41,7 @@ async def test_the_client_sends_the_envelope_and_returns_its_object() -> None:
         envelopes.append(await request.json())
         return web.json_response({"object": envelopes[0]["object"], "warnings": ["w"]})
 
-    answer = await asked(handler, old={"a": 1}, namespace="ns", seed="s")
+    answer = await asked(handler, kubevirt={"spec": {}}, old={"a": 1}, namespace="ns", seed="s")
     assert answer.warnings == ("w",)
     assert answer.object == {"kind": "VirtualMachine"}
     assert envelopes[0] == {
@@ -50,6 +51,7 @@ async def test_the_client_sends_the_envelope_and_returns_its_object() -> None:
         "oldObject": {"a": 1},
         "namespace": "ns",
         "seed": "s",
+        "kubevirt": {"spec": {}},
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from defaulter.worker_protocol import Operation
-from tests.defaulter.builders import disk, nic, spec, vm
+from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 
 pytestmark = pytest.mark.libvirt
@@ -50,6 +50,15 @@ def test_deep_nesting_does_not_end_a_worker(libvirt: Libvirt, depth: int) -> Non
 def test_an_architecture_without_an_emulator_gets_503(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(disk(), architecture="s390x")))
     assert answer.status in (200, 503), "503 where no emulator is installed: the webhook lets it pass, undefaulted"
+
+
+def test_a_kubevirt_object_decides_what_the_settings_leave_open(libvirt: Libvirt) -> None:
+    configuration = {"network": {"defaultNetworkInterface": "masquerade"}, "cpuModel": "Haswell"}
+    bare = {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
+    answer = libvirt.default(vm(bare), kubevirt={"spec": {"configuration": configuration}})
+    assert inner(answer.object)["domain"]["cpu"]["model"] == "Haswell"
+    assert "masquerade" in inner(answer.object)["domain"]["devices"]["interfaces"][0]
+    assert libvirt.default(vm(bare), kubevirt=["a list"]).problems == {"kubevirt": "must be an object"}
 
 
 def test_a_document_without_envelope_gets_a_document_back(libvirt: Libvirt) -> None:

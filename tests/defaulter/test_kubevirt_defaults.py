@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from defaulter.json_paths import DocumentEditor
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults, with_input_device
 from defaulter.vm_paths import locate
+from kubevirt.cluster_settings import ClusterSettings
 from tests.defaulter.builders import disk, inner, nic, pool, spec, vm, vmi
 
 
@@ -160,3 +162,35 @@ def test_the_input_device_that_kubevirt_adds(document: dict[str, Any], inputs: l
     assert where is not None
     found = with_input_device(inner(document), where)["domain"]["devices"].get("inputs", [])
     assert [each["name"] for each in found] == inputs
+
+
+KUBEVIRT_1_8 = ClusterSettings(versions=("v1.8.4",), architecture="arm64", network="masquerade", cpu_model="Haswell")
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides", "expected"),
+    [
+        pytest.param(None, {}, ("amd64", "bridge", "host-model", "leave"), id="nothing is known"),
+        pytest.param(
+            KUBEVIRT_1_8, {}, ("arm64", "masquerade", "Haswell", "leave"), id="the object decides; 1.8 has a gate"
+        ),
+        pytest.param(
+            replace(KUBEVIRT_1_8, feature_gates=frozenset({"VideoConfig"})),
+            {"cpu_model": "Skylake-Server"},
+            ("arm64", "masquerade", "Skylake-Server", "fill"),
+            id="a setting takes precedence, and the gate is enabled",
+        ),
+        pytest.param(
+            replace(KUBEVIRT_1_8, versions=("v1.9.0",), network="slirp"),
+            {"video": "leave"},
+            ("arm64", "leave", "Haswell", "leave"),
+            id="an interface that KubeVirt no longer has is left to KubeVirt",
+        ),
+    ],
+)
+def test_the_configuration_of_a_cluster(
+    settings: ClusterSettings | None, overrides: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    cluster = ClusterConfig.of(settings, overrides)
+    assert (cluster.architecture, cluster.binding, cluster.cpu_model, cluster.video) == expected
+    assert cluster.settings == (settings or ClusterSettings())

@@ -9,7 +9,6 @@ import pytest
 
 from defaulter.contract import HARDWARE_ANNOTATION, MachineTypeIndex, MachineTypes, read_node
 from defaulter.hook import read_record
-from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.machine_types import Node, find_substitute, limited_message, resolve_alias, unavailable_message
 from defaulter.worker_process import SingleWorker
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
@@ -113,7 +112,7 @@ def test_a_label_with_false_is_no_machine_type() -> None:
 
 @pytest.fixture(scope="module")
 def strict(warm: Any, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
-    with SingleWorker(ClusterConfig(record=True, unavailable_machines="refuse"), "", user, warm) as once:
+    with SingleWorker({"video": "fill", "record": True, "unavailable_machines": "refuse"}, "", user, warm) as once:
         yield Libvirt(once)
 
 

@@ -10,12 +10,11 @@ import signal
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
 from defaulter.worker_protocol import Operation
@@ -38,7 +37,7 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
         limits: WorkerLimits = LIMITS, ready: bool = True, path: str = os.environ["PATH"], known: Path | None = warm
     ) -> AsyncIterator[WorkerPool]:
         roots = RootDirectories(None, *user, warm=known)
-        settings = {"uid": user[0], "gid": user[1], "seed": "", "cluster": asdict(ClusterConfig())}
+        settings = {"uid": user[0], "gid": user[1], "seed": "", "overrides": {}}
         workers = WorkerPool(limits, roots, settings, {"PATH": path})
         others = set(children())
         running = asyncio.create_task(workers.run())

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from controllers.shared.crd_presence import POLL_SECONDS, OptionalInformer
 from runtime.api import Api
+from runtime.optional_informer import POLL_SECONDS, OptionalInformer
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, status, thing, things
 
 SERVED = {"resources": [{"name": "things"}]}
@@ -66,6 +66,7 @@ async def test_a_resource_that_appears_disappears_and_appears_again(server: Serv
     kind.served = False
     async with looking(api) as (optional, told):
         assert seen(optional) == (False, False, [])
+        assert await optional.settled(1), "it is known that the resource is not served"
         await asyncio.sleep(1)
         assert (seen(optional), told) == ((True, False, []), [False])
         kind.served = True

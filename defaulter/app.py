@@ -97,14 +97,19 @@ def _add_probes(app: FastAPI, workers: WorkerPool, metrics: Metrics) -> None:
 
     @app.get("/readyz", include_in_schema=False)
     async def readyz() -> Response:
-        """Responds with 200 if libvirt can define a domain now. The number of waiting requests does not matter."""
+        """Responds with 200 if libvirt can define a domain now, and says what does not confine the workers. The number
+        of waiting requests does not matter."""
         if workers.counts.ready == 0 and workers.counts.start_error:
             return Response(f"no worker starts: {workers.counts.start_error}", 503, media_type="text/plain")
         try:
             status, content = await workers.ask(Operation.PROBE, urgent=True)
         except (QueueFull, RequestFailed) as error:
             return Response(f"libvirt: {error}", 503, media_type="text/plain")
-        return Response("ok" if status == 200 else content, status, media_type="text/plain")
+        if status != 200:
+            return Response(content, status, media_type="text/plain")
+        missing = workers.counts.unconfined.items()
+        lines = ("ok", *(f"workers are not confined by {name}: {cause}" for name, cause in missing))
+        return Response("\n".join(lines), media_type="text/plain")
 
     @app.get("/metrics", include_in_schema=False)
     async def get_metrics() -> Response:

@@ -51,6 +51,8 @@ class Libvirt:
 
     def __init__(self, root: Path, connect: Callable[[Path], libvirt.virConnect] = _embedded) -> None:
         self._connection = connect(root)
+        self.failed = False
+        """whether libvirt has failed for a valid domain"""
         self._machines: dict[str, dict[str, str | None]] = {}
         self._cpu_models: dict[str, frozenset[str]] = {}
         self._knows_cpu_feature = lru_cache(_MAX_CACHED_FEATURES)(self._find_cpu_feature)
@@ -67,8 +69,10 @@ class Libvirt:
                 return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
             except libvirt.libvirtError as error:
                 message = error.get_error_message() or str(error)
-                at_fault = error.get_error_code() in _DOMAIN_ERRORS or self._works()
-                raise (DomainRejected if at_fault else LibvirtFailed)(message) from error
+                if error.get_error_code() in _DOMAIN_ERRORS or self._works():
+                    raise DomainRejected(message) from error
+                self.failed = True
+                raise LibvirtFailed(message) from error
 
         try:
             yield define

@@ -1,7 +1,8 @@
 """A worker process with an embedded libvirt. It reads requests from standard input, handles one at a time, and writes
 the responses to standard output.
 
-The parent kills a worker whose response is late. A worker has no network, and its only state is a cache.
+The parent kills a worker whose response is late. A worker has no network, opens only the files that libvirt needs, and
+starts no program after libvirt has probed QEMU (`confinement`). Its only state is a cache.
 """
 
 import ctypes
@@ -11,10 +12,12 @@ import resource
 import signal
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
 from apimachinery.problem import Problem
+from defaulter.confinement import Confinement, confine, forbid_programs
 from defaulter.driver import Libvirt
 from defaulter.errors import LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES
@@ -56,14 +59,16 @@ def main() -> int:
     responses = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)  # keeps the output of libvirt and QEMU out of the responses
     config = HandlerConfig(settings["overrides"], settings["seed"])
+    root = Path(settings["root"])
     isolate_network()
-    drop_privileges(settings["uid"], settings["gid"])
+    confinement = confine(root, lambda: drop_privileges(settings["uid"], settings["gid"]))
     exit_with_parent(settings["parent"])
-    host = Libvirt(Path(settings["root"]))
+    host = Libvirt(root)
     handle(PROBE, config, host, as_domain=True)
+    confinement.apply("no programs", forbid_programs)
     _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, hard_limit))
-    serve(sys.stdin.buffer, responses, config, host)
+    serve(sys.stdin.buffer, responses, config, host, confinement)
     return 0
 
 
@@ -89,20 +94,24 @@ def exit_with_parent(parent: int) -> None:
         sys.exit(0)
 
 
-def serve(requests: BinaryIO, responses: BinaryIO, config: HandlerConfig, host: Libvirt) -> None:
+def serve(
+    requests: BinaryIO, responses: BinaryIO, config: HandlerConfig, host: Libvirt, confinement: Confinement
+) -> None:
     while (message := receive(requests)) is not None:
-        responses.write(pack(*respond(*message, config, host)))
-        if host.leftovers():
-            return  # the end of the process removes domains that libvirt could not undefine
+        responses.write(pack(*respond(*message, config, host, confinement)))
+        # The end of the process removes domains that libvirt could not undefine. A libvirt that fails may want to probe
+        # a new QEMU, which only a new worker may do.
+        if host.leftovers() or host.failed:
+            return
 
 
-def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt) -> Response:
+def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt, confinement: Confinement) -> Response:
     try:
         if tag == Operation.VERSION:
             return 200, json.dumps(version(host)).encode()
         if tag == Operation.PROBE:  # requests the domain, because a response with a domain never comes from the cache
             status, content = handle(PROBE, config, host, as_domain=True)
-            return (200, b"{}") if status == 200 else (503, content)
+            return (200, json.dumps(asdict(confinement)).encode()) if status == 200 else (503, content)
         return handle(body, config, host, as_domain=tag == Operation.DOMAIN)
     except LibvirtUnavailable as error:
         return 503, problems_body([Problem("", str(error))])

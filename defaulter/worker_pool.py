@@ -83,6 +83,8 @@ class WorkerCounts:
     ready: int = 0
     start_error: str = ""
     """error of the last start of a worker; empty after a successful start"""
+    unconfined: Mapping[str, str] = field(default_factory=dict)
+    """what does not confine the newest worker, and why"""
 
 
 class WorkerPool:
@@ -104,6 +106,7 @@ class WorkerPool:
         self._start = start
         self._queue: asyncio.PriorityQueue[QueuedRequest] = asyncio.PriorityQueue()
         self._numbers = count()
+        self._confinement_logged = False
         self._average_seconds = 0.0
         """moving average of the time that a worker takes for a response"""
 
@@ -190,6 +193,17 @@ class WorkerPool:
         if status != 200:
             problem = json.loads(content)["problems"][0]
             raise WorkerStartFailed(": ".join(filter(None, (problem["path"], problem["message"]))))
+        self._report_confinement(json.loads(content))
+
+    def _report_confinement(self, confinement: Mapping[str, Any]) -> None:
+        missing = dict(confinement.get("missing", {}))
+        if missing != self.counts.unconfined:
+            for name, cause in missing.items():
+                log.warning("workers are not confined by %s: %s", name, cause)
+        elif not self._confinement_logged:
+            log.info("workers are confined by %s", ", ".join(confinement.get("enforced", ())))
+        self._confinement_logged = True
+        self.counts.unconfined = missing
 
     def _keep_capabilities(self, slot: int) -> None:
         try:

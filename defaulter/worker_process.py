@@ -51,6 +51,10 @@ class WorkerProcess:
             return pages * os.sysconf("SC_PAGE_SIZE")
         return 0
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def kill(self) -> None:
         """Kills the processes of the worker's session, even if the worker is stopped or hangs."""
         with suppress(ProcessLookupError, PermissionError):
@@ -101,6 +105,10 @@ class SingleWorker:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._worker.pid
 
     def close(self) -> None:
         self._runner.run(self._worker.kill())

@@ -131,6 +131,16 @@ async def test_readiness_says_why_no_worker_starts() -> None:
         assert (await http.get("/readyz")).status_code == 200, "another one works"
 
 
+async def test_readiness_says_what_does_not_confine_the_workers() -> None:
+    workers: Any = Scripted((200, b"{}"))
+    workers.counts.unconfined = {"Landlock": "Function not implemented"}
+    http = httpx.AsyncClient(transport=httpx.ASGITransport(create(workers, Metrics(workers))), base_url="http://d")
+    async with http:
+        found = await http.get("/readyz")
+    assert found.status_code == 200
+    assert found.text == "ok\nworkers are not confined by Landlock: Function not implemented"
+
+
 async def test_the_version_names_libvirt_and_qemu() -> None:
     content = {"libvirt": "9.0.0", "qemu": {"amd64": "7.2.22"}, "machines": {"amd64": ["pc-q35-7.2"]}, "aliases": {}}
     async with client((200, json.dumps(content).encode())) as http:

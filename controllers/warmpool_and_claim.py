@@ -19,6 +19,7 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.status_writer import StatusWriter
+from controllers.shared.subresources import Subresources
 from controllers.warmpool import warm_pool
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import Backend, RoutingBackend
@@ -138,6 +139,7 @@ class WarmPoolControllers:
         cache: WarmVMCache,
         backend_of: Callable[[WarmPool], BackendView],
         vm_backend: BackendView,
+        subresources: Subresources,
         demand: Demand,
     ) -> None:
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
@@ -151,6 +153,7 @@ class WarmPoolControllers:
             apply=WarmPoolWriter(api, events, self.expectations, metrics, monotonic),
             status_writer=StatusWriter(api, WARM_POOLS, monotonic),
             health=HealthTracker(monotonic),
+            subresources=subresources,
             expectations=self.expectations,
             metrics=metrics,
             clock=monotonic,
@@ -213,8 +216,11 @@ def build(
     instance_cache = ec2.cache.warm_vms
     all_vms, demand = merge_caches(vm_cache, instance_cache), Demand()
 
+    subresources = Subresources(api, monotonic)
+
     def vm_backend(api: Api) -> VMBackend:
-        return VMBackend(api, DefaultingCreator(api, VMS, defaulter, seed, monotonic), api.now)
+        creator = DefaultingCreator(api, VMS, defaulter, seed, monotonic)
+        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)
     instance_view = BackendView(ec2.backend, instance_cache, (pools, *ec2.sources))
@@ -226,6 +232,7 @@ def build(
         cache=all_vms,
         backend_of=lambda pool: vm_view if pool.spec.ec2 is None else instance_view,
         vm_backend=vm_view,
+        subresources=subresources,
         demand=demand,
     )
     # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.

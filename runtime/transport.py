@@ -188,7 +188,8 @@ def new_session(user_agent: str) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         # `in_flight` limits the requests instead, because watches must not count.
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60),
-        headers={"User-Agent": user_agent, "Accept": "application/json"},
+        # KubeVirt's subresources declare no content type. They answer 406 unless the client accepts any type.
+        headers={"User-Agent": user_agent, "Accept": "application/json, */*"},
         cookie_jar=aiohttp.DummyCookieJar(),
         # `RestConfig` has the proxy. With trust_env, aiohttp would search for .netrc in a thread at every request.
         trust_env=False,

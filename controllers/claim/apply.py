@@ -246,6 +246,12 @@ class ClaimWriter:
             await backend.activate(vm)
         except (WriteConflict, OutcomeUnknown):
             record.vms_known = False
+        except Throttled:
+            raise
+        except ApiError as error:
+            # The VM is treated as unhealthy: the claim's status has the answer, and the claim tries another VM in time.
+            record.health = Health("Failed", ClaimReason.ACTIVATION_FAILED, str(error))
+            log_event(log, "Failure", str(error), about=vm, level=logging.WARNING)
 
     async def _personalize(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         template = s.pool.template if s.pool is not None else None

@@ -39,6 +39,7 @@ from controllers.pool.template import merge_template
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
 from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
@@ -63,6 +64,7 @@ class PoolWriter:
     api: Api
     batches: WriteBatches[Pool]
     creator: DefaultingCreator
+    subresources: Subresources
 
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
         def planned(kind: type[A]) -> list[A]:
@@ -171,8 +173,7 @@ class PoolWriter:
 
     async def _restart(self, pool: Pool, a: Restart) -> None:
         if a.by_subresource:
-            resource = Resource("subresources.kubevirt.io", "v1", VMS.plural, VMS.kind)
-            await self.api.request("PUT", resource.path(pool.namespace, a.name, "restart"), body={})
+            await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
         else:
             await self.api.delete(VMIS, pool.namespace, a.name, uid=a.vmi_uid)
 

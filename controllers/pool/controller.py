@@ -34,6 +34,7 @@ from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import LastWrite, StatusWriter
+from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches
@@ -311,6 +312,7 @@ class PoolController:
             return
         if old is not None and (new is None or new.deleting or new.uid != old.uid):
             self.expectations.deletion_observed(vm.owner_uid, old.uid)
+            self.writer.subresources.forget(old.uid)
         pool = vm.namespace, vm.pool_name
         self.metrics.vmi(pool, old, new)
         enqueue(pool, GATHER_SECONDS)
@@ -352,6 +354,7 @@ def build(
             api,
             WriteBatches(events, expectations, monotonic, expected_events),
             DefaultingCreator(api, VMS, defaulter, seed, monotonic),
+            Subresources(api, monotonic),
         ),
         statuses=StatusWriter(api, POOLS, monotonic),
         events=events,

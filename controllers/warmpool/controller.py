@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.shared.status_writer import LastWrite, StatusWriter
+from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure
 from controllers.warmpool.apply import Outcome, WarmPoolWriter
@@ -65,6 +66,7 @@ class WarmPoolController:
     apply: WarmPoolWriter
     status_writer: StatusWriter[WarmPoolStatus]
     health: HealthTracker
+    subresources: Subresources
     expectations: Expectations[str]
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
@@ -104,7 +106,13 @@ class WarmPoolController:
         outcome = await self.apply(snapshot, decided, view.backend)
         memory.failures = self._failures_after(snapshot, memory, outcome, now)
         begun = self.clock()
-        fresh = status(replace(snapshot, failures=memory.failures, last_error=_message(outcome.last_error)), now)
+        after = replace(
+            snapshot,
+            failures=memory.failures,
+            last_error=_message(outcome.last_error),
+            refusal=self.subresources.refusal(m.uid for m in snapshot.members),
+        )
+        fresh = status(after, now)
         self.metrics.record(snapshot, fresh, clock)
         self._reconcile_seconds[pool.key] = planning + self.clock() - begun
         wait = await self._write_status(pool, memory, fresh)
@@ -243,6 +251,7 @@ class WarmPoolController:
             self.expectations.deletion_observed(deleted.pool_uid, deleted.uid)
         if old is not None and (new is None or new.uid != old.uid):
             self.health.forget(old.uid)
+            self.subresources.forget(old.uid)
             self._restart_backoff(old)
         # The last expected event triggers a reconcile without a delay.
         met = bool(waiting - self._with_open_expectations(uids))

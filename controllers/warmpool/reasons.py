@@ -20,6 +20,10 @@ class WarmPoolReason(Reason):
     VMS_FAILING = "VMsFailing", "VMs fail to start; the message has KubeVirt's reason."
     TOO_MANY_UNHEALTHY = "TooManyUnhealthy", "More VMs are unhealthy than available. They are kept for inspection."
     HEALTH_UNKNOWN = "HealthUnknown", "VMs cannot be checked, for example on a node that is not ready. They are kept."
+    FAILED_STANDBY = (
+        "FailedStandby",
+        "KubeVirt repeatedly refuses to pause, stop or start a VM; the message has its answer.",
+    )
     BACKEND_UNAVAILABLE = "BackendUnavailable", "VMs or EC2 instances cannot be listed. None is created or deleted."
     CONFLICTING_LABELS = (
         "ConflictingLabels",

@@ -58,6 +58,8 @@ class WarmPoolSnapshot:
     """The pool for claims in this namespace that name no pool."""
     last_error: str = ""
     """The error that interrupted the last plan."""
+    refusal: str = ""
+    """KubeVirt's answer to a request to pause, stop or start a VM that it refuses repeatedly."""
 
     # VMs by ownership
 

@@ -133,6 +133,8 @@ def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str,
         yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
     if snapshot.failures.consecutive:
         yield snapshot.failures.reason, snapshot.failures.message
+    if snapshot.refusal:
+        yield Reason.FAILED_STANDBY, snapshot.refusal
     if why := _why_full(snapshot, now):
         yield Reason.MAX_TOTAL_REACHED, why
 
@@ -147,6 +149,8 @@ def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
         yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
     if snapshot.failures.consecutive:
         yield snapshot.failures.reason, snapshot.failures.message
+    if snapshot.refusal:
+        yield Reason.FAILED_STANDBY, snapshot.refusal
     if snapshot.failing:
         yield Reason.VMS_FAILING, _why_failing(snapshot)
     if snapshot.unscheduled:
@@ -283,6 +287,7 @@ _RULES = (
     _Rule("Degraded", "True", Reason.CIRCUIT_BREAKER_OPEN, "Warning", Reason.CIRCUIT_BREAKER_OPEN),
     _Rule("Degraded", "True", Reason.TOO_MANY_UNHEALTHY, "Warning", Reason.TOO_MANY_UNHEALTHY),
     _Rule("Degraded", "True", Reason.BACKEND_UNAVAILABLE, "Warning", Reason.BACKEND_UNAVAILABLE),
+    _Rule("Degraded", "True", Reason.FAILED_STANDBY, "Warning", Reason.FAILED_STANDBY),
     _Rule("Available", "False", Reason.INSUFFICIENT_CAPACITY, "Warning", Reason.INSUFFICIENT_CAPACITY),
     _Rule("Default", "False", Reason.DEFAULT_CONFLICT, "Warning", Reason.DEFAULT_CONFLICT),
     _Rule("RolloutComplete", "False", Reason.UPDATING, "Normal", Reason.ROLLOUT_STARTED, at_first=False),

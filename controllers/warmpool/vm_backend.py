@@ -8,6 +8,7 @@ from datetime import datetime
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.subresources import Subresources, Verb
 from controllers.warmpool import health, ssh_keys, vm_manifest
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
@@ -23,17 +24,16 @@ from kinds import meta
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import VMS
 
 log = logging.getLogger(__name__)
 
-_VM_SUBRESOURCES = Resource("subresources.kubevirt.io", "v1", VMS.plural, VMS.kind)
-_VMI_SUBRESOURCES = Resource("subresources.kubevirt.io", "v1", VMIS.plural, VMIS.kind)
-
 
 class VMBackend:
-    def __init__(self, api: Api, creator: DefaultingCreator, now: Callable[[], datetime]) -> None:
-        self._api, self._creator, self._now = api, creator, now
+    def __init__(
+        self, api: Api, creator: DefaultingCreator, subresources: Subresources, now: Callable[[], datetime]
+    ) -> None:
+        self._api, self._creator, self._subresources, self._now = api, creator, subresources, now
 
     async def create(self, request: CreateRequest) -> WarmVM:
         created = await self._create(request)
@@ -85,17 +85,18 @@ class VMBackend:
 
     async def activate(self, vm: WarmVM) -> None:
         if vm.run_strategy == "Halted":
-            await self._put_subresource(_VM_SUBRESOURCES, vm, "start")
+            if vm.vmi is None:  # KubeVirt refuses to start a VM that is still shutting down
+                await self._put_subresource("start", vm)
         elif vm.vmi is None or vm.vmi.paused or vm.standby == "Paused":
-            await self._put_subresource(_VMI_SUBRESOURCES, vm, "unpause")
+            await self._put_subresource("unpause", vm)
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
         if mode == "Running":
             await self.activate(vm)
         elif mode == "Paused":
-            await self._put_subresource(_VMI_SUBRESOURCES, vm, "pause")
+            await self._put_subresource("pause", vm)
         elif vm.run_strategy != "Halted":
-            await self._put_subresource(_VM_SUBRESOURCES, vm, "stop")
+            await self._put_subresource("stop", vm)
 
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
         try:
@@ -115,12 +116,12 @@ class VMBackend:
         log_event(log, "MachineDeleting", f"deleted {vm.name}: {reason}", about=vm, reason=reason)
         return True
 
-    async def _put_subresource(self, resource: Resource, vm: WarmVM, verb: str) -> None:
+    async def _put_subresource(self, verb: Verb, vm: WarmVM) -> None:
         """Calls a subresource and ignores a Conflict: the VM is already in that state, or cannot change now. The next
-        check of the VM shows which."""
+        check of the VM shows which. A Conflict that does not pass raises `RepeatedlyRefused`."""
         try:
             with suppress(Conflict), translated_errors():
-                await self._api.request("PUT", resource.path(vm.namespace, vm.name, verb), body={})
+                await self._subresources.put(verb, vm.namespace, vm.name, vm.uid)
         except NotFound as error:
             raise WriteConflict(str(error)) from error
 

@@ -68,6 +68,14 @@ def contradictions(document: Json) -> Iterator[Problem]:
         yield from _ec2_problems(document)
 
 
+def unpausable(document: Json) -> Iterator[Problem]:
+    probe = at(document, "spec", "template", "spec", "template", "spec", "livenessProbe")
+    paused = at(document, "spec", "standby", "mode") == "Paused"
+    if paused and isinstance(probe, dict) and "guestAgentPing" not in probe:
+        message = "KubeVirt pauses no VM with a liveness probe other than guestAgentPing: change it, or standby.mode"
+        yield Problem("spec.template.spec.template.spec.livenessProbe", message)
+
+
 def _is_zero(share: object) -> bool:
     return share in (0, "0%") and share is not False
 
@@ -107,5 +115,5 @@ def short_timeout(document: Json) -> Iterator[str]:
         )
 
 
-CHECKS = (template_problems, placements, subnets, contradictions)
+CHECKS = (template_problems, placements, subnets, contradictions, unpausable)
 WARNINGS = (template_warnings, ineffective_fields, short_timeout)

@@ -98,6 +98,8 @@ class VMI(PhasedObject):
     start_paused: bool = False
     memory: int = 0
     """bytes of guest memory"""
+    liveness_probe: str = ""
+    """kind of the liveness probe, such as guestAgentPing or httpGet; "" without a probe"""
     faults: Pairs = ()
 
     @property
@@ -220,9 +222,15 @@ def read_vmi(document: Json) -> VMI:
         node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
         memory=guest_memory(domain),
+        liveness_probe=_probe_kind(spec.get("livenessProbe")),
         faults=_faults(document),
         status=document.get("status") or {},
     )
+
+
+def _probe_kind(probe: Json | None) -> str:
+    kinds = ("guestAgentPing", "exec", "httpGet", "tcpSocket")
+    return next((kind for kind in kinds if kind in probe), "unknown") if probe is not None else ""
 
 
 def guest_memory(domain: Json) -> int:

@@ -1,4 +1,4 @@
-"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, pause, unpause, migrate.
+"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, migrate, pause, unpause.
 
 The API server authorizes each request before it forwards the request. The app accepts requests of the API server only.
 """
@@ -15,7 +15,7 @@ from local.engine.hypervisor import Hypervisor
 from local.engine.objects import VMI
 from local.engine.resources import MIGRATIONS
 from local.engine.vm import subresources
-from local.engine.vm.subresources import VERBS, StatusError
+from local.engine.vm.subresources import SUCCESS_CODES, UNREADABLE_BODY, VERBS, StatusError
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound
 from runtime.resource import VMIS, VMS, Key, Resource
@@ -60,6 +60,22 @@ def from_front_proxy(scope: Mapping[str, Any]) -> bool:
     return FRONT_PROXY in names
 
 
+def accepts_any(scope: Mapping[str, Any]) -> bool:
+    """Whether the client accepts every content type. KubeVirt's router knows no content type of these routes, and
+    refuses a client that names the types which it accepts."""
+    values = [value.decode("latin-1") for name, value in scope.get("headers") or () if name.lower() == b"accept"]
+    accept = values[0] if values else ""
+    return not accept or "*/*" in (each.partition(";")[0].strip() for each in accept.split(","))
+
+
+class RouteError(Exception):
+    """A request that no route accepts. The answer is the exception's text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
 class ClientCertificateProtocol(DeadlineProtocol):
     """Adds the client's certificate to the ASGI scope, because uvicorn does not."""
 
@@ -89,14 +105,18 @@ class VirtApi:
             return
         try:
             code, document = await self._answer(scope, receive)
+            body = json.dumps(document).encode() if document is not None else b""
+        except RouteError as refused:
+            code, body = refused.code, str(refused).encode()
         except StatusError as error:
-            code, document = error.code, _status("Failure", message=error.message, reason=error.reason, code=error.code)
-        body = json.dumps(document).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            code, body = error.code, json.dumps(_failure(error)).encode()
+        # Like KubeVirt's: an error of its router is plain text, and an accepted request has no body.
+        content_type = [(b"content-type", b"application/json")] if body.startswith(b"{") else []
+        headers = [*content_type, (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": code, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
-    async def _answer(self, scope: Any, receive: Any) -> tuple[int, Json]:
+    async def _answer(self, scope: Any, receive: Any) -> tuple[int, Json | None]:
         path, method = scope["path"], scope["method"]
         if method in ("GET", "HEAD") and (document := discovery(path)) is not None:
             return 200, document
@@ -104,14 +124,15 @@ class VirtApi:
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
         if not known or parts[4] not in VERBS.get(parts[2], ()):
-            raise StatusError(404, "NotFound", "the server could not find the requested resource")
+            raise RouteError(404, "404: Page Not Found")
         if method != "PUT":
-            raise StatusError(405, "MethodNotAllowed", f"{parts[4]} must be requested with PUT")
+            raise RouteError(405, "405: Method Not Allowed")
+        if not accepts_any(scope):
+            raise RouteError(406, "406: Not Acceptable\n\nAvailable representations: ")
         if not from_front_proxy(scope):
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
         await self._execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
-        # The response has a body, unlike in KubeVirt, because some clients fail to parse an empty body as JSON.
-        return 202, _status("Success")
+        return SUCCESS_CODES[parts[4]], None
 
     async def _execute(self, verb: str, resource: str, key: Key, options: Json) -> None:
         try:
@@ -177,8 +198,10 @@ async def _options(receive: Callable[[], Awaitable[Any]]) -> Json:
     try:
         return parse(body) if body.strip() else {}
     except RequestRefused as refused:
-        raise StatusError(400, "BadRequest", refused.message) from None
+        raise StatusError(400, "BadRequest", f"{UNREADABLE_BODY}{refused.message}") from None
 
 
-def _status(status: str, **fields: Any) -> Json:
-    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": status, **fields}
+def _failure(error: StatusError) -> Json:
+    status: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    status |= {"message": error.message, "reason": error.reason, "code": error.code}
+    return {**status, "details": error.details} if error.details else status

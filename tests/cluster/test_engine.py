@@ -16,7 +16,7 @@ from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable
-from runtime.resource import VMIS, VMS
+from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.resting import rests
 from tests.conftest import stack
 from tests.waiting import eventually
@@ -79,7 +79,7 @@ async def says(api: Api, name: str, word: str) -> Json:
 
 
 async def ask(api: Api, name: str, verb: str, resource: str = "virtualmachines") -> None:
-    await api.request("PUT", f"/apis/subresources.kubevirt.io/v1/namespaces/default/{resource}/{name}/{verb}", body={})
+    await api.put_subresource(Resource("subresources.kubevirt.io", "v1", resource, ""), "default", name, verb)
 
 
 async def asked(api: Api, name: str, verb: str, resource: str = "virtualmachines") -> bool:

@@ -18,6 +18,7 @@ import pytest_asyncio
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.sources import NODES
+from controllers.shared.subresources import Subresources
 from controllers.warmpool.actions import CreateVM
 from controllers.warmpool.apply import create_request
 from controllers.warmpool.backends import Change, WriteConflict
@@ -404,7 +405,8 @@ async def test_conflicts_and_lost_answers_of_the_vm_backend(place: PoolNamespace
     view = parse_warm_pool(document)
     assert isinstance(view, WarmPool)
     async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
-        vms = VMBackend(api, DefaultingCreator(api, VMS, None, "", monotonic), lambda: datetime.now(UTC))
+        creator, subresources = DefaultingCreator(api, VMS, None, "", monotonic), Subresources(api, monotonic)
+        vms = VMBackend(api, creator, subresources, lambda: datetime.now(UTC))
         wanted = create_request(view, CreateVM("web-a", "default", "Running", "x"))
         made = await vms.create(wanted)
         assert (await vms.create(wanted)).uid == made.uid, "the answer to the first call may have been lost"

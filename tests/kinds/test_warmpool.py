@@ -33,6 +33,10 @@ RIGHT = [
     pytest.param(warm_pool(claimPolicy={"allowedOverrides": []}), id="nothing may be overridden"),
     pytest.param(warm_pool(ec2=None), id="null is absent"),
     pytest.param(ec2_pool(), id="instances, with all defaults"),
+    pytest.param(
+        warm_pool(template={"spec": warm_machine(livenessProbe={"guestAgentPing": {}})}, standby={"mode": "Paused"}),
+        id="a probe that allows a pause",
+    ),
     pytest.param(ec2_pool(subnets=["subnet-a", "subnet-b"], port=8200, protocol="GRPC"), id="instances with an agent"),
 ]
 
@@ -105,6 +109,11 @@ WRONG = [
         warm_pool(template={"metadata": {"labels": {"poolhouse.dev/warm-state": "Ready"}}, "spec": warm_machine()}),
         {'spec.template.metadata.labels["poolhouse.dev/warm-state"]': "written by Poolhouse"},
         id="a label of ours",
+    ),
+    pytest.param(
+        warm_pool(template={"spec": warm_machine(livenessProbe={"httpGet": {"port": 80}})}, standby={"mode": "Paused"}),
+        {"spec.template.spec.template.spec.livenessProbe": "KubeVirt pauses no VM with a liveness probe"},
+        id="a probe of paused VMs",
     ),
 ]
 

@@ -1,18 +1,26 @@
-"""Plans the writes of subresource requests (start, stop, restart, ...). The rules are those of KubeVirt."""
+"""Plans the writes of subresource requests (start, stop, restart, ...). The rules are those of KubeVirt.
 
+They are in its pkg/virt-api/rest/lifecycle.go, and are the same from 1.5 to 1.9.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from apimachinery.unstructured import Json
 from local.engine.objects import VM, VMI
-from local.engine.resources import has_condition
+from local.engine.resources import find_condition
+
+VM_KIND, VMI_KIND = "virtualmachine", "virtualmachineinstance"
+"""resource names in KubeVirt's messages"""
 
 
 class StatusError(Exception):
-    """A refused request, with the code, reason and message of a `metav1.Status`."""
+    """A refused request, with the code, reason, message and details of a `metav1.Status`."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, details: Json | None = None) -> None:
         super().__init__(message)
-        self.code, self.reason, self.message = code, reason, message
+        self.code, self.reason, self.message, self.details = code, reason, message, details
 
 
 @dataclass(frozen=True)
@@ -47,20 +55,65 @@ class CreateMigration:
 
 Change = SetRunning | QueueStateChanges | SetGracePeriod | SetPaused | CreateMigration
 
+
+@dataclass(frozen=True)
+class Option:
+    """A field of a request's body, with the JSON type that KubeVirt decodes it into."""
+
+    name: str
+    go_type: Literal["bool", "int64", "[]string", "map[string]string"]
+
+
+_DRY_RUN = Option("dryRun", "[]string")
+OPTIONS: Mapping[str, tuple[Option, ...]] = {
+    "start": (Option("paused", "bool"), _DRY_RUN),
+    "stop": (Option("gracePeriod", "int64"), _DRY_RUN),
+    "restart": (Option("gracePeriodSeconds", "int64"), _DRY_RUN),
+    "migrate": (Option("addedNodeSelector", "map[string]string"), _DRY_RUN),
+    "pause": (_DRY_RUN,),
+    "unpause": (_DRY_RUN,),
+}
 VERBS = {
-    "virtualmachines": ("start", "stop", "restart", "pause", "unpause", "migrate"),
+    "virtualmachines": ("start", "stop", "restart", "migrate"),
     "virtualmachineinstances": ("pause", "unpause"),
 }
+SUCCESS_CODES = {verb: 200 if verb in ("pause", "unpause") else 202 for verb in OPTIONS}
+"""codes of KubeVirt's answers, whose bodies are empty"""
+
+
+def check_options(verb: str, options: Json) -> None:
+    """Raises `StatusError` for an option of another type than KubeVirt's. Unknown options are ignored."""
+    for option in OPTIONS[verb]:
+        value = options.get(option.name)
+        if value is not None and not _IS_A[option.go_type](value):
+            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{option.name} of type"
+            raise StatusError(400, "BadRequest", f"{UNREADABLE_BODY}{problem} {option.go_type}")
+
+
+UNREADABLE_BODY = "Can not unmarshal Request body to struct, error: "
+
+_IS_A: Mapping[str, Callable[[Any], bool]] = {
+    "bool": lambda value: isinstance(value, bool),
+    "int64": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "[]string": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    "map[string]string": lambda value: isinstance(value, dict) and all(isinstance(e, str) for e in value.values()),
+}
+
+
+def _json_type(value: Any) -> str:
+    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    return names[type(value)]
 
 
 def plan_request(
     verb: str, resource: str, name: str, vm: VM | None, vmi: VMI | None, options: Json
 ) -> tuple[Change, ...]:
     """Returns the changes of a request. Raises `StatusError` if KubeVirt would refuse the request."""
-    if verb in ("pause", "unpause"):
-        return _pause(verb == "pause", resource, name, vmi)
+    check_options(verb, options)
+    if resource == "virtualmachineinstances":
+        return _pause(name, vmi) if verb == "pause" else _unpause(name, vmi)
     if vm is None:
-        raise _not_found("virtualmachine", name)
+        raise _not_found(VM_KIND, name)
     match verb:
         case "start":
             return _start(vm, vmi, options)
@@ -80,7 +133,7 @@ def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     match vm.run_strategy:
         case "Halted":
             return (QueueStateChanges((start,)),) if paused else (SetRunning(True),)
-        case "RerunOnFailure" if vmi is not None and vmi.phase == "Failed":
+        case "RerunOnFailure" if vmi is not None and vmi.phase == "Failed":  # KubeVirt starts such a VM by itself
             raise _conflict(vm.name, "RerunOnFailure does not support starting VM from failed state")
         case "RerunOnFailure" | "Manual":
             stop = [{"action": "Stop", "uid": vmi.uid}] if vmi is not None and vmi.final else []
@@ -108,8 +161,10 @@ def _stop(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
 
 def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     grace = options.get("gracePeriodSeconds")
-    if grace not in (None, 0):
+    if grace is not None and grace > 0:
         raise StatusError(400, "BadRequest", "For force restart, only gracePeriod=0 is supported for now")
+    if grace is not None and grace < 0:
+        raise StatusError(400, "BadRequest", "gracePeriod has to be greater or equal to 0")
     if vm.run_strategy in ("Halted", "Once"):
         raise _conflict(vm.name, f"RunStategy {vm.run_strategy} does not support manual restart requests")
     if vmi is None:
@@ -118,19 +173,34 @@ def _restart(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
     return (*shorten, QueueStateChanges(({"action": "Stop", "uid": vmi.uid}, {"action": "Start"})))
 
 
-def _pause(paused: bool, resource: str, name: str, vmi: VMI | None) -> tuple[Change, ...]:
-    kind = resource.removesuffix("s")
+def _pause(name: str, vmi: VMI | None) -> tuple[Change, ...]:
     if vmi is None:
-        raise _not_found("virtualmachineinstance", name)
+        raise _not_found(VMI_KIND, name)
     if vmi.phase != "Running":
-        raise _conflict(name, "VM is not running", kind)
-    if has_condition(vmi.conditions, "Paused") == paused:
-        raise _conflict(name, "VMI is already paused" if paused else "VMI is not paused", kind)
-    return (SetPaused(paused),)
+        raise _conflict(name, "VM is not running", VMI_KIND)
+    if vmi.liveness_probe not in ("", "guestAgentPing"):
+        why = "Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported"
+        message = f'{VMI_KIND}.kubevirt.io "{name}" is forbidden: {why}'
+        raise StatusError(403, "Forbidden", message, _details(name, VMI_KIND))
+    if find_condition(vmi.conditions, "Paused") is not None:
+        raise _conflict(name, "VMI is already paused", VMI_KIND)
+    return (SetPaused(True),)
+
+
+def _unpause(name: str, vmi: VMI | None) -> tuple[Change, ...]:
+    if vmi is None:
+        raise _not_found(VMI_KIND, name)
+    if vmi.phase != "Running":
+        raise _conflict(name, "VMI is not running", VMI_KIND)
+    if find_condition(vmi.conditions, "Paused") is None:
+        raise _conflict(name, "VMI is not paused", VMI_KIND)
+    return (SetPaused(False),)
 
 
 def _migrate(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:
-    if vmi is None or vmi.phase != "Running":
+    if vmi is None:
+        raise _not_found(VMI_KIND, vm.name)
+    if vmi.phase != "Running":
         raise _conflict(vm.name, "VM is not running")
     return (CreateMigration(options.get("addedNodeSelector") or {}),)
 
@@ -149,15 +219,21 @@ def vm_patch(document: Json, change: SetRunning | QueueStateChanges) -> tuple[st
     metadata = document["metadata"]
     queued = (document.get("status") or {}).get("stateChangeRequests") or []
     if queued and not change.replace:
-        raise _conflict(metadata["name"], "unable to complete request: stop/start already underway")
+        why = "unable to complete request: stop/start already underway"
+        raise StatusError(500, "InternalError", f"Internal error occurred: {why}", {"causes": [{"message": why}]})
     # A manual start clears the backoff of failed starts.
     status = {"stateChangeRequests": list(change.requests), "startFailure": None}
     return "status", {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "status": status}
 
 
 def _not_found(kind: str, name: str) -> StatusError:
-    return StatusError(404, "NotFound", f'{kind}.kubevirt.io "{name}" not found')
+    return StatusError(404, "NotFound", f'{kind}.kubevirt.io "{name}" not found', _details(name, kind))
 
 
-def _conflict(name: str, why: str, kind: str = "virtualmachine") -> StatusError:
-    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {kind}.kubevirt.io "{name}": {why}')
+def _conflict(name: str, why: str, kind: str = VM_KIND) -> StatusError:
+    message = f'Operation cannot be fulfilled on {kind}.kubevirt.io "{name}": {why}'
+    return StatusError(409, "Conflict", message, _details(name, kind))
+
+
+def _details(name: str, kind: str) -> Json:
+    return {"name": name, "group": "kubevirt.io", "kind": kind}

@@ -13,8 +13,8 @@ from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.snapshot import SOURCE, ClaimSnapshot
-from controllers.claim.steps import CreateVM, HandOverVM, ReserveVM, Step
-from controllers.warmpool.backends import Change, CreateRequest, OutcomeUnknown, WriteConflict
+from controllers.claim.steps import ActivateVM, CreateVM, HandOverVM, ReserveVM, Step
+from controllers.warmpool.backends import Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from runtime.api import Api
@@ -52,6 +52,10 @@ class FakeBackend:
 
     async def read(self, vm: WarmVM) -> WarmVM | None:
         return self.live.get(vm.uid, vm)
+
+    async def activate(self, vm: WarmVM) -> None:
+        if vm.uid in self.refuses:
+            raise self.refuses[vm.uid]
 
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
         if vm.uid in self.refuses:
@@ -154,6 +158,16 @@ async def test_a_refused_hand_over_counts_as_a_failed_check() -> None:
     await setup.take(snapshot(a_claim(status=bound_status("m")), vm), HandOverVM(vm))
     assert setup.record.health is not None
     assert (setup.record.health.verdict, setup.record.health.message) == ("Failed", "labels: no")
+
+
+async def test_a_refused_activation_counts_as_a_failed_check() -> None:
+    vm = claimed_vm()
+    setup = Setup([vm], FakeBackend({"m": Forbidden("VMI has a liveness probe")}))
+    await setup.take(snapshot(a_claim(status=bound_status("m")), vm), ActivateVM(vm))
+    assert setup.record.health == Health("Failed", "ActivationFailed", "VMI has a liveness probe")
+    setup.backend.refuses["m"] = Throttled("later")
+    with pytest.raises(Throttled):
+        await setup.take(snapshot(a_claim(status=bound_status("m")), vm), ActivateVM(vm))
 
 
 async def test_a_refused_hand_over_of_a_ready_claim_is_retried() -> None:

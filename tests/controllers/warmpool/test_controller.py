@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.shared.status_writer import StatusWriter
+from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
 from controllers.warmpool import controller
 from controllers.warmpool.apply import WarmPoolWriter
@@ -96,6 +97,7 @@ class World:
             apply=apply,
             status_writer=StatusWriter(cast(Api, self.api), WARM_POOLS, self.clock),
             health=HealthTracker(self.clock),
+            subresources=Subresources(cast(Api, self.api), self.clock),
             expectations=expectations,
             metrics=metrics,
             clock=self.clock,

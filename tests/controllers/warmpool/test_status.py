@@ -118,6 +118,8 @@ FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
             id="deadline exceeded",
         ),
         pytest.param(a_snapshot(2, failures=FAILED), "Degraded", ("True", "FailedCreate"), id="refusals"),
+        pytest.param(a_snapshot(2, refusal="406"), "Degraded", ("True", "FailedStandby"), id="a refused pause"),
+        pytest.param(a_snapshot(2, refusal="406"), "Progressing", ("False", "FailedStandby"), id="no standby"),
         pytest.param(
             a_snapshot(2, a_vm("a", NEW, **FAILING_VM)), "Degraded", ("True", "VMsFailing"), id="one failing VM"
         ),

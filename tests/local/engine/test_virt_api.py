@@ -7,11 +7,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from local.engine.simulated import SimulatedHypervisor
-from local.engine.virt_api import BASE, VirtApi, from_front_proxy
+from local.engine.virt_api import BASE, VirtApi, accepts_any, from_front_proxy
 from runtime.api import Api
 
+NOT_ACCEPTABLE = "406: Not Acceptable\n\nAvailable representations: "
 
-async def ask(path: str, method: str = "GET", body: bytes = b"", peer: str | None = None) -> tuple[int, Any]:
+
+async def ask(
+    path: str, method: str = "GET", body: bytes = b"", peer: str | None = None, accept: str = "*/*"
+) -> tuple[int, Any]:
     # Nothing here comes as far as the API server: what does is tested against a real one.
     app = VirtApi(cast(Api, None), SimulatedHypervisor(), lambda: {"nodes": "not listed"}, CollectorRegistry())
     sent: list[Any] = []
@@ -24,8 +28,11 @@ async def ask(path: str, method: str = "GET", body: bytes = b"", peer: str | Non
 
     subject = {"subject": ((("commonName", peer),),)} if peer else {}
     extensions = {"poolhouse.client-certificate": subject}
-    await app({"type": "http", "path": path, "method": method, "extensions": extensions}, receive, send)
-    return sent[0]["status"], json.loads(sent[1]["body"] or b"null")
+    headers = [(b"accept", accept.encode())] if accept else []
+    scope = {"type": "http", "path": path, "method": method, "headers": headers, "extensions": extensions}
+    await app(scope, receive, send)
+    is_json = (b"content-type", b"application/json") in sent[0]["headers"]
+    return sent[0]["status"], json.loads(sent[1]["body"]) if is_json else sent[1]["body"].decode()
 
 
 async def test_discovery() -> None:
@@ -50,14 +57,33 @@ async def test_discovery() -> None:
         pytest.param("virtualmachines/vm/stop", "PUT", b"[]", "poolhouse-front-proxy", 400, id="not an object"),
         pytest.param("virtualmachines/vm/stop", "PUT", b"[" * 100000, "poolhouse-front-proxy", 400, id="too deep"),
         pytest.param("virtualmachines/vm/stop", "PUT", b" " * (2 << 20), "poolhouse-front-proxy", 413, id="too large"),
-        pytest.param("virtualmachines/vm/stop", "GET", b"", "poolhouse-front-proxy", 405, id="another method"),
-        pytest.param("virtualmachines/vm/explode", "PUT", b"{}", "poolhouse-front-proxy", 404, id="unknown verb"),
-        pytest.param("pods/vm/stop", "PUT", b"{}", "poolhouse-front-proxy", 404, id="unknown resource"),
     ],
 )
 async def test_refused_requests(path: str, method: str, body: bytes, peer: str | None, status: int) -> None:
     found, answer = await ask(f"{BASE}/namespaces/default/{path}", method, body, peer)
     assert (found, answer["kind"], answer["code"]) == (status, "Status", status)
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "accept", "status", "text"),
+    [
+        ("virtualmachines/vm/stop", "GET", "*/*", 405, "405: Method Not Allowed"),
+        ("virtualmachines/vm/explode", "PUT", "*/*", 404, "404: Page Not Found"),
+        ("virtualmachines/vm/pause", "PUT", "*/*", 404, "404: Page Not Found"),
+        ("virtualmachineinstances/vm/start", "PUT", "*/*", 404, "404: Page Not Found"),
+        ("pods/vm/stop", "PUT", "*/*", 404, "404: Page Not Found"),
+        ("virtualmachines/vm/stop", "PUT", "application/json", 406, NOT_ACCEPTABLE),
+        ("virtualmachines/vm/stop", "PUT", "application/json, text/*", 406, NOT_ACCEPTABLE),
+    ],
+)
+async def test_the_router_answers_in_plain_text(path: str, method: str, accept: str, status: int, text: str) -> None:
+    found = await ask(f"{BASE}/namespaces/default/{path}", method, b"{}", "poolhouse-front-proxy", accept)
+    assert found == (status, text)
+
+
+@pytest.mark.parametrize("accept", ["", "*/*", "application/json, */*", "application/json;q=0.9,*/*;q=0.1"])
+def test_a_client_that_accepts_any_type_passes_the_router(accept: str) -> None:
+    assert accepts_any({"headers": [(b"accept", accept.encode())] if accept else []})
 
 
 async def test_readiness_needs_synced_informers() -> None:

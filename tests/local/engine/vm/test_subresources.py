@@ -18,6 +18,7 @@ from local.engine.vm.subresources import (
 )
 from tests.local.engine.builders import asked, vm, vmi
 
+PAUSED = vmi(status={"conditions": [{"type": "Paused", "status": "True", "reason": "PausedByUser"}]})
 STOP, START = {"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}
 
 
@@ -42,9 +43,16 @@ STOP, START = {"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}
             [QueueStateChanges((STOP, START))],
             id="start a manual VM after a failed VMI",
         ),
-        pytest.param("start", vm(), vmi(), {}, 409, id="start a running VM"),
-        pytest.param("start", vm(), None, {}, 409, id="start a VM that starts by itself"),
-        pytest.param("start", None, None, {}, 404, id="start a missing VM"),
+        pytest.param("start", vm(), vmi(), {}, "409 VM is already running", id="start a running VM"),
+        pytest.param(
+            "start",
+            vm(),
+            None,
+            {},
+            "409 Always does not support manual start requests",
+            id="start a VM that starts by itself",
+        ),
+        pytest.param("start", None, None, {}, '404 virtualmachine.kubevirt.io "vm" not found', id="start a missing VM"),
         pytest.param("stop", vm(), vmi(), {}, [SetRunning(False)], id="stop a running VM"),
         pytest.param(
             "stop",
@@ -70,8 +78,15 @@ STOP, START = {"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}
             [SetGracePeriod(0), QueueStateChanges((STOP,), replace=True)],
             id="stop without a grace period",
         ),
-        pytest.param("stop", vm("Manual"), None, {}, 409, id="stop a VM without a VMI"),
-        pytest.param("stop", vm("Halted"), vmi(), {}, 409, id="stop a halted VM"),
+        pytest.param("stop", vm("Manual"), None, {}, "409 VM is not running", id="stop a VM without a VMI"),
+        pytest.param(
+            "stop",
+            vm("Halted"),
+            vmi(),
+            {},
+            "409 requests with a shorter graceperiod",
+            id="stop a halted VM",
+        ),
         pytest.param("restart", vm(), vmi(), {}, [QueueStateChanges((STOP, START))], id="restart"),
         pytest.param(
             "restart",
@@ -81,26 +96,66 @@ STOP, START = {"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}
             [SetGracePeriod(1), QueueStateChanges((STOP, START))],
             id="restart without a grace period",
         ),
-        pytest.param("restart", vm(), vmi(), {"gracePeriodSeconds": 5}, 400, id="restart with a grace period"),
-        pytest.param("restart", vm(), None, {}, 409, id="restart a VM without a VMI"),
-        pytest.param("restart", vm("Halted"), vmi(), {}, 409, id="restart a halted VM"),
+        pytest.param(
+            "restart",
+            vm(),
+            vmi(),
+            {"gracePeriodSeconds": 5},
+            "400 only gracePeriod=0 is supported",
+            id="restart with a grace period",
+        ),
+        pytest.param("restart", vm(), None, {}, "409 VM is not running: Halted", id="restart a VM without a VMI"),
+        pytest.param(
+            "restart",
+            vm("Halted"),
+            vmi(),
+            {},
+            "409 RunStategy Halted does not",
+            id="restart a halted VM",
+        ),
         pytest.param("pause", None, vmi(), {}, [SetPaused(True)], id="pause"),
-        pytest.param("unpause", None, vmi(), {}, 409, id="unpause a VMI that is not paused"),
-        pytest.param("pause", None, vmi("Scheduled"), {}, 409, id="pause a scheduled VMI"),
-        pytest.param("pause", None, None, {}, 404, id="pause a missing VMI"),
+        pytest.param("pause", None, PAUSED, {}, "409 VMI is already paused", id="pause a paused VMI"),
+        pytest.param("unpause", None, PAUSED, {}, [SetPaused(False)], id="unpause"),
+        pytest.param("unpause", None, vmi(), {}, "409 VMI is not paused", id="unpause a VMI that is not paused"),
+        pytest.param("unpause", None, vmi("Scheduled"), {}, "409 VMI is not running", id="unpause a scheduled VMI"),
+        pytest.param(
+            "pause",
+            None,
+            vmi(liveness_probe="httpGet"),
+            {},
+            "403 Pausing VMIs with a non-GuestAgentPing LivenessProbe is not supported",
+            id="pause a VMI with a liveness probe",
+        ),
+        pytest.param("pause", None, vmi(liveness_probe="guestAgentPing"), {}, [SetPaused(True)], id="pause, with ping"),
+        pytest.param("pause", None, vmi("Scheduled"), {}, "409 VM is not running", id="pause a scheduled VMI"),
+        pytest.param(
+            "pause", None, None, {}, '404 virtualmachineinstance.kubevirt.io "vm" not found', id="pause a missing VMI"
+        ),
         pytest.param("migrate", vm(), vmi(), {}, [CreateMigration({})], id="migrate"),
-        pytest.param("migrate", vm(), None, {}, 409, id="migrate a VM without a VMI"),
+        pytest.param("migrate", vm(), None, {}, '404 virtualmachineinstance.kubevirt.io "vm" not found', id="no VMI"),
+        pytest.param("migrate", vm(), vmi("Scheduled"), {}, "409 VM is not running", id="migrate a scheduled VM"),
+        pytest.param(
+            "start",
+            vm("Halted"),
+            None,
+            {"paused": "yes"},
+            "400 cannot unmarshal string into Go struct field .paused of type bool",
+            id="an option of another type",
+        ),
+        pytest.param("start", vm("Halted"), None, {"x": 1}, [SetRunning(True)], id="unknown options are ignored"),
     ],
 )
 def test_changes_of_a_request(
-    verb: str, vm: VM | None, vmi: VMI | None, options: dict[str, Any], wanted: list[Change] | int
+    verb: str, vm: VM | None, vmi: VMI | None, options: dict[str, Any], wanted: list[Change] | str
 ) -> None:
-    if isinstance(wanted, int):
+    resource = "virtualmachineinstances" if verb in ("pause", "unpause") else "virtualmachines"
+    if isinstance(wanted, str):
+        code, _, message = wanted.partition(" ")
         with pytest.raises(StatusError) as refused:
-            plan_request(verb, "virtualmachines", "vm", vm, vmi, options)
-        assert refused.value.code == wanted
+            plan_request(verb, resource, "vm", vm, vmi, options)
+        assert (refused.value.code, message in refused.value.message) == (int(code), True), refused.value.message
     else:
-        assert plan_request(verb, "virtualmachines", "vm", vm, vmi, options) == tuple(wanted)
+        assert plan_request(verb, resource, "vm", vm, vmi, options) == tuple(wanted)
 
 
 @pytest.mark.parametrize(("field", "before", "after"), [("running", True, False), ("runStrategy", "Always", "Halted")])
@@ -112,6 +167,7 @@ def test_the_patch_uses_the_field_of_the_spec(field: str, before: Any, after: An
 
 def test_a_queued_request_blocks_the_next_one() -> None:
     document = {"metadata": {"name": "vm", "resourceVersion": "7"}, "spec": {}, "status": asked("Stop")}
-    with pytest.raises(StatusError):
+    with pytest.raises(StatusError, match="stop/start already underway") as refused:
         vm_patch(document, QueueStateChanges((START,)))
+    assert refused.value.code == 500
     vm_patch(document, QueueStateChanges((STOP,), replace=True))

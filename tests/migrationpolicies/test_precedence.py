@@ -84,7 +84,25 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
             id="equal keys: more VMI labels",
         ),
         pytest.param(
-            policy("a", {"k": "v"}), policy("b", {"k": ""}), "its name 'a' comes before 'b'", id="equal keys: the name"
+            policy("a", {"k": "v"}), policy("b", {"k": "w"}), "its name 'a' comes before 'b'", id="equal keys: the name"
+        ),
+        pytest.param(
+            policy("z", {"k": "v"}),
+            policy("a", {"k": ""}),
+            "both match 1, and it requires more values, 1 to 0",
+            id="equal keys: a value is more detailed than any value",
+        ),
+        pytest.param(
+            policy("z", {"k": "v", "z": "v"}),
+            policy("a", {"a": "", "b": "v"}),
+            "it requires more values, 2 to 1",
+            id="values come before the keys' order",
+        ),
+        pytest.param(
+            policy("z", {"a": "", "b": "", "c": ""}),
+            policy("a", {"a": "1", "b": "2"}),
+            "more labels, 3 to 2",
+            id="more labels come before values",
         ),
     ],
 )

@@ -162,7 +162,7 @@ class Transport:
         headers: dict[str, str] = {}
         data = None
         if request.body is not None:
-            data = json.dumps(request.body, separators=(",", ":")).encode()
+            data = encode(request.body)
             headers["Content-Type"] = "application/json"
         headers |= request.headers or {}
         authorization = await config.authorization() if request.token is None else f"Bearer {request.token}"
@@ -182,6 +182,19 @@ class Transport:
             # The target of a redirect must not receive the credentials.
             allow_redirects=False,
         )
+
+
+def encode(body: Any) -> bytes:
+    """The body as Go's encoding/json writes it, whose escapes are legal only inside JSON strings.
+
+    The API server keeps the `data` of a ControllerRevision in the bytes that it received. It refuses a later write of
+    another field, for example by the garbage collector, if its own encoding of the data has other bytes."""
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    # A lone surrogate has no UTF-8 form; JSON can hold it only as an escape.
+    return text.translate(GO_ESCAPES).encode(errors="backslashreplace")
+
+
+GO_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "&<>\u2028\u2029"}
 
 
 def new_session(user_agent: str) -> aiohttp.ClientSession:

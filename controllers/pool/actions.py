@@ -30,6 +30,15 @@ class SaveRevision(_Action, past="saved revision"):
 
 
 @dataclass(frozen=True)
+class RewriteRevision(_Action, past="rewrote revision"):
+    """Replaces a ControllerRevision of an earlier release, which the garbage collector cannot orphan, by one with the
+    same content."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Create(_Action, past="created VM"):
     name: str
     ordinal: int
@@ -96,6 +105,18 @@ class Update(_Action, past="updated VM"):
 
 
 @dataclass(frozen=True)
+class LabelVMI(_Action, past="wrote the template's labels and annotations into the VMI of VM"):
+    """Brings labels and annotations of a running VMI up to date that has the template's spec already."""
+
+    name: str
+    vmi_uid: str
+    ordinal: int
+    before: str
+    """label of the VMI's revision before the update"""
+    reason: str
+
+
+@dataclass(frozen=True)
 class Restart(_Action, past="restarted VM"):
     name: str
     vmi_uid: str
@@ -121,12 +142,14 @@ class PruneRevision(_Action, past="deleted revision"):
 
 Action = (
     SaveRevision
+    | RewriteRevision
     | Create
     | Delete
     | ReleaseDisks
     | RemoveFinalizer
     | ReturnDisk
     | Update
+    | LabelVMI
     | Restart
     | Heal
     | PruneRevision

@@ -24,11 +24,13 @@ from controllers.pool.actions import (
     Create,
     Delete,
     Heal,
+    LabelVMI,
     PruneRevision,
     ReleaseDisks,
     RemoveFinalizer,
     Restart,
     ReturnDisk,
+    RewriteRevision,
     SaveRevision,
     Update,
 )
@@ -79,11 +81,15 @@ class PoolWriter:
             await self.release_disks(namespace, planned(ReleaseDisks), pool),
             await send(pool, planned(ReturnDisk), partial(return_disk, api, namespace)),
             await send(pool, planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
+            await send(pool, planned(RewriteRevision), partial(self._rewrite, pool), quiet=True),
             await send(pool, planned(SaveRevision), partial(self._save, snapshot), quiet=True),
             await self._create(snapshot, planned(Create), blocked),
             await send(pool, planned(Delete), partial(self._delete, pool), max_in_flight=burst),
             await send(pool, planned(Heal), partial(self._heal, pool), max_in_flight=burst),
             await send(pool, planned(Update), partial(self._update, snapshot, {}), max_in_flight=burst),
+            await send(
+                pool, planned(LabelVMI), partial(self._label_vmi, snapshot, {}), max_in_flight=burst, quiet=True
+            ),
             await send(pool, planned(Restart), partial(self._restart, pool), max_in_flight=burst),
             await send(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
         ]
@@ -97,6 +103,12 @@ class PoolWriter:
     async def _save(self, snapshot: PoolSnapshot, action: SaveRevision) -> None:
         with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
             await self.api.create(REVISIONS, template.build_revision(snapshot.pool, snapshot.revision))
+
+    async def _rewrite(self, pool: Pool, action: RewriteRevision) -> None:
+        found = await self.api.get(REVISIONS, pool.namespace, action.name)
+        metadata = {key: found["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+        await self.api.delete(REVISIONS, pool.namespace, action.name, uid=found["metadata"]["uid"])
+        await self.api.create(REVISIONS, {**found, "metadata": metadata})
 
     async def _create(self, snapshot: PoolSnapshot, actions: Sequence[Create], blocked: list[str]) -> Outcome:
         if not actions:
@@ -159,6 +171,18 @@ class PoolWriter:
         base = template.build_vm(before, a.ordinal, known[a.before]) if before is not None else None
         new = template.build_vm(pool, a.ordinal, snapshot.revision)
         await self.api.replace(VMS, merge_template(live, base, new))
+
+    async def _label_vmi(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: LabelVMI) -> None:
+        if a.before not in templates:
+            templates[a.before] = await self._pool_with_revision(snapshot, a.before)
+        old = templates[a.before]
+        was = template.vmi_metadata(old, a.ordinal, snapshot.revisions_by_label[a.before]) if old else {}
+        now = template.vmi_metadata(snapshot.pool, a.ordinal, snapshot.revision)
+        changes: Json = {
+            part: dict.fromkeys(was.get(part) or {}) | (now.get(part) or {}) for part in ("labels", "annotations")
+        }
+        patch = {"metadata": {"uid": a.vmi_uid, **changes}}
+        await self.api.patch(VMIS, snapshot.pool.namespace, a.name, patch)
 
     async def _pool_with_revision(self, snapshot: PoolSnapshot, label: str) -> Pool | None:
         """The pool with the template of this revision, or None if the revision does not exist."""

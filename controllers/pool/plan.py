@@ -10,7 +10,15 @@ from datetime import datetime
 from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.autohealing import heal, held_back, seconds_until_healing
 from controllers.pool.observe import PoolSnapshot
-from controllers.pool.rollout import Waiting, prune_revisions, roll_out, seconds_until_deadline, waiting
+from controllers.pool.rollout import (
+    Waiting,
+    label_vmis,
+    prune_revisions,
+    rewrite_revisions,
+    roll_out,
+    seconds_until_deadline,
+    waiting,
+)
 from controllers.pool.scaling import (
     blocked_reason,
     cancel_deletions,
@@ -23,7 +31,7 @@ from controllers.pool.scaling import (
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
-CLEANUP: tuple[Step, ...] = (return_disks, cancel_deletions, prune_revisions)
+CLEANUP: tuple[Step, ...] = (return_disks, cancel_deletions, prune_revisions, label_vmis)
 """Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
 """The first step with actions ends the plan. The next plan uses a new snapshot."""
@@ -43,9 +51,10 @@ class Plan:
 def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     """The actions in the order of execution.
 
-    Disks are always released, because a deleted VM waits for the release. The plan has no other actions if the pool is
-    paused or being deleted, or if its stores do not show earlier writes."""
-    actions, left = list(release_disks(snapshot)), snapshot
+    Disks are always released, because a deleted VM waits for the release. Revisions are always rewritten, because the
+    deletion of a pool without its VMs waits for it. The plan has no other actions if the pool is paused or being
+    deleted, or if its stores do not show earlier writes."""
+    actions, left = [*release_disks(snapshot), *rewrite_revisions(snapshot)], snapshot
     if not (snapshot.pool.deleting or snapshot.pool.spec.paused) and snapshot.synced:
         for step in CLEANUP:
             actions += step(snapshot, now)

@@ -31,6 +31,14 @@ class PoolReason(Reason):
     # Events
     SUCCESSFUL_SAVE_REVISION = "SuccessfulSaveRevision", "The controller saved a new template as a ControllerRevision."
     FAILED_SAVE_REVISION = "FailedSaveRevision", "The controller could not save the ControllerRevision."
+    SUCCESSFUL_REWRITE_REVISION = (
+        "SuccessfulRewriteRevision",
+        "The controller replaced the ControllerRevision of an earlier release by one with the same content.",
+    )
+    FAILED_REWRITE_REVISION = (
+        "FailedRewriteRevision",
+        "The controller could not replace the ControllerRevision of an earlier release.",
+    )
     SUCCESSFUL_PRUNE_REVISION = "SuccessfulPruneRevision", "The controller deleted a revision over the history limit."
     FAILED_PRUNE_REVISION = "FailedPruneRevision", "The controller could not delete an old revision."
     SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VM. The message has the reason."
@@ -39,6 +47,11 @@ class PoolReason(Reason):
     FAILED_DELETE = "FailedDelete", "The API server refused to delete a VM. The message has its answer."
     SUCCESSFUL_UPDATE = "SuccessfulUpdate", "The controller updated a VM to the pool's template."
     FAILED_UPDATE = "FailedUpdate", "The API server refused the update of a VM. The message has its answer."
+    SUCCESSFUL_LABEL_VMI = (
+        "SuccessfulLabelVMI",
+        "The controller wrote new labels and annotations of the template into a running VMI.",
+    )
+    FAILED_LABEL_VMI = "FailedLabelVMI", "The API server refused the new labels and annotations of a running VMI."
     SUCCESSFUL_RESTART = "SuccessfulRestart", "The controller restarted a VM, so that it runs with the new template."
     FAILED_RESTART = "FailedRestart", "The controller could not restart a VM."
     SUCCESSFUL_HEAL = "SuccessfulHeal", "The controller deleted a failing VM with its disks, to create it again."

@@ -12,7 +12,21 @@ from typing import Any
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
+from controllers.shared.vm import references
 from kinds.pool import NameGeneration, PoolSpec
+
+# Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
+# the node and the same for all VMs.
+SECRETS = (
+    ("secret", "secretName"),
+    ("sysprep", "secret", "name"),
+    *(
+        (source, reference, "name")
+        for source in ("cloudInitNoCloud", "cloudInitConfigDrive")
+        for reference in ("secretRef", "networkDataSecretRef", "metaDataSecretRef")
+    ),
+)
+CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +37,24 @@ class Revision:
     number: int
     template_hash: str
     vmi_hash: str = ""
-    """Hash of the VMI's spec. A change of this hash requires a restart."""
+    """Hash of what the VMI is made of. A change of this hash requires a restart."""
+
+    orphanable: bool = True
+    """Whether the garbage collector can write the stored document. It cannot if the keys of `data` are not sorted, as
+    earlier releases of Poolhouse wrote them."""
 
     @property
     def label(self) -> str:
         """The label value of VMs of this revision, which is short because a label value has at most 63 characters."""
         return self.name.rpartition("-")[2]
+
+
+def postfixed_paths(names: NameGeneration) -> tuple[tuple[str, ...], ...]:
+    """The paths in a volume to names that get the VM's postfix."""
+    return (
+        *(SECRETS if names.append_postfix_to_secret_references else ()),
+        *(CONFIG_MAPS if names.append_postfix_to_config_map_references else ()),
+    )
 
 
 def content(spec: PoolSpec) -> Json:
@@ -48,7 +74,9 @@ def parse_revision(document: Json) -> Revision:
     content = document.get("data") or {}
     number = int(document.get("revision") or 0)
     name = document["metadata"]["name"]
-    return Revision(name, owner.get("uid", ""), number, content_hash(content), _vmi_hash(content))
+    return Revision(
+        name, owner.get("uid", ""), number, content_hash(content), _vmi_hash(content), list(content) == sorted(content)
+    )
 
 
 def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
@@ -74,7 +102,12 @@ def read(document: Json) -> dict[str, Any]:
 
 def _vmi_hash(content: Json) -> str:
     spec = (content.get("template") or {}).get("spec") or {}
-    return content_hash({**content, "template": (spec.get("template") or {}).get("spec") or {}})
+    inner = (spec.get("template") or {}).get("spec") or {}
+    paths = postfixed_paths(NameGeneration.model_validate(content.get("nameGeneration") or {}))
+    names = [holder[key] for volume in inner.get("volumes") or () for holder, key in references(volume, paths)]
+    # KubeVirt expands the instance type and the preference when it starts the VMI.
+    expanded = {key: spec.get(key) for key in ("instancetype", "preference")}
+    return content_hash({"spec": inner, "postfixed": names, **expanded})
 
 
 def _normalized(value: Any) -> Any:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
-from controllers.pool.actions import Action, PruneRevision, Restart, SaveRevision, Update
+from controllers.pool.actions import Action, LabelVMI, PruneRevision, Restart, RewriteRevision, SaveRevision, Update
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
     DisruptionBudget,
+    is_behind,
     may_be_restarted,
     sort_victims,
     update_has_begun,
@@ -52,6 +53,24 @@ def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     limit = snapshot.pool.spec.revision_history_limit
     for each in oldest_first[: max(0, len(idle) - limit)]:
         yield PruneRevision(each.name, f"revisionHistoryLimit is {limit}")
+
+
+def label_vmis(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Brings the VMIs up to date whose revision differs from the pool's, but not in anything that needs a restart."""
+    for vm in snapshot.active:
+        ours = vm.ordinal is not None and vm.base_name == snapshot.pool.name and not snapshot.outdated(vm)
+        if not ours or vm.vmi is None or vm.vmi.deleting or vm.vmi.final or snapshot.needs_restart(vm):
+            continue
+        if vm.vmi.revision != snapshot.revision.label:
+            assert vm.ordinal is not None
+            reason = "the change needs no restart"
+            yield LabelVMI(vm.name, vm.vmi.uid, vm.ordinal, vm.vmi.revision, reason)
+
+
+def rewrite_revisions(snapshot: PoolSnapshot) -> Iterator[Action]:
+    for each in snapshot.revisions:
+        if not each.orphanable:
+            yield RewriteRevision(each.name, "the garbage collector cannot orphan it")
 
 
 def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
@@ -131,7 +150,7 @@ server cannot refuse an update."""
 def count_outdated(snapshot: PoolSnapshot) -> int:
     if not _updates_proactively(snapshot):
         return 0
-    return sum(snapshot.outdated(vm) or snapshot.needs_restart(vm) for vm in snapshot.active)
+    return sum(is_behind(snapshot, vm) for vm in snapshot.active)
 
 
 def is_progressing(snapshot: PoolSnapshot) -> bool:

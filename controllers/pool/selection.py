@@ -108,6 +108,12 @@ def update_has_begun(snapshot: PoolSnapshot, vm: VM) -> bool:
     return not snapshot.outdated(vm) and not refused
 
 
+def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the pool must still update or restart the VM. A VM that has the template, but whose run strategy forbids
+    a restart, is not behind: its next start uses the template."""
+    return snapshot.outdated(vm) or (snapshot.needs_restart(vm) and may_be_restarted(vm))
+
+
 def may_be_restarted(vm: VM) -> bool:
     """Whether something starts the VM again after its VMI is deleted. With other run strategies, nothing does."""
     return vm.run_strategy in RESTARTED_BY_KUBEVIRT | RESTARTED_BY_REQUEST

@@ -12,11 +12,13 @@ from controllers.pool.actions import (
     Create,
     Delete,
     Heal,
+    LabelVMI,
     PruneRevision,
     ReleaseDisks,
     RemoveFinalizer,
     Restart,
     ReturnDisk,
+    RewriteRevision,
     SaveRevision,
     Update,
 )
@@ -62,7 +64,7 @@ def rows(found: Simulation) -> Iterator[Json]:
     """The actions on VMs, with `step`, `action`, `vm` and `reason`."""
     for number, step in enumerate(found.steps, start=1):
         for action in step.actions:
-            if not isinstance(action, SaveRevision | PruneRevision):
+            if not isinstance(action, SaveRevision | RewriteRevision | PruneRevision):
                 yield {"step": number, "action": action.verb, "vm": action.name, "reason": action.reason}
 
 
@@ -101,12 +103,22 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
     match action:
         case SaveRevision():
             return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
+        case RewriteRevision(name):
+            rewritten = (replace(each, orphanable=True) if each.name == name else each for each in snapshot.revisions)
+            return replace(snapshot, revisions=tuple(rewritten))
         case PruneRevision(name):
             return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != name))
         case Create():
             return _created(action, snapshot)
         case Update():
             return _changed(action.uid, snapshot, revision=action.revision)
+        case LabelVMI():
+            labels = {meta.REVISION: snapshot.revision.label}
+            vms = (
+                replace(vm, vmi=replace(vm.vmi, labels=labels)) if vm.vmi and vm.vmi.uid == action.vmi_uid else vm
+                for vm in snapshot.vms
+            )
+            return replace(snapshot, vms=tuple(vms))
         case RemoveFinalizer():
             return _changed(action.uid, snapshot, retains_disks=False)
         case Restart():

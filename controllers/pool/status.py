@@ -10,6 +10,7 @@ from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
+from controllers.pool.selection import is_behind
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from kinds import meta
 from kinds.metav1 import Condition
@@ -22,7 +23,7 @@ OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared")
 
 def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus:
     pool, before = snapshot.pool, snapshot.pool.status
-    updated = sum(not snapshot.outdated(vm) and not snapshot.needs_restart(vm) for vm in snapshot.active)
+    updated = sum(not is_behind(snapshot, vm) for vm in snapshot.active)
     available = sum(vm.available for vm in snapshot.active)
     complete = updated == len(snapshot.active) == pool.spec.replicas
     retained = sorted(snapshot.retained_disks, key=lambda disk: disk.name)[:MAX_RETAINED_DISKS]

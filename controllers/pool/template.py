@@ -14,24 +14,11 @@ from typing import Any
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
 from controllers.pool.observe import Pool
-from controllers.pool.revisions import Revision, content
+from controllers.pool.revisions import Revision, content, postfixed_paths
 from controllers.shared.names import name_of
 from controllers.shared.vm import DISKS, disk_names, references
 from kinds import meta
 from kinds.pool import NameGeneration
-
-# Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
-# the node and the same for all VMs.
-SECRETS = (
-    ("secret", "secretName"),
-    ("sysprep", "secret", "name"),
-    *(
-        (source, reference, "name")
-        for source in ("cloudInitNoCloud", "cloudInitConfigDrive")
-        for reference in ("secretRef", "networkDataSecretRef", "metaDataSecretRef")
-    ),
-)
-CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 
 
 def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
@@ -55,6 +42,12 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
         },
         "spec": spec,
     }
+
+
+def vmi_metadata(pool: Pool, ordinal: int, revision: Revision) -> Json:
+    """The labels and annotations with which the VMI of this ordinal starts."""
+    found: Json = build_vm(pool, ordinal, revision)["spec"]["template"]["metadata"]
+    return found
 
 
 def build_revision(pool: Pool, revision: Revision) -> Json:
@@ -88,11 +81,7 @@ def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
         for holder, key in references(volume, DISKS):
             if holder[key] in disks:
                 holder[key] += postfix
-        appended = (
-            *(SECRETS if names.append_postfix_to_secret_references else ()),
-            *(CONFIG_MAPS if names.append_postfix_to_config_map_references else ()),
-        )
-        for holder, key in references(volume, appended):
+        for holder, key in references(volume, postfixed_paths(names)):
             holder[key] += postfix
 
 
@@ -112,6 +101,7 @@ def merge_template(live: Json, base: Json | None, new: Json) -> Json:
             found["metadata"][part] = merged
     found["spec"] = _merged(found.get("spec") or {}, (base or {}).get("spec"), new["spec"])
     _one_of_two(found["spec"], new["spec"])
+    _forget_revision_names(found["spec"], live.get("spec") or {}, new["spec"])
     _addresses(found, live, base, new)
     return found
 
@@ -174,6 +164,17 @@ def _one_of_two(spec: Json, new: Json) -> None:
     """Removes one of `running` and `runStrategy`: a VM may have only one, and a start may replace it."""
     if spec.get("running") is not None and spec.get("runStrategy") is not None:
         del spec["running" if new.get("running") is None else "runStrategy"]
+
+
+def _forget_revision_names(spec: Json, before: Json, new: Json) -> None:
+    """Removes the ControllerRevision of an instance type or preference that is another one now. KubeVirt then saves a
+    revision of the new one."""
+    for each in ("instancetype", "preference"):
+        was, now = before.get(each) or {}, spec.get(each) or {}
+        if any(was.get(key) != now.get(key) for key in ("name", "kind")) and "revisionName" not in (
+            new.get(each) or {}
+        ):
+            now.pop("revisionName", None)
 
 
 def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
-from controllers.pool.observe import REVISIONS
+from controllers.pool.observe import POOLS, REVISIONS
+from runtime import transport
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
 from tests.cluster.test_pool import condition, said, status, web
@@ -110,6 +113,48 @@ async def test_a_template_that_does_not_start_takes_no_more_than_the_limit_and_c
     await running.change(template=good)
     await complete(running)
     assert await running.names() == web(1, 2, 3, 4)
+
+
+async def test_labels_of_the_vmi_template_reach_running_vmis(running: Place) -> None:
+    labelled = template()
+    labelled["spec"]["template"]["metadata"] = {"labels": {"size": "small", "old": "x"}, "annotations": {"a": "1"}}
+    await running.pool(2, template=labelled)
+    await complete(running)
+    before = await runs(running)
+    await running.api.patch(VMIS, running.namespace, "web-1", {"metadata": {"labels": {"team": "blue"}}})
+    await running.change(template={"spec": {"template": {"metadata": {"labels": {"size": "big", "old": None}}}}})
+
+    async def labels() -> Any:
+        items, _ = await running.api.list(VMIS, running.namespace)
+        found = {each["metadata"]["name"]: each["metadata"]["labels"] for each in items}
+        return [[found[name].get(key) for key in ("size", "old", "team")] for name in web(1, 2)]
+
+    await until(labels, [["big", None, "blue"], ["big", None, None]])
+    assert await runs(running) == before
+
+
+@pytest.mark.parametrize("earlier_release", [False, True])
+async def test_a_pool_can_be_deleted_without_its_vms(
+    control_plane: Any, place: Place, monkeypatch: pytest.MonkeyPatch, earlier_release: bool
+) -> None:
+    """The garbage collector writes the ControllerRevision, whose data may not change by a byte."""
+    if earlier_release:
+        monkeypatch.setattr(transport, "encode", lambda body: json.dumps(body).encode())
+    volume = {"name": "init", "cloudInitNoCloud": {"userData": "#!/bin/sh\na && b > c < d # \u00e9"}}
+    shared = template()
+    shared["spec"]["template"]["spec"]["volumes"] = [volume]
+    await place.pool(2, template=shared)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1, 2))
+    monkeypatch.undo()
+    async with controller(control_plane.kubeconfig):
+        await place.api.delete(POOLS, place.namespace, "web", propagation="Orphan")
+
+        async def left() -> Any:
+            pools, _ = await place.api.list(POOLS, place.namespace)
+            return len(pools), [vm["metadata"].get("ownerReferences") for vm in (await place.machines()).values()]
+
+        await until(left, (0, [None, None]))
 
 
 async def test_a_paused_pool_waits(running: Place) -> None:

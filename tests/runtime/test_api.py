@@ -23,6 +23,7 @@ from runtime.api import Api
 from runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
 from runtime.metrics import Metrics
 from runtime.resource import Resource
+from runtime.transport import encode
 from tests.ports import free_port
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 
@@ -424,6 +425,20 @@ async def test_any_text_in_a_body_arrives_unchanged(server: Server, api: Api) ->
     body = thing("a", 1, text='\u0000\u202e</script>"\n \U0001f600')
     await api.create(THINGS, body)
     assert json.loads(server.requests[0].body) == body
+
+
+@pytest.mark.parametrize(
+    ("body", "encoded"),
+    [
+        pytest.param({"b": 1, "a": {"d": 2, "c": [3]}}, '{"a":{"c":[3],"d":2},"b":1}', id="sorted keys"),
+        pytest.param({"a": "x && <y>"}, r'{"a":"x \u0026\u0026 \u003cy\u003e"}', id="characters of HTML"),
+        pytest.param({"a": "\u2028\u2029"}, r'{"a":"\u2028\u2029"}', id="line separators"),
+        pytest.param({"a": "\u00e9\U0001f600\x7f\x01"}, '{"a":"\u00e9\U0001f600\x7f\\u0001"}', id="other characters"),
+        pytest.param({"a": "\ud800"}, r'{"a":"\ud800"}', id="a lone surrogate"),
+    ],
+)
+def test_a_body_has_the_bytes_of_gos_encoder(body: Any, encoded: str) -> None:
+    assert encode(body) == encoded.encode()
 
 
 # TLS

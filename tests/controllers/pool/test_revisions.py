@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from controllers.pool.revisions import content as contents
 from controllers.pool.revisions import content_hash, current_revision, parse_revision, read
 from controllers.pool.template import build_revision
+from runtime.transport import encode
 from tests.controllers.pool.builders import a_pool, template
 
 INNER = template()["spec"]["template"]["spec"]
@@ -49,7 +51,7 @@ def test_a_new_template_gets_the_next_number_and_an_old_one_is_found_again() -> 
 def test_a_revision_survives_being_stored() -> None:
     pool = a_pool()
     made, _ = current_revision("web", "u-web", contents(pool.spec), [])
-    assert parse_revision(build_revision(pool, made)) == made
+    assert parse_revision(json.loads(encode(build_revision(pool, made)))) == made
 
 
 def test_an_earlier_pool_of_the_same_name_has_other_revisions() -> None:
@@ -90,6 +92,8 @@ def test_what_makes_another_revision(spec: dict[str, Any], same: bool) -> None:
         pytest.param({"dataVolumeTemplates": []}, False, id="how disks are made"),
         pytest.param({"template": {"metadata": {"labels": {"a": "b"}}, "spec": INNER}}, False, id="labels of the run"),
         pytest.param({"template": {"spec": {**INNER, "hostname": "x"}}}, True, id="what runs"),
+        pytest.param({"instancetype": {"name": "u1.large"}}, True, id="the instance type"),
+        pytest.param({"preference": {"name": "fedora"}}, True, id="the preference"),
     ],
 )
 def test_what_needs_a_restart(changed: dict[str, Any], restarts: bool) -> None:
@@ -97,6 +101,32 @@ def test_what_needs_a_restart(changed: dict[str, Any], restarts: bool) -> None:
     other, _ = current_revision("web", "u-web", content(**changed), [one])
     assert one.template_hash != other.template_hash
     assert (one.vmi_hash != other.vmi_hash) is restarts
+
+
+@pytest.mark.parametrize(
+    ("volume", "restarts"),
+    [
+        pytest.param({"containerDisk": {"image": "x"}}, False, id="no volume has a Secret or ConfigMap"),
+        pytest.param({"configMap": {"name": "c"}}, False, id="only names of Secrets get the postfix"),
+        pytest.param({"secret": {"secretName": "s"}}, True, id="another Secret"),
+    ],
+)
+def test_a_postfix_needs_a_restart_only_where_a_name_gets_it(volume: dict[str, Any], restarts: bool) -> None:
+    document = content(template={"spec": {**INNER, "volumes": [{"name": "v", **volume}]}})
+    one, _ = current_revision("web", "u-web", document, [])
+    names = {"appendPostfixToSecretReferences": True}
+    other, _ = current_revision("web", "u-web", {**document, "nameGeneration": names}, [one])
+    assert one.template_hash != other.template_hash
+    assert (one.vmi_hash != other.vmi_hash) is restarts
+
+
+def test_the_garbage_collector_can_orphan_sorted_data_only() -> None:
+    made, _ = current_revision("web", "u-web", content(), [])
+    document = build_revision(a_pool(), made)
+    data = document["data"]
+    for keys, orphanable in ((sorted(data), True), (sorted(data, reverse=True), False)):
+        stored = {**document, "data": {key: data[key] for key in keys}}
+        assert parse_revision(stored).orphanable is orphanable
 
 
 def test_a_stored_revision_gives_the_spec_back() -> None:

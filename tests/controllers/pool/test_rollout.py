@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import PruneRevision, Restart, SaveRevision, Update
+from controllers.pool.actions import LabelVMI, PruneRevision, Restart, RewriteRevision, SaveRevision, Update
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.revisions import Revision
@@ -264,6 +264,41 @@ def test_a_rollout_never_exceeds_max_unavailable() -> None:
             break
     assert {m.revision for m in machines.values()} == {"r1"}
     assert all(m.available for m in machines.values())
+
+
+RELABELLED = replace(REVISION, name="web-r2", template_hash="m2")
+"""Differs from the former revision in labels only."""
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            [vm(1, revision="r2", vmi=vmi("web-1", revision="r1"))], ["web-1"], id="a VMI of the former revision"
+        ),
+        pytest.param([vm(1, revision="r2")], [], id="a VMI of this revision"),
+        pytest.param([vm(1)], [], id="not before its VM has the template"),
+        pytest.param([halted(1, revision="r2")], [], id="no VMI"),
+        pytest.param([vm(1, revision="r2", vmi=vmi("web-1", revision="r0"))], [], id="a VMI that must be restarted"),
+        pytest.param(
+            [vm(1, revision="r2", vmi=vmi("web-1", revision="r1", phase="Succeeded"))], [], id="a VMI that has ended"
+        ),
+        pytest.param(
+            [vm(1, revision="r2", vmi=vmi("web-1", revision="r1"), base_name="x")], [], id="a VM without a template"
+        ),
+    ],
+)
+def test_labels_of_running_vmis(observed: list[VM], expected: list[str]) -> None:
+    found = snapshot(a_pool(1), *observed, revisions=(REVISION, RELABELLED))
+    actions = plan(replace(found, revision=RELABELLED), NOW).actions
+    assert [each.name for each in actions if isinstance(each, LabelVMI)] == expected
+
+
+def test_a_revision_that_cannot_be_orphaned_is_rewritten_even_while_the_pool_is_deleted() -> None:
+    old = replace(REVISION, orphanable=False)
+    for of in (a_pool(1), a_pool(1, paused=True), replace(a_pool(1), deleting=True)):
+        actions = plan(snapshot(of, vm(1), revisions=(old,)), NOW).actions
+        assert [each.name for each in actions if isinstance(each, RewriteRevision)] == [REVISION.name]
 
 
 SAVED = tuple(Revision(f"web-o{n}", "u-web", n, f"m{n}", f"g{n}") for n in range(-5, 0))

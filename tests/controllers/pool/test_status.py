@@ -44,6 +44,9 @@ def condition(found: PoolStatus, kind: str) -> Condition | None:
             id="only VMs of the present template are updated",
         ),
         pytest.param(
+            snapshot(2, RUNS_ON, vm(2)), {"updated_replicas": 2}, id="a VM that may not be restarted has the template"
+        ),
+        pytest.param(
             snapshot(2, halted(1), halted(2)),
             {"ready_replicas": 0, "available_replicas": 2, "unavailable_replicas": 0},
             id="a VM that is meant to be halted is available and not ready",

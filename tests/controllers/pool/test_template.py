@@ -281,6 +281,27 @@ MAC = {**NIC, "macAddress": "02:00:00:00:00:01", "model": "virtio", "pciAddress"
             id="a further disk comes beside those there are",
         ),
         pytest.param(
+            vm(instancetype={"name": "small", "kind": "K", "revisionName": "of-small"}),
+            vm(instancetype={"name": "small", "kind": "K"}),
+            vm(instancetype={"name": "large", "kind": "K"}),
+            vm(instancetype={"name": "large", "kind": "K"}),
+            id="another instance type: the saved revision of the former goes",
+        ),
+        pytest.param(
+            vm(preference={"name": "linux", "revisionName": "of-linux"}),
+            vm(preference={"name": "linux"}),
+            vm({"x": 1}, preference={"name": "linux"}),
+            vm({"x": 1}, preference={"name": "linux", "revisionName": "of-linux"}),
+            id="the same preference keeps its saved revision",
+        ),
+        pytest.param(
+            vm(instancetype={"name": "small", "revisionName": "of-small"}),
+            vm(instancetype={"name": "small"}),
+            vm(instancetype={"name": "large", "revisionName": "of-large"}),
+            vm(instancetype={"name": "large", "revisionName": "of-large"}),
+            id="the template may name the revision",
+        ),
+        pytest.param(
             vm({"x": ["a", "b", "mine"]}), vm({"x": ["a"]}), vm({"x": ["c"]}), vm({"x": ["c"]}),
             id="a list without names is taken as a whole",
         ),

@@ -39,6 +39,15 @@ class RewriteRevision(_Action, past="rewrote revision"):
 
 
 @dataclass(frozen=True)
+class Adopt(_Action, past="adopted VM"):
+    """Makes the pool the controller of a VM that has an owner reference to it without `controller: true`."""
+
+    name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Create(_Action, past="created VM"):
     name: str
     ordinal: int
@@ -143,6 +152,7 @@ class PruneRevision(_Action, past="deleted revision"):
 Action = (
     SaveRevision
     | RewriteRevision
+    | Adopt
     | Create
     | Delete
     | ReleaseDisks

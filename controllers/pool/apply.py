@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from apimachinery.owner_references import controller_reference
+from apimachinery.owner_references import controller_of, controller_reference
 from apimachinery.unstructured import Json
 from controllers.pool import revisions, template
 from controllers.pool.actions import (
     Action,
+    Adopt,
     Create,
     Delete,
     Heal,
@@ -81,6 +82,7 @@ class PoolWriter:
             await self.release_disks(namespace, planned(ReleaseDisks), pool),
             await send(pool, planned(ReturnDisk), partial(return_disk, api, namespace)),
             await send(pool, planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
+            await send(pool, planned(Adopt), partial(self._adopt, pool)),
             await send(pool, planned(RewriteRevision), partial(self._rewrite, pool), quiet=True),
             await send(pool, planned(SaveRevision), partial(self._save, snapshot), quiet=True),
             await self._create(snapshot, planned(Create), blocked),
@@ -103,6 +105,19 @@ class PoolWriter:
     async def _save(self, snapshot: PoolSnapshot, action: SaveRevision) -> None:
         with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
             await self.api.create(REVISIONS, template.build_revision(snapshot.pool, snapshot.revision))
+
+    async def _adopt(self, pool: Pool, action: Adopt) -> None:
+        metadata = (await self.api.get(VMS, pool.namespace, action.name))["metadata"]
+        if controller_of({"metadata": metadata}) is not None:
+            raise Conflict(f"{action.name} has a controller now", status=409)
+        others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != pool.uid]
+        # With the resourceVersion, the patch removes no reference that another client has added meanwhile.
+        change = {
+            "uid": action.uid,
+            "resourceVersion": metadata["resourceVersion"],
+            "ownerReferences": [*others, template.owner_reference(pool)],
+        }
+        await self.api.patch(VMS, pool.namespace, action.name, {"metadata": change})
 
     async def _rewrite(self, pool: Pool, action: RewriteRevision) -> None:
         found = await self.api.get(REVISIONS, pool.namespace, action.name)

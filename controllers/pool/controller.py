@@ -186,6 +186,7 @@ class PoolController:
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
+        self.metrics.follow(pool.key)
         decided = plan(snapshot, now)
         if healed(decided):
             # The status is written first: a controller without this record could replace a VM again and again.

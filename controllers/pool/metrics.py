@@ -67,8 +67,15 @@ class PoolMetrics:
         self._known: dict[Key, set[tuple[str, str]]] = {}
         """(phase, last_phase) labels of the exported histograms, by pool."""
 
+    def follow(self, key: Key) -> None:
+        """Measures the pool's VMs from now on. To be called before the pool's first write, whose VMs may start while
+        other writes are still in flight."""
+        if key not in self._known:
+            self._known[key] = set()
+            for each in self._counters:
+                each.labels(*key)  # a rate needs a first value of 0
+
     def pool(self, pool: Pool, status: PoolStatus) -> None:
-        self._known.setdefault(pool.key, set())
         breaker = status.healing.breaker if status.healing else None
         values = {
             "desired_replicas": pool.spec.replicas,
@@ -85,8 +92,6 @@ class PoolMetrics:
         }
         for name, value in values.items():
             self._gauges[name].labels(*pool.key).set(value)
-        for each in self._counters:
-            each.labels(*pool.key)  # a rate needs a first value of 0
 
     def scaled(self, key: Key, *, created: int, deleted: int) -> None:
         self._created.labels(*key).inc(created)

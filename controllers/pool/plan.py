@@ -20,6 +20,7 @@ from controllers.pool.rollout import (
     waiting,
 )
 from controllers.pool.scaling import (
+    adopt,
     blocked_reason,
     cancel_deletions,
     release_disks,
@@ -31,7 +32,7 @@ from controllers.pool.scaling import (
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
-CLEANUP: tuple[Step, ...] = (return_disks, cancel_deletions, prune_revisions, label_vmis)
+CLEANUP: tuple[Step, ...] = (adopt, return_disks, cancel_deletions, prune_revisions, label_vmis)
 """Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
 """The first step with actions ends the plan. The next plan uses a new snapshot."""

@@ -41,6 +41,11 @@ class PoolReason(Reason):
     )
     SUCCESSFUL_PRUNE_REVISION = "SuccessfulPruneRevision", "The controller deleted a revision over the history limit."
     FAILED_PRUNE_REVISION = "FailedPruneRevision", "The controller could not delete an old revision."
+    SUCCESSFUL_ADOPT = (
+        "SuccessfulAdopt",
+        "The controller added `controller: true` to a VM's owner reference, so that the VM is a member of the pool.",
+    )
+    FAILED_ADOPT = "FailedAdopt", "The controller could not make the pool the controller of a VM."
     SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VM. The message has the reason."
     FAILED_CREATE = "FailedCreate", "The API server refused a new VM. The controller tries again after a growing pause."
     SUCCESSFUL_DELETE = "SuccessfulDelete", "The controller deleted a VM. The message has the reason."

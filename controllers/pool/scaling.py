@@ -4,7 +4,16 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
-from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
+from controllers.pool.actions import (
+    Action,
+    Adopt,
+    Create,
+    Delete,
+    ReleaseDisks,
+    RemoveFinalizer,
+    ReturnDisk,
+    SaveRevision,
+)
 from controllers.pool.autohealing import was_healed
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import DisruptionBudget, sort_victims
@@ -125,6 +134,12 @@ def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
 def _protected(snapshot: PoolSnapshot) -> str:
     names = sorted(vm.name for vm in snapshot.active if vm.scale_in not in UNPROTECTED)
     return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"
+
+
+def adopt(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    for vm in snapshot.active:
+        if not vm.adopted:
+            yield Adopt(vm.name, vm.uid, "its owner reference to the pool lacks controller: true")
 
 
 def release_disks(snapshot: PoolSnapshot) -> Iterator[Action]:

@@ -9,6 +9,7 @@ from apimachinery.unstructured import Json
 from controllers.pool import template
 from controllers.pool.actions import (
     Action,
+    Adopt,
     Create,
     Delete,
     Heal,
@@ -108,6 +109,8 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
             return replace(snapshot, revisions=tuple(rewritten))
         case PruneRevision(name):
             return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != name))
+        case Adopt():
+            return _changed(action.uid, snapshot, adopted=True)
         case Create():
             return _created(action, snapshot)
         case Update():

@@ -38,7 +38,7 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
             **{key: value for key, value in _labelled(metadata, labels).items() if key in ("labels", "annotations")},
             "namespace": pool.namespace,
             "name": name_of(pool.name, ordinal),
-            "ownerReferences": [_owner(pool)],
+            "ownerReferences": [owner_reference(pool)],
         },
         "spec": spec,
     }
@@ -58,14 +58,14 @@ def build_revision(pool: Pool, revision: Revision) -> Json:
             "namespace": pool.namespace,
             "name": revision.name,
             "labels": {meta.POOL: pool.name},
-            "ownerReferences": [_owner(pool)],
+            "ownerReferences": [owner_reference(pool)],
         },
         "revision": revision.number,
         "data": content(pool.spec),
     }
 
 
-def _owner(pool: Pool) -> Json:
+def owner_reference(pool: Pool) -> Json:
     return controller_reference("kubevirt.io/v1", "VirtualMachinePool", pool.name, pool.uid)
 
 

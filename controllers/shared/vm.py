@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at, typed
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vmi import VMI, ObjectView, object_facts, text
+from controllers.shared.vmi import VMI, ObjectView, group_kind, object_facts, text
 from kinds import meta
 from kinds.vm_documents import run_strategy
 
@@ -69,6 +70,9 @@ class VM(ObjectView):
     owner_kind: str = ""
     """kind and group of the controller owner, such as `VirtualMachinePool.kubevirt.io`"""
     owner_name: str = ""
+    adopted: bool = True
+    """False if the reference to the owner lacks `controller: true`. The garbage collector deletes the VM with the pool
+    all the same, so the pool makes the reference whole."""
     created_at: str = ""
     """the creationTimestamp; its text form sorts by time"""
     deleted_at: str = ""
@@ -125,12 +129,16 @@ def parse_vm(document: Json) -> VM:
     """Parses a VirtualMachine. Missing fields get their defaults."""
     metadata = document["metadata"]
     spec, status = document.get("spec") or {}, document.get("status") or {}
+    owner, adopted = controller_of(document), True
+    if owner is None and (owner := _pool_reference(document)):
+        adopted = False
     conditions = {c.get("type"): c.get("status") for c in status.get("conditions") or ()}
     base_name, ordinal = parent_and_ordinal(metadata["name"])
     strategy, created = run_strategy(spec), bool(status.get("created"))
     ended = _has_ended(strategy, status)
     return VM(
-        **object_facts(document),
+        **object_facts(document, owner),
+        adopted=adopted,
         base_name=base_name,
         ordinal=ordinal,
         revision=text(metadata, "labels", meta.REVISION),
@@ -146,6 +154,11 @@ def parse_vm(document: Json) -> VM:
         printable_status=text(status, "printableStatus"),
         start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
     )
+
+
+def _pool_reference(document: Json) -> Json | None:
+    references = document["metadata"].get("ownerReferences") or ()
+    return next((each for each in references if group_kind(each) == POOL), None)
 
 
 def _has_ended(strategy: str, status: Json) -> bool:

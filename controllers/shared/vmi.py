@@ -27,9 +27,9 @@ class ObjectView:
         return self.namespace, self.name
 
 
-def object_facts(document: Json) -> dict[str, Any]:
-    """The metadata as keyword arguments of a view. Missing fields are empty."""
-    metadata, owner = document["metadata"], controller_of(document) or {}
+def object_facts(document: Json, owner: Json | None) -> dict[str, Any]:
+    """The metadata as keyword arguments of a view, with an owner reference. Missing fields are empty."""
+    metadata, owner = document["metadata"], owner or {}
     return {
         "namespace": text(metadata, "namespace"),
         "name": metadata["name"],
@@ -151,7 +151,7 @@ def parse_vmi(document: Json) -> VMI:
     )
     start_failure, message = _start_failure(conditions)
     return VMI(
-        **object_facts(document),
+        **object_facts(document, controller_of(document)),
         phase=phase,
         phase_times=times,
         reason=text(status, "reason"),

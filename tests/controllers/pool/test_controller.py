@@ -22,7 +22,7 @@ from kinds.pool import PoolStatus
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
-from tests.controllers.pool.builders import NOW, a_pool, vm
+from tests.controllers.pool.builders import NOW, a_pool, halted, vm
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
 FAILING = vm(1, ready=False, vmi_exists=False, start_failures=3, printable_status="CrashLoopBackOff")
@@ -119,6 +119,19 @@ async def reconciled(outcome: Callable[[Plan], PoolOutcome]) -> tuple[FakeWriter
         await controller.reconcile(("default", "web"))
     labels = {"namespace": "default", "vmpool": "web"}
     return writer, registry.get_sample_value("kubevirt_poolhouse_vmpool_heals_total", labels)
+
+
+async def test_vms_that_start_during_the_first_writes_of_a_pool_are_counted() -> None:
+    registry = CollectorRegistry()
+
+    def starts(plan: Plan) -> PoolOutcome:
+        controller.vm_changed(lambda key, pause: None, halted(4), vm(4))
+        return PoolOutcome()
+
+    controller = controlled(FakeWriter(starts), registry)
+    await controller.reconcile(("default", "web"))
+    labels = {"namespace": "default", "vmpool": "web"}
+    assert registry.get_sample_value("kubevirt_poolhouse_vmpool_vm_starts_total", labels) == 1
 
 
 async def test_healing_is_in_the_status_before_the_vm_is_deleted() -> None:

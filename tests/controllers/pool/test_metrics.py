@@ -41,6 +41,7 @@ def registry() -> CollectorRegistry:
 @pytest.fixture
 def metrics(registry: CollectorRegistry) -> PoolMetrics:
     found = PoolMetrics(registry)
+    found.follow(KEY)
     found.pool(a_pool(3), PoolStatus())
     return found
 

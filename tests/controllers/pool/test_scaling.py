@@ -18,6 +18,11 @@ HALF_DOWN = [vm(n, created_at=str(n), ready=n < 4) for n in range(1, 7)]
 DOWN_AND_PROTECTED = [vm(n, ready=False, scale_in="Protect") for n in (1, 2)]
 
 
+def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts() -> None:
+    actions = plan(snapshot(2, vm(1), vm(2, adopted=False)), NOW).actions
+    assert [(each.verb, each.name) for each in actions] == [("Adopt", "web-2")]
+
+
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [

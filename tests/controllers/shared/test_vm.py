@@ -27,11 +27,16 @@ def owned(kind: str = "VirtualMachinePool", version: str = "kubevirt.io/v1", con
     return vm({"ownerReferences": [{"uid": "x", "kind": "Other", "name": "y"}, owner]})
 
 
+OTHERS = owned(controller=False)
+OTHERS["metadata"]["ownerReferences"][0]["controller"] = True
+
+
 @pytest.mark.parametrize(
     ("given", "member"),
     [
         pytest.param(owned(), True, id="its controller is a pool of ours"),
-        pytest.param(owned(controller=False), False, id="an owner that is not its controller"),
+        pytest.param(owned(controller=False), True, id="an owner that is not its controller yet"),
+        pytest.param(OTHERS, False, id="another controller"),
         pytest.param(owned(version="pool.kubevirt.io/v1alpha1"), False, id="KubeVirt's own pool"),
         pytest.param(owned(kind="VirtualMachineWarmPool"), False, id="another kind"),
         pytest.param(vm({"labels": {"poolhouse.dev/pool": "web"}}), False, id="a label is not ownership"),
@@ -42,6 +47,11 @@ def test_the_owner_reference_makes_a_vm_a_member(given: Json, member: bool) -> N
     assert list(by_owner(found)) == (["u-web"] if member else [])
     assert found.pool_name == ("web" if member else "")
     assert list(by_base_name(found)) == [("default", "web")]
+
+
+@pytest.mark.parametrize("controller", [True, False])
+def test_a_pool_adopts_a_vm_whose_reference_names_no_controller(controller: bool) -> None:
+    assert parse_vm(owned(controller=controller)).adopted is controller
 
 
 STOPPED = {"printableStatus": "Stopped"}

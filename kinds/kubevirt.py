@@ -136,6 +136,19 @@ class Configuration(OpenModel):
     """Migration settings of VirtualMachineInstances without a policy."""
 
 
+class KubeVirtStatus(OpenModel):
+    """Observed state of the installation."""
+
+    phase: str | None = None
+    """Deploying, Deployed, Deleting or Deleted."""
+    observed_kube_virt_version: str | None = None
+    """Version that runs."""
+    target_kube_virt_version: str | None = None
+    """Version that is being installed, or the version that runs."""
+    default_architecture: str | None = None
+    """Architecture of VirtualMachines that name none."""
+
+
 class KubeVirtSpec(OpenModel):
     """Installation of KubeVirt."""
 
@@ -252,7 +265,7 @@ KUBEVIRT = Kind(
     categories=("all",),
     doc="The installation of KubeVirt.",
     spec=KubeVirtSpec,
-    status=Empty,
+    status=KubeVirtStatus,
     columns=(AGE,),
 )
 

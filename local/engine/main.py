@@ -11,6 +11,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry
 
+from local.engine import installation
 from local.engine.datavolume.controller import DataVolumeController
 from local.engine.datavolume.importer import Importer
 from local.engine.hypervisor import Hypervisor
@@ -109,6 +110,7 @@ async def serve(settings: Settings) -> None:
             data_volumes = DataVolumeController(api, informers, backend.importer)
             migrations = MigrationController(api, informers, hypervisor, events, capacity)
             evacuations = EvacuationController(api, informers)
+            await installation.register(api)
             await nodes.register()
             log.info("all informers are synced; the engine is %s", settings.engine)
             for each in (vms, vmis, data_volumes, migrations, migrations.abandoned, evacuations, nodes):

@@ -36,7 +36,7 @@ from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Invalid, NotFound
 from runtime.events import EVENTS, EventRecorder
-from runtime.resource import Resource
+from runtime.resource import KUBEVIRTS, Resource
 from service import certificates
 from service.server import serve
 from service.settings import Address
@@ -235,6 +235,33 @@ async def test_a_vm_is_stored_with_defaults(admission: Admission, namespace: str
     made = await admission.api.create(MACHINES, vm(namespace))
     assert undefaulted_fields(made) == []
     assert made == await admission.api.get(MACHINES, namespace, "web")
+
+
+async def test_a_changed_kubevirt_object_is_sent_with_the_next_vm(admission: Admission, namespace: str) -> None:
+    async def network() -> Any:
+        await admission.api.create(MACHINES, vm(namespace, "asks"), dry_run=True)
+        return at(admission.defaulter.kubevirt, "spec", "configuration", "network", "defaultNetworkInterface")
+
+    async def binding(name: str | None) -> None:
+        async def sent() -> bool:
+            return await network() == name
+
+        await eventually(sent)
+
+    document = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": namespace},
+        "spec": {"configuration": {"network": {"defaultNetworkInterface": "masquerade"}, "migrations": {}}},
+    }
+    await admission.api.create(KUBEVIRTS, document)
+    await binding("masquerade")
+    assert "migrations" not in at(admission.defaulter.kubevirt, "spec", "configuration")
+    change = {"spec": {"configuration": {"network": {"defaultNetworkInterface": "bridge"}}}}
+    await admission.api.patch(KUBEVIRTS, namespace, "kubevirt", change)
+    await binding("bridge")
+    await admission.api.delete(KUBEVIRTS, namespace, "kubevirt")
+    await binding(None)
 
 
 @contextlib.asynccontextmanager

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from kubevirt.cluster_settings import ClusterSettings
+from kubevirt.versions import NEWEST
 from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES, NODES, PVCS
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import KUBEVIRTS, VMIS, VMS, Resource
 from tests.cluster.resting import rests
 from tests.conftest import stack
 from tests.waiting import eventually
@@ -94,6 +96,12 @@ async def asked(api: Api, name: str, verb: str, resource: str = "virtualmachines
 def pid_of(paths: StackPaths, part: str) -> int:
     status = json.loads(paths.status.read_text())
     return int(next(each["pid"] for each in status["parts"] if each["name"] == part))
+
+
+async def test_the_engine_says_as_which_kubevirt_it_behaves(api: Api) -> None:
+    (found,) = (await api.list(KUBEVIRTS))[0]
+    settings = ClusterSettings.of(found)
+    assert (settings.release, settings.architecture, found["status"]["phase"]) == (NEWEST, "amd64", "Deployed")
 
 
 async def test_a_vm_runs_with_its_disk_and_is_deleted_completely(api: Api) -> None:

@@ -34,6 +34,8 @@ class FakeDefaulter:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []
+        self.kubevirt: Json | None = None
+        """the KubeVirt object of the last request over HTTP"""
         self.away: str | None = None
         self.refuses: Callable[[Json], list[Problem]] = lambda document: []
         self.spoils: Callable[[Json], Json] = lambda document: document
@@ -60,6 +62,7 @@ def app(stand_in: FakeDefaulter) -> Starlette:
 
     async def defaults(http: Request) -> Response:
         asked = DefaultingRequest.model_validate(await http.json())
+        stand_in.kubevirt = asked.kubevirt
         try:
             answer = await stand_in.complete(
                 asked.object, old=asked.old_object, namespace=asked.namespace, seed=asked.seed

@@ -1,0 +1,46 @@
+"""The engine's KubeVirt object, which says as which release of KubeVirt the engine behaves.
+
+Users write its spec. The engine writes the part of its status that clients read, as KubeVirt's operator does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from apimachinery.unstructured import Json
+from kinds.meta import NAMESPACE
+from kubevirt.cluster_settings import choose
+from kubevirt.versions import NEWEST
+from local.engine.resources import KUBEVIRTS, merge_patch
+from runtime.api import Api
+
+VERSION = "v{}.{}.0".format(*NEWEST)
+
+NAME = "kubevirt"
+
+STATUS = {
+    "phase": "Deployed",
+    "observedKubeVirtVersion": VERSION,
+    "targetKubeVirtVersion": VERSION,
+    "operatorVersion": VERSION,
+    "defaultArchitecture": "amd64",
+}
+
+
+def new_kubevirt(namespace: str) -> Json:
+    return {
+        "apiVersion": KUBEVIRTS.api_version,
+        "kind": KUBEVIRTS.kind,
+        "metadata": {"name": NAME, "namespace": namespace},
+        "spec": {"configuration": {}},
+    }
+
+
+async def register(api: Api, namespace: str = NAMESPACE) -> None:
+    """Writes the status of the KubeVirt object. Creates one in the namespace if the cluster has none."""
+    found: Sequence[Json]
+    found, _ = await api.list(KUBEVIRTS)
+    installation = choose(found) or await api.create(KUBEVIRTS, new_kubevirt(namespace))
+    if changes := merge_patch(installation.get("status") or {}, {**(installation.get("status") or {}), **STATUS}):
+        metadata = installation["metadata"]
+        await api.patch(KUBEVIRTS, metadata["namespace"], metadata["name"], {"status": changes}, subresource="status")

@@ -13,7 +13,7 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from defaulter.contract import DEFAULTS_PATH, DefaultingRequest, DefaultingResponse, Problems, Version
 from defaulter.metrics import Metrics
-from defaulter.worker_pool import QueueFull, RequestFailed, WorkerPool
+from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerPool
 from defaulter.worker_protocol import Operation
 from service import api_docs
 from service.request_body import BodyReader, RequestRefused
@@ -30,7 +30,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     415: {"model": Problems, "description": "The body is not `application/json`, or is compressed"},
     422: {"model": Problems, "description": "The document is invalid: every problem with its path"},
     429: {"model": Problems, "description": "Too many requests wait; `Retry-After` says when to try again"},
-    503: {"model": Problems, "description": "No worker answered in time, or this libvirt cannot decide"},
+    501: {"model": Problems, "description": "This defaulter cannot decide this document, but others"},
+    503: {"model": Problems, "description": "No worker works; `Retry-After` says when to try again"},
 }
 
 
@@ -65,8 +66,8 @@ def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyRe
             response = Response(content, status, media_type=media_type)
         except RequestRefused as error:
             response = _problem(error.status, error.message, error.retry_after_seconds)
-        except (QueueFull, RequestFailed) as error:
-            response = _problem(429 if isinstance(error, QueueFull) else 503, str(error), retry_seconds=1)
+        except RequestFailed as error:
+            response = _failure(error)
         metrics.requests.labels(str(response.status_code)).inc()
         return response
 
@@ -75,7 +76,7 @@ def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyRe
         """Versions of Poolhouse, libvirt and QEMU, and the machine types that QEMU has."""
         try:
             status, content = await workers.ask(Operation.VERSION)
-        except (QueueFull, RequestFailed) as error:
+        except RequestFailed as error:
             return _problem(503, str(error), retry_seconds=1)
         if status == 200:
             content = json.dumps({"poolhouse": own_version(), **json.loads(content)}).encode()
@@ -103,7 +104,7 @@ def _add_probes(app: FastAPI, workers: WorkerPool, metrics: Metrics) -> None:
             return Response(f"no worker starts: {workers.counts.start_error}", 503, media_type="text/plain")
         try:
             status, content = await workers.ask(Operation.PROBE, urgent=True)
-        except (QueueFull, RequestFailed) as error:
+        except RequestFailed as error:
             return Response(f"libvirt: {error}", 503, media_type="text/plain")
         if status != 200:
             return Response(content, status, media_type="text/plain")
@@ -123,6 +124,16 @@ def openapi_document() -> Json:
     request = DefaultingRequest.model_json_schema(ref_template="#/components/schemas/{model}")
     document["components"]["schemas"] |= {**request.pop("$defs"), "DefaultingRequest": request}
     return document
+
+
+def _failure(error: RequestFailed) -> Response:
+    match error:
+        case QueueFull():
+            return _problem(429, str(error), retry_seconds=1)
+        case DocumentFailed():
+            return _problem(501, str(error))
+        case _:
+            return _problem(503, str(error), retry_seconds=1)
 
 
 def _problem(status: int, message: str, retry_seconds: float | None = None) -> Response:

@@ -29,6 +29,7 @@ __all__ = [
     "HARDWARE_ANNOTATION",
     "SCHEDULABLE_LABEL",
     "Defaulter",
+    "DefaulterOverloaded",
     "DefaulterUnavailable",
     "DefaultingRequest",
     "DefaultingResponse",
@@ -41,6 +42,7 @@ __all__ = [
     "Node",
     "Problem",
     "Problems",
+    "UndecidedDocument",
     "Version",
     "defaulted_fields",
     "forbidden_changes",
@@ -112,6 +114,15 @@ class DefaulterUnavailable(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+class UndecidedDocument(DefaulterUnavailable):
+    """The service works, but cannot decide this document: it has no emulator for the architecture, or the document
+    takes too long. A retry fails too."""
+
+
+class DefaulterOverloaded(DefaulterUnavailable):
+    """The service works, but too many requests wait. Retry later."""
 
 
 class ForbiddenChange(DefaulterUnavailable):
@@ -200,4 +211,9 @@ class Defaulter:
         problems = problems or (Problem("", f"{self._url}{DEFAULTS_PATH} answered {status}"),)
         if status in (400, 413, 422):
             raise InvalidDocument(problems)
-        raise DefaulterUnavailable("; ".join(problem.message for problem in problems))
+        failure = _FAILURES.get(status, DefaulterUnavailable)
+        raise failure("; ".join(str(problem) if problem.path else problem.message for problem in problems))
+
+
+_FAILURES = {429: DefaulterOverloaded, 500: UndecidedDocument, 501: UndecidedDocument}
+"""by HTTP status; 500 is an error in the code that handles the document"""

@@ -11,7 +11,7 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from defaulter import xml
 from defaulter.defaulting import VMRequest, set_defaults
-from defaulter.errors import InvalidDocument, LibvirtUnavailable, MalformedBody
+from defaulter.errors import InvalidDocument, LibvirtFailed, LibvirtUnavailable, MalformedBody
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_defaults import LibvirtCache
@@ -37,8 +37,8 @@ class HandlerConfig:
 
 
 def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool = False) -> Response:
-    """Responds with 200 and the document with defaults or the domain's XML, with 400 or 422 and every problem, or with
-    503 if this libvirt cannot decide."""
+    """Responds with 200 and the document with defaults or the domain's XML, with 400 or 422 and every problem, with 501
+    if this libvirt cannot decide the document, or with 503 if it fails for every document."""
     try:
         message = strict_json.loads(body, allow_lone_surrogates=True)
         request = read_request(message, config.seed)
@@ -64,7 +64,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
     except RecursionError:
         return 400, problems_body([Problem("", "is nested too deeply")])
     except LibvirtUnavailable as error:
-        return 503, problems_body([Problem("", str(error))])
+        return 503 if isinstance(error, LibvirtFailed) else 501, problems_body([Problem("", str(error))])
 
 
 def read_request(message: Json, default_seed: str) -> VMRequest:

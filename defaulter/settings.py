@@ -79,7 +79,11 @@ class Settings(ServerSettings):
         "POOLHOUSE_WORKERS", 0, "Worker processes. 0: one for each processor, but at least 2 and at most 4.", ge=0
     )
     deadline_seconds: float = setting(
-        "POOLHOUSE_DEADLINE_SECONDS", 2.0, "After this time a request gets 503.", unit="seconds", gt=0
+        "POOLHOUSE_DEADLINE_SECONDS",
+        1.7,
+        "Longest time for a document. The webhook waits 2 seconds, and must learn whose fault the delay is.",
+        unit="seconds",
+        gt=0,
     )
     queue_length: int = setting("POOLHOUSE_WAITING", 512, "Requests that may wait; others get 429.", ge=1)
     max_requests: int = setting("POOLHOUSE_RECYCLE", 5000, "Requests after which a worker is replaced.", ge=1)

@@ -116,10 +116,10 @@ def respond(tag: int, body: bytes, config: HandlerConfig, host: Libvirt, confine
     except LibvirtUnavailable as error:
         return 503, problems_body([Problem("", str(error))])
     except MemoryError:
-        return 503, problems_body([Problem("", "out of memory")])
+        return 501, problems_body([Problem("", "the document needs too much memory")])
     except Exception:  # a bug must not end the worker or be reported as an invalid document
         traceback.print_exc()
-        return 503, problems_body([Problem("", "internal error; the log of the defaulter has the details")])
+        return 500, problems_body([Problem("", "internal error; the log of the defaulter has the details")])
 
 
 def version(host: Libvirt) -> dict[str, object]:

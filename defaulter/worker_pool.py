@@ -28,15 +28,19 @@ from defaulter.worker_protocol import Operation, Response
 log = logging.getLogger(__name__)
 
 
-class QueueFull(Exception):
+class RequestFailed(Exception):
+    """The pool gives no response, because no worker works."""
+
+
+class QueueFull(RequestFailed):
     """The pool cannot handle the request before its deadline, because too many requests wait."""
 
-    def __init__(self) -> None:
-        super().__init__("too many requests are waiting")
+    def __init__(self, message: str = "too many requests are waiting") -> None:
+        super().__init__(message)
 
 
-class RequestFailed(Exception):
-    """This request has no response; the next request may have one."""
+class DocumentFailed(RequestFailed):
+    """The document of this request cost a worker. Other documents are not affected."""
 
 
 class WorkerStartFailed(Exception):
@@ -69,6 +73,8 @@ class QueuedRequest:
     deadline: float
     response: asyncio.Future[Response]
     retried: bool = False
+    started: float | None = None
+    """time at which a worker got the request"""
 
     def __lt__(self, other: QueuedRequest) -> bool:
         return (not self.urgent, self.number) < (not other.urgent, other.number)
@@ -114,7 +120,8 @@ class WorkerPool:
         return self._queue.qsize()
 
     async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> Response:
-        """The response to a request. Raises `QueueFull` or `RequestFailed`. Urgent requests are handled first."""
+        """The response to a request. Raises `RequestFailed`, `QueueFull` or `DocumentFailed`. Urgent requests are
+        handled first."""
         if self._queue.qsize() >= self.limits.queue_length and not urgent:
             raise QueueFull
         loop = asyncio.get_running_loop()
@@ -125,9 +132,18 @@ class WorkerPool:
             async with asyncio.timeout_at(deadline):
                 return await request.response
         except TimeoutError:
-            raise RequestFailed(f"libvirt gave no answer within {self.limits.deadline_seconds:g} s") from None
+            raise self._late(request) from None
         finally:
             request.response.cancel()
+
+    def _late(self, request: QueuedRequest) -> RequestFailed:
+        """Says whether the workers, the queue or the document is the cause of a missing response."""
+        message = f"libvirt gave no answer within {self.limits.deadline_seconds:g} s"
+        if request.started is None:
+            return QueueFull(f"{message}: {QueueFull()}") if self.counts.ready else RequestFailed(message)
+        if request.deadline - request.started < 0.9 * self.limits.deadline_seconds:
+            return QueueFull(f"{message}: {QueueFull()}")
+        return DocumentFailed(f"{message} for this document")
 
     async def run(self) -> None:
         try:
@@ -251,7 +267,7 @@ class WorkerPool:
     async def _handle(self, worker: WorkerProcess, request: QueuedRequest) -> str | None:
         """Sends a request to a worker. Returns the reason to replace the worker, or None."""
         loop = asyncio.get_running_loop()
-        begin = loop.time()
+        begin = request.started = loop.time()
         try:
             async with asyncio.timeout(self.limits.deadline_seconds):
                 response = await worker.ask(request.tag, request.body)
@@ -270,7 +286,7 @@ class WorkerPool:
         if request.response.done():
             return
         if request.retried:
-            request.response.set_exception(RequestFailed("the worker that had this request ended"))
+            request.response.set_exception(DocumentFailed("two workers ended while they had this document"))
             return
         request.retried = True
         request.number = next(self._numbers)  # last in the queue, because the request may have crashed the worker

@@ -13,11 +13,13 @@ from typing import Any, Protocol
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at, typed
 from defaulter.contract import (
+    DefaulterOverloaded,
     DefaulterUnavailable,
     DefaultingResponse,
     ForbiddenChange,
     InvalidDocument,
     MACPolicy,
+    UndecidedDocument,
     preserve_stored_values,
     undefaulted_fields,
 )
@@ -84,6 +86,12 @@ class DefaultingHandler:
             self.breaker = self.breaker.succeeded()
             log.error("ignored the defaulter's answer: %s", error.reason)
             return fail_open(request, FailOpenReason.INVALID_DEFAULTER_RESPONSE, self._macs)
+        except UndecidedDocument as error:
+            self.breaker = self.breaker.succeeded()
+            return fail_open(request, FailOpenReason.HARDWARE_UNDECIDED, self._macs, error.reason)
+        except DefaulterOverloaded:
+            self.breaker = self.breaker.succeeded()
+            return fail_open(request, FailOpenReason.DEFAULTER_OVERLOADED, self._macs)
         except (DefaulterUnavailable, TimeoutError) as error:
             self.breaker = self.breaker.failed(self._now())
             log.warning("the defaulter is unavailable: %s", error or f"no answer within {self._budget_seconds:g} s")
@@ -144,7 +152,7 @@ def with_stored_identity(request: AdmissionRequest) -> Json:
     return with_firmware_uuid(document) if undefaulted_vm and may_have_run(old or {}) else document
 
 
-def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy) -> AdmissionResponse:
+def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy, cause: str = "") -> AdmissionResponse:
     """Allows the VM without defaults, with a warning and an annotation. An update keeps the defaults of the stored
     object, so that `kubectl apply` of a manifest without addresses does not change the addresses of the VM."""
     document = request.object or {}
@@ -153,7 +161,10 @@ def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy
     paths = undefaulted_fields(document, macs=macs)
     if not paths:
         return AdmissionResponse(object=document, reason=reason)
-    warning = f"{len(paths)} hardware fields have no default yet and get one before the next start. {reason.doc}"
+    if reason is FailOpenReason.HARDWARE_UNDECIDED:
+        warning = f"{len(paths)} hardware fields have no default, and libvirt chooses them at each start: {cause}"
+    else:
+        warning = f"{len(paths)} hardware fields have no default yet and get one before the next start. {reason.doc}"
     return AdmissionResponse(object=_annotated(document, reason), warnings=(warning,), reason=reason)
 
 

@@ -7,6 +7,11 @@ class FailOpenReason(Reason):
     """Why a VM was admitted without the defaulter. A value of the annotation `poolhouse.dev/undefaulted`."""
 
     DEFAULTER_UNAVAILABLE = "DefaulterUnavailable", "The defaulter gave no answer."
+    DEFAULTER_OVERLOADED = "DefaulterOverloaded", "Too many requests waited for the defaulter."
+    HARDWARE_UNDECIDED = (
+        "HardwareUndecided",
+        "The defaulter works, but cannot decide the hardware of this VM. libvirt decides it on the node.",
+    )
     DEFAULTER_CIRCUIT_OPEN = (
         "DefaulterCircuitOpen",
         "The defaulter failed several times in a row; the webhook waits before it calls the defaulter again.",

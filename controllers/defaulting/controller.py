@@ -40,6 +40,7 @@ from defaulter.contract import (
     ForbiddenChange,
     InvalidDocument,
     MACPolicy,
+    UndecidedDocument,
     undefaulted_fields,
 )
 from kinds.meta import UNDEFAULTED
@@ -76,7 +77,7 @@ class DefaultingWriter:
         `request` is the document for the defaulter, with known facts about the guest. Raises DefaulterUnavailable."""
         try:
             answer = await self._defaulter.complete(request, seed=self._seed)
-        except (InvalidDocument, ForbiddenChange) as error:
+        except (InvalidDocument, ForbiddenChange, UndecidedDocument) as error:
             self._undecided(document, str(error))
             return None
         if answer.object == document:

@@ -13,7 +13,7 @@ import pytest
 from defaulter.app import create
 from defaulter.contract import DEFAULTS_PATH
 from defaulter.metrics import Metrics
-from defaulter.worker_pool import QueueFull, RequestFailed, WorkerCounts
+from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerCounts
 from service.request_body import MAX_BODY_BYTES
 
 
@@ -48,7 +48,8 @@ def client(answer: tuple[int, bytes] | Exception, body_seconds: float = 5.0) -> 
         pytest.param((200, b'{"a": 1}'), 200, '"a"', id="an answer is passed on"),
         pytest.param((422, b'{"problems": []}'), 422, "problems", id="problems are passed on"),
         pytest.param(QueueFull(), 429, "too many requests", id="busy"),
-        pytest.param(RequestFailed("libvirt gave no answer within 2 s"), 503, "within 2 s", id="late"),
+        pytest.param(RequestFailed("libvirt gave no answer within 2 s"), 503, "within 2 s", id="no worker"),
+        pytest.param(DocumentFailed("two workers ended"), 501, "two workers ended", id="costly document"),
     ],
 )
 async def test_statuses(answer: tuple[int, bytes] | Exception, status: int, sentence: str) -> None:

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from defaulter.contract import DEFAULTS_PATH, Defaulter, DefaulterUnavailable, InvalidDocument
+from defaulter.contract import (
+    DEFAULTS_PATH,
+    Defaulter,
+    DefaulterOverloaded,
+    DefaulterUnavailable,
+    InvalidDocument,
+    UndecidedDocument,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -84,6 +91,25 @@ async def test_any_other_response_means_unavailable(status: int, body: str) -> N
 
     with pytest.raises(DefaulterUnavailable):
         await asked(handler)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        pytest.param(429, DefaulterOverloaded, id="busy"),
+        pytest.param(500, UndecidedDocument, id="an error in the code that handles this document"),
+        pytest.param(501, UndecidedDocument, id="no emulator"),
+        pytest.param(502, DefaulterUnavailable, id="a proxy"),
+        pytest.param(503, DefaulterUnavailable, id="no worker"),
+    ],
+)
+async def test_the_status_says_whether_the_service_or_the_document_fails(status: int, error: type[Exception]) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"problems": [{"path": "spec.a", "message": "why"}]}, status=status)
+
+    with pytest.raises(DefaulterUnavailable, match=r"^spec.a: why$") as failed:
+        await asked(handler)
+    assert type(failed.value) is error
 
 
 async def test_a_server_that_hangs_is_unavailable_after_the_timeout() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from defaulter.root_directories import RootDirectories
-from defaulter.worker_pool import QueueFull, RequestFailed, WorkerLimits, WorkerPool
+from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerLimits, WorkerPool
 from defaulter.worker_protocol import Operation, Response
 from tests.virtual_loop import VirtualLoop
 
@@ -121,7 +121,7 @@ def test_overload_replaces_no_worker_and_fails_few_requests(seconds: float) -> N
         assert workers.counts.restarts == {}
 
     kept(overload, Scripted(after(seconds)))
-    assert {type(answer) for answer in answers} <= {tuple, RequestFailed}
+    assert {type(answer) for answer in answers} <= {tuple, QueueFull}
     assert answers.count(DONE) >= 70
 
 
@@ -139,6 +139,24 @@ def test_only_the_time_of_the_worker_itself_makes_it_late() -> None:
         assert workers.counts.restarts == {"late": 1}
 
     kept(hang, Scripted(never), Scripted(at_once))
+
+
+def test_a_failure_names_the_document_the_queue_or_the_workers() -> None:
+    async def blame(workers: WorkerPool) -> None:
+        with pytest.raises(RequestFailed) as early:
+            await workers.ask(Operation.DOCUMENT)
+        await ready(workers)
+        costly = asyncio.create_task(workers.ask(Operation.DOCUMENT))
+        await asyncio.sleep(0.3)
+        waiting = asyncio.create_task(workers.ask(Operation.DOCUMENT))
+        failures = await asyncio.gather(costly, waiting, return_exceptions=True)
+        assert [type(early.value), *map(type, failures)] == [RequestFailed, DocumentFailed, QueueFull]
+
+    class Slow(Scripted):
+        async def configure(self, root: Path, settings: dict[str, Any]) -> None:
+            await asyncio.sleep(10)
+
+    kept(blame, Slow(never), Scripted(never))
 
 
 def test_a_probe_waits_for_a_worker_but_not_for_other_requests() -> None:

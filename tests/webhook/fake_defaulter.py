@@ -37,6 +37,8 @@ class FakeDefaulter:
         self.kubevirt: Json | None = None
         """the KubeVirt object of the last request over HTTP"""
         self.away: str | None = None
+        self.fails: type[DefaulterUnavailable] = DefaulterUnavailable
+        """the error while `away` is set"""
         self.refuses: Callable[[Json], list[Problem]] = lambda document: []
         self.spoils: Callable[[Json], Json] = lambda document: document
         self.goes_on = asyncio.Event()
@@ -48,7 +50,7 @@ class FakeDefaulter:
         self.asked.append((document, old, namespace, seed))
         await self.goes_on.wait()
         if self.away:
-            raise DefaulterUnavailable(self.away)
+            raise self.fails(self.away)
         if problems := self.refuses(document):
             raise InvalidDocument(tuple(problems))
         answer = self.spoils(filled(document, seed or ""))

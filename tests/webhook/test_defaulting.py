@@ -10,7 +10,13 @@ import pytest
 
 from apimachinery.problem import Problem as DocumentProblem
 from apimachinery.unstructured import at
-from defaulter.contract import Problem, undefaulted_fields
+from defaulter.contract import (
+    DefaulterOverloaded,
+    DefaulterUnavailable,
+    Problem,
+    UndecidedDocument,
+    undefaulted_fields,
+)
 from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
@@ -192,6 +198,49 @@ async def test_failures_open_the_circuit_breaker() -> None:
     defaulter.away = None
     clock.now += 0.5
     assert (await asking.handle(request(VM))).object == filled(VM, "s")
+    assert asking.breaker.state == "closed"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (UndecidedDocument, FailOpenReason.HARDWARE_UNDECIDED),
+        (DefaulterOverloaded, FailOpenReason.DEFAULTER_OVERLOADED),
+    ],
+)
+async def test_only_failures_of_the_service_open_the_circuit_breaker(
+    error: type[DefaulterUnavailable], reason: FailOpenReason
+) -> None:
+    defaulter = FakeDefaulter()
+    defaulter.away, defaulter.fails = "there is no emulator for arm64 here", error
+    asking = ask(defaulter)
+    reasons = [notes(await asking.handle(request(VM)))[UNDEFAULTED] for _ in range(20)]
+    assert reasons == [reason] * 20
+    assert asking.breaker.state == "closed"
+    defaulter.away = None
+    assert (await asking.handle(request(VM))).object == filled(VM, "s"), "another tenant's VM has its defaults"
+
+
+async def test_the_warning_says_why_a_document_is_undecided() -> None:
+    defaulter = FakeDefaulter()
+    defaulter.away, defaulter.fails = "there is no emulator for arm64 here", UndecidedDocument
+    verdict = await ask(defaulter).handle(request(VM))
+    assert verdict.warnings == (
+        "14 hardware fields have no default, and libvirt chooses them at each start:"
+        " there is no emulator for arm64 here",
+    )
+
+
+async def test_an_undecided_document_closes_a_breaker_that_probes() -> None:
+    defaulter, clock = FakeDefaulter(), Clock()
+    defaulter.away = "ill"
+    asking = ask(defaulter, clock)
+    for _ in range(3):
+        await asking.handle(request(VM))
+    assert asking.breaker.state == "open"
+    clock.now += 0.5
+    defaulter.fails = UndecidedDocument
+    await asking.handle(request(VM))
     assert asking.breaker.state == "closed"
 
 

@@ -141,22 +141,35 @@ def test_only_the_time_of_the_worker_itself_makes_it_late() -> None:
     kept(hang, Scripted(never), Scripted(at_once))
 
 
-def test_a_failure_names_the_document_the_queue_or_the_workers() -> None:
-    async def blame(workers: WorkerPool) -> None:
-        with pytest.raises(RequestFailed) as early:
-            await workers.ask(Operation.DOCUMENT)
+def test_a_document_that_takes_the_whole_deadline_fails_alone() -> None:
+    async def costly(workers: WorkerPool) -> None:
         await ready(workers)
-        costly = asyncio.create_task(workers.ask(Operation.DOCUMENT))
+        with pytest.raises(DocumentFailed):
+            await workers.ask(Operation.DOCUMENT)
+
+    kept(costly, Scripted(never))
+
+
+def test_a_request_that_waited_too_long_fails_because_of_the_queue() -> None:
+    async def busy(workers: WorkerPool) -> None:
+        await ready(workers)
+        first = asyncio.create_task(workers.ask(Operation.DOCUMENT))
         await asyncio.sleep(0.3)
-        waiting = asyncio.create_task(workers.ask(Operation.DOCUMENT))
-        failures = await asyncio.gather(costly, waiting, return_exceptions=True)
-        assert [type(early.value), *map(type, failures)] == [RequestFailed, DocumentFailed, QueueFull]
+        with pytest.raises(QueueFull):
+            await workers.ask(Operation.DOCUMENT)
+        assert await first == DONE
 
-    class Slow(Scripted):
-        async def configure(self, root: Path, settings: dict[str, Any]) -> None:
-            await asyncio.sleep(10)
+    kept(busy, Scripted(after(1.5)))
 
-    kept(blame, Slow(never), Scripted(never))
+
+def test_without_a_worker_the_service_fails() -> None:
+    async def away(workers: WorkerPool) -> None:
+        await until(lambda: workers.counts.restarts)
+        with pytest.raises(RequestFailed) as failed:
+            await workers.ask(Operation.DOCUMENT)
+        assert type(failed.value) is RequestFailed
+
+    kept(away, OSError("cannot allocate memory"))
 
 
 def test_a_probe_waits_for_a_worker_but_not_for_other_requests() -> None:

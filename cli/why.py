@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from apimachinery.owner_references import controller_of
+from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
@@ -160,17 +161,18 @@ def _detached(vm: Json | None, pool: str) -> Iterator[str]:
 
 async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
     from runtime.errors import Forbidden
-    from runtime.events import EVENTS
+    from runtime.events import EVENTS, last_observed
 
-    found = []
+    found: list[Json] = []
     for name in dict.fromkeys(each for each in (vm, owner) if each):
         try:
             items, _ = await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}")
         except Forbidden as error:
             click.echo(f"events are not shown, because you may not list them: {error.message}", err=True)
             return []
-        found += [_event_row(event) for event in items if mentions(event, vm)]
-    return sorted(found, key=lambda each: str(each["time"]))[-MAX_EVENTS:]
+        found += [event for event in items if mentions(event, vm)]
+    rows = [{"time": last_observed(event), "reason": event.get("reason"), "note": event.get("note")} for event in found]
+    return sorted(rows, key=lambda each: parse_time(str(each["time"])))[-MAX_EVENTS:]
 
 
 def mentions(event: Json, vm: str) -> bool:
@@ -179,11 +181,6 @@ def mentions(event: Json, vm: str) -> bool:
     if regarding.get("name") == vm and regarding.get("kind") in VM_KINDS:
         return True
     return re.search(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])", event.get("note") or "") is not None
-
-
-def _event_row(event: Json) -> Json:
-    time = (event.get("series") or {}).get("lastObservedTime") or event.get("eventTime")
-    return {"time": time, "reason": event.get("reason"), "note": event.get("note")}
 
 
 async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
@@ -285,6 +282,6 @@ def _lines(found: Json) -> Iterator[str]:
     for fact in found["present"]:
         yield f"  now   {fact}"
     for each in found["past"]:
-        yield f"  {str(each['time'])[:19]}  {each['reason']}: {each['note']}"
+        yield f"  {each['time'][:19]}  {each['reason']}: {each['note']}"
     for each in found["next"]:
         yield f"  next  {each['action']}: {each['reason']}"

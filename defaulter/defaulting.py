@@ -80,14 +80,17 @@ def set_defaults(
     raise_errors(location.spec, validation.validate_types(at(request.document, *location.spec)))
     editor = prepare(request, location, cluster)
     if request.old is not None and _has_same_hardware(editor, location, request.old, cluster):
-        return DefaultedVM(editor.document, list(_warnings(request, editor, location)))
+        return DefaultedVM(editor.document, list(_warnings(request, editor, location, cluster)))
     spec, record = editor.get(location.spec), editor.get(location.record)
     libvirt_defaults = LibvirtDefaults(spec, location, cluster, host, request.machine_types, record)
     raise_errors(location.spec, libvirt_defaults.errors(request.old))
     open_paths = set(fields_left_to_libvirt(editor.document, location, cluster.macs))
     choices, domain = libvirt_defaults.choose(open_paths, cache)
     _fill(editor, location, choices)
-    warnings = [*_warnings(request, editor, location), *_unknown_features(editor.get(location.spec), location, host)]
+    warnings = [
+        *_warnings(request, editor, location, cluster),
+        *_unknown_features(editor.get(location.spec), location, host),
+    ]
     return DefaultedVM(editor.document, warnings, domain)
 
 
@@ -158,10 +161,13 @@ def _fill(editor: DocumentEditor, location: VMLocation, choices: LibvirtChoices)
             editor.fill((*location.spec, *path), value)
 
 
-def _warnings(request: VMRequest, editor: DocumentEditor, location: VMLocation) -> Iterator[str]:
+def _warnings(
+    request: VMRequest, editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig
+) -> Iterator[str]:
     path = (*location.spec, *MACHINE_TYPE)
     alias, machine_type = at(request.document, *path), editor.get(path)
-    if alias and alias != machine_type:
+    architecture = editor.get((*location.spec, "architecture")) or cluster.architecture
+    if alias and alias != machine_type and alias != cluster.machine_type_by_virt_api(str(architecture)):
         yield f"the machine type {alias} is an alias, which depends on QEMU; it was replaced by {machine_type}"
     if isinstance(machine_type, str) and is_canonical(machine_type) and at(request.old, *path) != machine_type:
         available = request.machine_types

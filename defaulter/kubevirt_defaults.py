@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, entries
 from defaulter.json_paths import DocumentEditor, Path, is_unset
-from defaulter.machine_types import UnavailablePolicy
+from defaulter.machine_types import ALIASES, UnavailablePolicy
 from defaulter.vm_paths import VMLocation
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated, video_type
 from kubevirt import versions
@@ -58,6 +58,13 @@ class ClusterConfig:
             "video": "fill" if known.enables(versions.VIDEO_CONFIG) else "leave",
         }
         return cls(**{**found, **overrides})
+
+    def machine_type_by_virt_api(self, architecture: str) -> str | None:
+        """The machine type that KubeVirt's virt-api has written into a VM without one, before the webhook of Poolhouse
+        sees the VM. None without KubeVirt."""
+        if not self.settings.versions:
+            return None
+        return self.settings.machine_types.get(architecture) or ALIASES.get(architecture)
 
 
 def with_input_device(spec: Json, location: VMLocation) -> Json:

@@ -41,6 +41,19 @@ COUNT_PAUSES = Backoff(base_seconds=10, cap_seconds=300, spread=0)
 SERIES_SECONDS = 600.0
 
 
+def last_observed(event: Mapping[str, Any]) -> str:
+    """The time of an Event's last occurrence. Recorders of core/v1 Events, such as KubeVirt's, set no `eventTime`."""
+    series, metadata = event.get("series") or {}, event.get("metadata") or {}
+    times = (
+        series.get("lastObservedTime"),
+        event.get("deprecatedLastTimestamp"),
+        event.get("eventTime"),
+        event.get("deprecatedFirstTimestamp"),
+        metadata.get("creationTimestamp"),
+    )
+    return next((str(time) for time in times if time), "")
+
+
 @dataclass(frozen=True)
 class EventKey:
     """The fields of an Event except its note. `regarding` is an object reference as sorted pairs."""

@@ -243,7 +243,8 @@ class ClaimWriter:
     async def _activate(self, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         record.timeline = replace(record.timeline, activated=self.now())
         try:
-            await backend.activate(vm)
+            if await backend.activate(vm):
+                record.resumed = vm.uid, self.clock()
         except (WriteConflict, OutcomeUnknown):
             record.vms_known = False
         except Throttled:

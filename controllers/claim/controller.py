@@ -14,7 +14,7 @@ from controllers.claim.steps import CheckHealth, Requeue, Step
 from controllers.shared.vmi import VMI
 from controllers.warmpool.health import needs_probe
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
-from controllers.warmpool.warm_vm import Node, WarmVM
+from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.errors import NotFound
@@ -32,6 +32,7 @@ class ClaimObserver:
         now, stores = self.clock(), self.allocator.stores
         cached = stores.vms.vms.by("claim", claim.uid)
         vms = tuple(stores.vms.join(vm) for vm in record.merged(cached, now))
+        vms = tuple(with_resumed_guest(vm) if record.has_resumed(vm, now) else vm for vm in vms)
         personalized, not_personalized = record.personalization or ("", None)
         snapshot = ClaimSnapshot(
             claim=claim,

@@ -191,6 +191,10 @@ MAX_CACHE_LAG_SECONDS = 15.0
 """Maximum age of a write that the store may not show yet. Later, the controller lists the VMs from the API."""
 
 
+RESUME_SECONDS = 10.0
+"""The time in which KubeVirt certainly shows in a VMI that its guest runs again. It usually takes about a second."""
+
+
 @dataclass
 class ClaimRecord:
     """The data of this process about one claim, in addition to the stores. A new leader does not need the record. It
@@ -222,11 +226,17 @@ class ClaimRecord:
     """time of the next attempt after a failure"""
     failures: int = 0
     """consecutive failures"""
+    resumed: tuple[str, float] | None = None
+    """the UID of the VM that this process has unpaused, and the time"""
     personalization: tuple[str, tuple[Failure, ...]] | None = None
     """the UID of the personalized VM, and the requests that failed"""
     deletion: Failure | None = None
     """why this process deleted the claim's VM"""
     timeline: Timeline = field(default_factory=Timeline)
+
+    def has_resumed(self, vm: WarmVM, now: float) -> bool:
+        """Whether this process has unpaused the VM, and KubeVirt may not show it yet."""
+        return self.resumed is not None and self.resumed[0] == vm.uid and now - self.resumed[1] < RESUME_SECONDS
 
     def latest(self, cached: Claim) -> Claim:
         """The claim after the last write of this process, until the store shows that version or a newer version."""

@@ -100,8 +100,8 @@ class Backend(Protocol):
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         """Checks the health of a running VM. The timeout applies to probes of the guest."""
 
-    async def activate(self, vm: WarmVM) -> None:
-        """Starts or unpauses the VM if it is not running."""
+    async def activate(self, vm: WarmVM) -> bool:
+        """Starts or unpauses the VM if it is not running. Returns whether a paused guest runs again."""
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
         """Pauses, stops or starts the VM if it is not in that mode."""
@@ -135,8 +135,8 @@ class RoutingBackend:
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         return await self._of(vm).check(vm, readiness, timeout_seconds)
 
-    async def activate(self, vm: WarmVM) -> None:
-        await self._of(vm).activate(vm)
+    async def activate(self, vm: WarmVM) -> bool:
+        return await self._of(vm).activate(vm)
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
         await self._of(vm).stand_by(vm, mode)

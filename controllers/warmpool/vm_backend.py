@@ -83,12 +83,14 @@ class VMBackend:
         result = health.vmi_health(vm, readiness)
         return result if result.verdict != "Healthy" else await health.probe(vm, readiness, timeout_seconds)
 
-    async def activate(self, vm: WarmVM) -> None:
+    async def activate(self, vm: WarmVM) -> bool:
         if vm.run_strategy == "Halted":
             if vm.vmi is None:  # KubeVirt refuses to start a VM that is still shutting down
                 await self._put_subresource("start", vm)
         elif vm.vmi is None or vm.vmi.paused or vm.standby == "Paused":
-            await self._put_subresource("unpause", vm)
+            # KubeVirt answers after libvirt has resumed the guest.
+            return await self._put_subresource("unpause", vm)
+        return False
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
         if mode == "Running":
@@ -116,12 +118,15 @@ class VMBackend:
         log_event(log, "MachineDeleting", f"deleted {vm.name}: {reason}", about=vm, reason=reason)
         return True
 
-    async def _put_subresource(self, verb: Verb, vm: WarmVM) -> None:
-        """Calls a subresource and ignores a Conflict: the VM is already in that state, or cannot change now. The next
-        check of the VM shows which. A Conflict that does not pass raises `RepeatedlyRefused`."""
+    async def _put_subresource(self, verb: Verb, vm: WarmVM) -> bool:
+        """Calls a subresource. Returns False after a Conflict: the VM is already in that state, or cannot change now.
+        The next check of the VM shows which. A Conflict that does not pass raises `RepeatedlyRefused`."""
         try:
-            with suppress(Conflict), translated_errors():
+            with translated_errors():
                 await self._subresources.put(verb, vm.namespace, vm.name, vm.uid)
+            return True
+        except Conflict:
+            return False
         except NotFound as error:
             raise WriteConflict(str(error)) from error
 

@@ -1,7 +1,7 @@
 """The view of a warm VM of either backend, and the view of its node."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -205,6 +205,15 @@ def _valid_time(text: str) -> str:
     except ValueError:
         return ""
     return text
+
+
+def with_resumed_guest(vm: WarmVM) -> WarmVM:
+    """The VM as KubeVirt shows it about a second after an unpause, once it has updated the VMI, the Pod and the VMI."""
+    vmi = vm.vmi
+    if vmi is None or not vmi.running or vmi.paused not in ("", PAUSED_BY_USER):
+        return vm
+    conditions = (vmi.conditions | {"Ready"}) - {"Paused"}
+    return replace(vm, vmi=replace(vmi, paused="", ready=True, conditions=conditions))
 
 
 def _parse_owner(reference: Json) -> Owner:

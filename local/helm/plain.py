@@ -40,6 +40,8 @@ def manifests() -> Iterator[Json]:
         raise StackError(done.stderr)
     yield NAMESPACE
     for document in filter(None, yaml.safe_load_all(done.stdout)):
+        if at(document, "metadata", "labels", "app.kubernetes.io/component") == "hook":
+            continue
         _remove_helm_metadata(document["metadata"])
         _remove_helm_metadata(at(document, "spec", "template", "metadata") or {})
         yield document

@@ -51,6 +51,7 @@ def test_manifests_have_no_helm_labels_or_hooks(plain: Path) -> None:
     documents = [each for each in yaml.safe_load_all(text) if each]
     assert not [each for each in documents if set(HELM_LABELS) & set(each["metadata"].get("labels", {}))]
     assert [each["kind"] for each in documents].count("Job") == 0, "hooks do not run without Helm"
+    assert "poolhouse-test" not in text, "the rights of a hook"
     assert documents[0]["kind"] == "Namespace"
     names = {each["metadata"]["name"] for each in documents if each["kind"] == "CustomResourceDefinition"}
     assert "virtualmachinepools.kubevirt.io" in names

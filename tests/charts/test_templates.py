@@ -428,6 +428,8 @@ def test_user_and_group_ids_can_be_left_to_the_cluster(rendered: list[Json]) -> 
 def test_helm_test_runs_the_probe(rendered: list[Json]) -> None:
     probe = named(rendered, "Job")["poolhouse-probe"]
     assert "test" in probe["metadata"]["annotations"]["helm.sh/hook"].split(",")
+    hooks = [(each["kind"], each["metadata"].get("annotations", {}).get("helm.sh/hook", "")) for each in rendered]
+    assert [kind for kind, when in hooks if "test" in when] == ["Job"], "`helm test` lists each hook as a test suite"
 
 
 def test_schema_has_every_value() -> None:

@@ -73,6 +73,15 @@ def test_an_alias_is_resolved_with_a_warning(libvirt: Libvirt) -> None:
     assert [w for w in answer.warnings if ALIAS in w and machine in w]
 
 
+def test_the_alias_that_kubevirt_wrote_needs_no_warning(libvirt: Libvirt) -> None:
+    document = vm(spec(disk(), domain={"machine": {"type": ALIAS}}))
+    for configuration, warned in (({}, False), ({"machineType": "virt"}, True)):
+        kubevirt = {"spec": {"configuration": configuration}, "status": {"observedKubeVirtVersion": "v1.8.4"}}
+        answer = libvirt.default(document, kubevirt=kubevirt)
+        assert any("is an alias" in warning for warning in answer.warnings) == warned
+        assert inner(answer.object)["domain"]["machine"]["type"].startswith("pc-q35-")
+
+
 def test_a_default_machine_type_needs_no_warning(libvirt: Libvirt) -> None:
     assert libvirt.default(vm(spec(disk()))).warnings == []
 

@@ -19,6 +19,7 @@ from runtime.events import (
     EventCorrelator,
     EventKey,
     EventRecorder,
+    last_observed,
     object_reference,
     truncate_note,
 )
@@ -150,6 +151,23 @@ async def test_the_fields_of_an_event(server: Server, api: Api) -> None:
     )
     assert (body["reportingController"], body["reportingInstance"]) == ("poolhouse.dev/test", "test")
     assert body["eventTime"].endswith("Z")
+
+
+OLD, NEW, CREATED = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09.000000Z", "2026-01-01T11:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("event", "time"),
+    [
+        pytest.param({"eventTime": OLD}, OLD, id="one occurrence"),
+        pytest.param({"eventTime": OLD, "series": {"count": 2, "lastObservedTime": NEW}}, NEW, id="a series"),
+        pytest.param({"deprecatedLastTimestamp": NEW, "deprecatedFirstTimestamp": OLD}, NEW, id="core"),
+        pytest.param({"deprecatedFirstTimestamp": OLD}, OLD, id="the first time only"),
+        pytest.param({"eventTime": None}, CREATED, id="no time of its own"),
+    ],
+)
+def test_the_time_of_the_last_occurrence(event: dict[str, Any], time: str) -> None:
+    assert last_observed({"metadata": {"creationTimestamp": CREATED}, **event}) == time
 
 
 async def test_a_repetition_updates_the_count(server: Server, api: Api) -> None:

@@ -119,8 +119,9 @@ class EC2Backend:
         application = Application(live.namespace, live.labels.get(meta.CLAIM_NAME, ""), live.claim_uid)
         return await self._agents.launch(endpoint, application, timeout_seconds)
 
-    async def activate(self, vm: WarmVM) -> None:
+    async def activate(self, vm: WarmVM) -> bool:
         """Does nothing: EC2 instances always run."""
+        return False
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
         """Does nothing: EC2 instances always run."""
@@ -198,7 +199,7 @@ class DisabledEC2Backend:
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         return Health("Unable", EC2Reason.EC2_DISABLED, DISABLED)
 
-    async def activate(self, vm: WarmVM) -> None:
+    async def activate(self, vm: WarmVM) -> bool:
         raise WriteConflict(DISABLED)
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:

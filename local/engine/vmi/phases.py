@@ -21,6 +21,12 @@ UNKNOWN_REQUEUE_SECONDS = 1.0
 
 POD_MISSING = condition("Ready", False, "PodNotExists", "virt-launcher pod has not yet been scheduled")
 NOT_RUNNING = condition("Ready", False, "GuestNotRunning", "Guest VM is not reported as running")
+PAUSED_POD = condition(
+    "Ready",
+    False,
+    "ReadinessGatesNotReady",
+    'corresponding condition of pod readiness gate "kubevirt.io/virtual-machine-unpaused" is not "True".',
+)
 SHUT_DOWN = condition("Ready", False, "PodTerminating", "the guest has shut down")
 
 
@@ -233,9 +239,10 @@ def _replace_condition(vmi: VMI, changed: Json) -> list[Json]:
 
 
 def _running_conditions(domain: Domain) -> list[Json]:
-    """Returns the conditions of a running VMI. A paused VMI is Ready too, as in KubeVirt."""
-    found = [condition("Ready", True), condition("LiveMigratable", True)]
-    if domain.state == "paused":
+    """Returns the conditions of a running VMI. A paused VMI is not Ready, because its pod has a readiness gate."""
+    paused = domain.state == "paused"
+    found = [PAUSED_POD if paused else condition("Ready", True), condition("LiveMigratable", True)]
+    if paused:
         found.append(condition("Paused", True, "PausedByUser", "VMI was paused by user"))
     if domain.agent:
         found.append(condition("AgentConnected", True))

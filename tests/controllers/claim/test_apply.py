@@ -16,7 +16,7 @@ from controllers.claim.snapshot import SOURCE, ClaimSnapshot
 from controllers.claim.steps import ActivateVM, CreateVM, HandOverVM, ReserveVM, Step
 from controllers.warmpool.backends import Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
-from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
+from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Invalid, Throttled
 from runtime.events import EventRecorder
@@ -53,9 +53,10 @@ class FakeBackend:
     async def read(self, vm: WarmVM) -> WarmVM | None:
         return self.live.get(vm.uid, vm)
 
-    async def activate(self, vm: WarmVM) -> None:
+    async def activate(self, vm: WarmVM) -> bool:
         if vm.uid in self.refuses:
             raise self.refuses[vm.uid]
+        return vm.standby == "Paused"
 
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
         if vm.uid in self.refuses:
@@ -158,6 +159,14 @@ async def test_a_refused_hand_over_counts_as_a_failed_check() -> None:
     await setup.take(snapshot(a_claim(status=bound_status("m")), vm), HandOverVM(vm))
     assert setup.record.health is not None
     assert (setup.record.health.verdict, setup.record.health.message) == ("Failed", "labels: no")
+
+
+@pytest.mark.parametrize(("standby", "resumed"), [("Paused", ("m", 7.0)), ("Stopped", None)])
+async def test_the_time_of_an_unpause_is_remembered(standby: StandbyMode, resumed: tuple[str, float] | None) -> None:
+    vm = claimed_vm(standby=standby)
+    setup = Setup([vm], FakeBackend(), seconds=7.0)
+    await setup.take(snapshot(a_claim(status=bound_status("m")), vm), ActivateVM(vm))
+    assert setup.record.resumed == resumed
 
 
 async def test_a_refused_activation_counts_as_a_failed_check() -> None:

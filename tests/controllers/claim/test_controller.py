@@ -15,15 +15,16 @@ from controllers.claim.snapshot import SOURCE, Claim, ClaimRecord, ClaimSnapshot
 from controllers.claim.steps import CheckHealth, JoinWaitQueue, Step
 from controllers.warmpool import warm_pool
 from controllers.warmpool.backends import CreateRequest
+from controllers.warmpool.health import vmi_health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.warm_states import WarmState
-from kinds.warmpool import WarmPoolStatus
+from kinds.warmpool import Readiness, WarmPoolStatus
 from runtime.api import Api
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.claim.test_apply import FakeBackend, Setup
-from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_cache, a_pool, a_vm
+from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_cache, a_pool, a_vm, a_vmi
 
 SILENT = a_claim(name="silent", uid="silent", status=bound_status("m"))
 OTHER = a_claim(name="other", uid="other")
@@ -173,3 +174,27 @@ def test_full_pool(facts: dict[str, Any], full: bool) -> None:
     stores = Stores(Store(), pools, a_cache(*(a_vm(name, WarmState.UNHEALTHY, **facts) for name in "ab")))
     observe = ClaimObserver(Allocator(stores), lambda: 0.0)
     assert observe(a_claim(), ClaimRecord()).pool_full is full
+
+
+@pytest.mark.parametrize(
+    ("resumed", "vmi", "ready"),
+    [
+        pytest.param(None, {"paused": "PausedByUser"}, False, id="nobody has unpaused the VM"),
+        pytest.param(("m", 100.0), {"paused": "PausedByUser"}, True, id="the store still shows the pause"),
+        pytest.param(("m", 100.0), {}, True, id="the pod is not ready again yet"),
+        pytest.param(("other", 100.0), {"paused": "PausedByUser"}, False, id="another VM was unpaused"),
+        pytest.param(("m", 90.0), {"paused": "PausedByUser"}, False, id="KubeVirt shows a pause that is newer"),
+        pytest.param(("m", 100.0), {"paused": "PausedIOError"}, False, id="an error has paused the VM"),
+        pytest.param(("m", 100.0), {"phase": "Failed"}, False, id="the guest has crashed"),
+    ],
+)
+def test_an_unpaused_vm_is_used_before_kubevirt_shows_it(
+    resumed: tuple[str, float] | None, vmi: dict[str, Any], ready: bool
+) -> None:
+    shown = {"name": "web-m", "owner_uid": "m", "conditions": frozenset({"Paused"}), "ready": False, **vmi}
+    vm = claimed_vm(vmi=a_vmi(**shown), standby="Paused")
+    observe = ClaimObserver(Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache(vm))), lambda: 100.0)
+    found = observe(a_claim(status=bound_status("m")), ClaimRecord(resumed=resumed)).bound_vm
+    assert found is not None
+    assert found.vmi is not None
+    assert (found.vmi.ready, vmi_health(found, Readiness()).verdict == "Healthy") == (ready, ready)

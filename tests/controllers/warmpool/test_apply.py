@@ -81,7 +81,7 @@ class FakeBackend:
     async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
         return HEALTHY
 
-    async def activate(self, vm: WarmVM) -> None:
+    async def activate(self, vm: WarmVM) -> bool:
         await self._call("activate", vm.name)
 
     async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:

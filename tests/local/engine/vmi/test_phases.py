@@ -97,8 +97,8 @@ def test_a_vmi_is_ready_again_when_its_node_is_back() -> None:
 
 def test_the_paused_condition_follows_the_domain() -> None:
     paused = plan_vmi(seen("Running", Domain("paused", "node-1")), NOW)
-    assert has_condition(paused.status["conditions"], "Paused")
-    assert has_condition(paused.status["conditions"], "Ready")
+    assert has_condition(paused.status["conditions"], "Paused", "PausedByUser")
+    assert has_condition(paused.status["conditions"], "Ready", "ReadinessGatesNotReady", "False")
     assert find_condition(plan_vmi(seen("Running", RUNNING), NOW).status["conditions"], "Paused") is None
 
 

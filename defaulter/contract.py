@@ -17,7 +17,7 @@ from defaulter.errors import InvalidDocument
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.machine_types import SCHEDULABLE_LABEL, MachineTypeIndex, MachineTypes, Node, read_node
-from defaulter.stored_values import preserve_stored_values
+from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import undefaulted_fields
 
 if TYPE_CHECKING:
@@ -184,9 +184,10 @@ class Defaulter:
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}
         response = await self._post(body)
-        if paths := forbidden_changes(document, response.object):
+        edit = follow_author(document, old)
+        if paths := forbidden_changes(edit.document, response.object):
             raise ForbiddenChange(paths)
-        return response
+        return response.model_copy(update={"object": record_defaults(edit, response.object)})
 
     async def _post(self, body: Json) -> DefaultingResponse:
         import aiohttp

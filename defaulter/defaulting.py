@@ -34,6 +34,8 @@ from defaulter.libvirt_defaults import (
 )
 from defaulter.machine_types import MachineTypes, is_canonical, limited_message, unavailable_message
 from defaulter.stored_values import fill_stored_values
+from defaulter.superseded import Edit, follow_author
+from defaulter.superseded import warnings as superseded_warnings
 from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac
 from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import holds_addresses
@@ -78,9 +80,10 @@ def set_defaults(
     if opted_out(request.document):
         return DefaultedVM(request.document)
     raise_errors(location.spec, validation.validate_types(at(request.document, *location.spec)))
-    editor = prepare(request, location, cluster)
+    edit = follow_author(request.document, request.old)
+    editor = prepare(request, edit, location, cluster)
     if request.old is not None and _has_same_hardware(editor, location, request.old, cluster):
-        return DefaultedVM(editor.document, list(_warnings(request, editor, location, cluster)))
+        return DefaultedVM(editor.document, list(_warnings(request, edit, editor, location, cluster)))
     spec, record = editor.get(location.spec), editor.get(location.record)
     libvirt_defaults = LibvirtDefaults(spec, location, cluster, host, request.machine_types, record)
     raise_errors(location.spec, libvirt_defaults.errors(request.old))
@@ -88,7 +91,7 @@ def set_defaults(
     choices, domain = libvirt_defaults.choose(open_paths, cache)
     _fill(editor, location, choices)
     warnings = [
-        *_warnings(request, editor, location, cluster),
+        *_warnings(request, edit, editor, location, cluster),
         *_unknown_features(editor.get(location.spec), location, host),
     ]
     return DefaultedVM(editor.document, warnings, domain)
@@ -111,12 +114,14 @@ def _set_libvirt_vm_defaults(request: VMRequest, host: Libvirt) -> DefaultedVM:
     return DefaultedVM(editor.document, [], domain)
 
 
-def prepare(request: VMRequest, location: VMLocation, cluster: ClusterConfig) -> DocumentEditor:
-    """The document with every default that does not need libvirt."""
-    editor = DocumentEditor(request.document)
-    if request.old is not None:
-        fill_stored_values(editor, location, request.old, cluster)
-        if is_canonical(str(at(request.old, *location.spec, *MACHINE_TYPE) or "")):
+def prepare(request: VMRequest, edit: Edit, location: VMLocation, cluster: ClusterConfig) -> DocumentEditor:
+    """The edited document with every default that does not need libvirt."""
+    editor = DocumentEditor(edit.document)
+    if request.old is not None and edit.old is not None:
+        fill_stored_values(editor, location, edit.old, cluster)
+        was_defaulted = is_canonical(str(at(request.old, *location.spec, *MACHINE_TYPE) or ""))
+        has_video = at(request.old, *location.spec, "domain", "devices", "video") is not None
+        if was_defaulted and not has_video and "domain.devices.video.type" not in edit.newly_due:
             # An older version stored this VM without a display adapter. Adding the adapter would require a restart.
             cluster = replace(cluster, video="leave")
     set_kubevirt_defaults(editor, location, cluster)
@@ -162,8 +167,9 @@ def _fill(editor: DocumentEditor, location: VMLocation, choices: LibvirtChoices)
 
 
 def _warnings(
-    request: VMRequest, editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig
+    request: VMRequest, edit: Edit, editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig
 ) -> Iterator[str]:
+    yield from superseded_warnings(edit, editor.document)
     path = (*location.spec, *MACHINE_TYPE)
     alias, machine_type = at(request.document, *path), editor.get(path)
     architecture = editor.get((*location.spec, "architecture")) or cluster.architecture

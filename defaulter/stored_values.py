@@ -12,19 +12,8 @@ from defaulter.codecs import normalize_address
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults
 from defaulter.machine_types import is_version_of
-from defaulter.undefaulted import CLUSTER_INDEPENDENT, fields_left_to_libvirt
-from defaulter.vm_paths import VMLocation, locate, opted_out
-
-
-def preserve_stored_values(document: Json, old: Json) -> Json:
-    """The document, with the values of the stored document (`old`) for unset fields. Defaulting an update begins with
-    this step, which needs no service."""
-    location = locate(document)
-    if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
-        return document
-    editor = DocumentEditor(document)
-    fill_stored_values(editor, location, old, CLUSTER_INDEPENDENT)
-    return editor.document
+from defaulter.undefaulted import fields_left_to_libvirt
+from defaulter.vm_paths import VMLocation
 
 
 def fill_stored_values(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> None:

@@ -17,6 +17,7 @@ from defaulter import domain, xml
 from defaulter.defaulting import VMRequest, prepare
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.settings import Settings
+from defaulter.superseded import Edit
 from defaulter.vm_paths import locate
 from defaulter.worker_process import SingleWorker
 from defaulter.worker_protocol import Operation
@@ -32,7 +33,7 @@ def given(name: str) -> Any:
 def asked(document: Any) -> str:
     where = locate(document)
     assert where is not None
-    draft = prepare(VMRequest(document), where, ClusterConfig())
+    draft = prepare(VMRequest(document), Edit(document, None), where, ClusterConfig())
     return xml.write(domain.build(with_input_device(at(draft.document, *where.spec), where)), pretty=True) + "\n"
 
 

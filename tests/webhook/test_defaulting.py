@@ -122,7 +122,7 @@ async def test_an_update_without_a_defaulter_keeps_stored_defaults() -> None:
     before, after = (each["spec"]["template"]["spec"]["domain"] for each in (stored, verdict.object))
     assert after["firmware"] == before["firmware"]
     assert after["devices"]["disks"][:2] == [before["devices"]["disks"][1], before["devices"]["disks"][0]]
-    assert notes(verdict) == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
+    assert notes(verdict)[UNDEFAULTED] == FailOpenReason.DEFAULTER_UNAVAILABLE
 
 
 async def test_a_call_without_an_answer_times_out() -> None:

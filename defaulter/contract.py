@@ -75,6 +75,8 @@ class DefaultingRequest(_Message):
     """The document: a VM, a VMI, a replica set or a pool."""
     old_object: Json | None = Field(default=None, alias="oldObject")
     """The stored document, on UPDATE. Its values fill the fields that `object` leaves unset."""
+    vmi: Json | None = None
+    """The VM's VMI, into whose domain added devices are hotplugged; empty if it exists but cannot be read."""
     namespace: str | None = None
     """The namespace of a document without `metadata.namespace`."""
     seed: str | None = None
@@ -169,13 +171,20 @@ class Defaulter:
             self._session = None
 
     async def complete(
-        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+        self,
+        document: Json,
+        *,
+        old: Json | None = None,
+        vmi: Json | None = None,
+        namespace: str | None = None,
+        seed: str | None = None,
     ) -> DefaultingResponse:
         """The document with every unset field that the guest sees filled, and nothing else changed. Raises
         `InvalidDocument` or `DefaulterUnavailable`."""
         types = self._machine_types()
         given = {
             "oldObject": old,
+            "vmi": vmi,
             "namespace": namespace,
             "seed": seed,
             "offered": {"everywhere": [*types.everywhere], "somewhere": [*types.somewhere]} if types else None,

@@ -2,7 +2,7 @@
 
 Values come from four sources, in this order:
 
-1. the stored document, on an update (`stored_values`);
+1. the stored document, on an update (`stored_values`); devices that the update adds get a free port (`added_devices`);
 2. the rules of KubeVirt (`kubevirt_defaults`);
 3. the name of the VM: its MAC addresses, firmware UUID and serial (`identity`);
 4. libvirt, from the domain that virt-launcher would define (`libvirt_defaults`).
@@ -12,7 +12,7 @@ A value that is set never changes, except that a machine type alias is replaced 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -20,10 +20,20 @@ from uuid import uuid4
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries
 from defaulter import identity, libvirt_vm, validation, walker, xml
+from defaulter.added_devices import (
+    AddedDevice,
+    Ports,
+    choose_ports,
+    find_added,
+    possible_starts,
+    running_addresses,
+    without_devices,
+)
 from defaulter.codecs import normalize_address
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.fields import CPU_FEATURES
-from defaulter.json_paths import DocumentEditor, format_path, is_unset
+from defaulter.hook import InvalidHardwareRecord
+from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
 from defaulter.libvirt_defaults import (
     MACHINE_TYPE,
@@ -44,6 +54,8 @@ from defaulter.xml import Element
 if TYPE_CHECKING:
     from defaulter.driver import Libvirt
 
+LEFT_OPEN = "the running domain has no root port that is known to be empty, so libvirt chooses the port at the hotplug"
+
 
 @dataclass(frozen=True)
 class VMRequest:
@@ -54,6 +66,8 @@ class VMRequest:
     seed: str = ""
     machine_types: MachineTypes | None = None
     """machine types of the nodes; None if the client does not watch nodes"""
+    vmi: Json | None = None
+    """the VM's VMI, into whose domain added devices are hotplugged; empty if it exists but cannot be read"""
     seed_is_unique: bool = False
     """whether no other document has this seed, so that addresses can be derived without the VM's name"""
 
@@ -84,17 +98,77 @@ def set_defaults(
     editor = prepare(request, edit, location, cluster)
     if request.old is not None and _has_same_hardware(editor, location, request.old, cluster):
         return DefaultedVM(editor.document, list(_warnings(request, edit, editor, location, cluster)))
-    spec, record = editor.get(location.spec), editor.get(location.record)
-    libvirt_defaults = LibvirtDefaults(spec, location, cluster, host, request.machine_types, record)
+    parts = (cluster, host, request.machine_types, editor.get(location.record))
+    libvirt_defaults = LibvirtDefaults(editor.get(location.spec), location, *parts)
     raise_errors(location.spec, libvirt_defaults.errors(request.old))
+    left_open = frozenset[Path]()
+    _copy_running_addresses(editor, location, request)
+    if added := find_added(editor.document, location, request.old, request.vmi is not None):
+        running = _running_ports(request, cluster, host)
+        left_open = _address_added_devices(editor, location, added, libvirt_defaults, running)
+        libvirt_defaults = LibvirtDefaults(editor.get(location.spec), location, *parts)
     open_paths = set(fields_left_to_libvirt(editor.document, location, cluster.macs))
-    choices, domain = libvirt_defaults.choose(open_paths, cache)
+    choices, domain = libvirt_defaults.choose(open_paths, cache, left_open)
     _fill(editor, location, choices)
     warnings = [
         *_warnings(request, edit, editor, location, cluster),
         *_unknown_features(editor.get(location.spec), location, host),
+        *(f"{format_path(path)} stays open until the VM stops: {LEFT_OPEN}" for path in sorted(left_open, key=str)),
     ]
     return DefaultedVM(editor.document, warnings, domain)
+
+
+def _copy_running_addresses(editor: DocumentEditor, location: VMLocation, request: VMRequest) -> None:
+    vmi_location = locate(request.vmi, request.namespace) if request.vmi else None
+    if request.vmi and vmi_location is not None:
+        added = find_added(editor.document, location, request.old, True)
+        for device, address in running_addresses(added, editor.document, location, request.vmi, vmi_location):
+            editor.fill(device.path, address)
+
+
+def _address_added_devices(
+    editor: DocumentEditor,
+    location: VMLocation,
+    added: Sequence[AddedDevice],
+    libvirt_defaults: LibvirtDefaults,
+    running: Sequence[Ports] | None,
+) -> frozenset[Path]:
+    """Fills the addresses of added devices, and returns the paths of those that libvirt must choose at the hotplug."""
+    try:
+        next_start = libvirt_defaults.ports(without_devices(editor.document, location, [each.path for each in added]))
+    except DomainRejected:
+        return frozenset()  # The domain with the added devices is rejected too, and its error is reported.
+    if next_start is None:
+        return frozenset()
+    left_open = set()
+    for device, port in choose_ports(added, next_start, running):
+        if port is not None:
+            editor.fill(device.path, f"0000:{port:02x}:00.0")
+        elif device.hotplugged and running != ():
+            left_open.add(device.path)
+    return frozenset(left_open)
+
+
+def _running_ports(request: VMRequest, cluster: ClusterConfig, host: Libvirt) -> Sequence[Ports] | None:
+    """The root ports that the domain of the VM's VMI can have: () without a VMI, None if they are unknown."""
+    if request.vmi is None:
+        return ()
+    location = locate(request.vmi, request.namespace)
+    starts = possible_starts(request.vmi, location) if location is not None else None
+    if location is None or starts is None:
+        return None
+    # Only the node knows whether the hook has restored the record.
+    records = {None: None, at(request.vmi, *location.record): None}
+    try:
+        found = [
+            LibvirtDefaults(spec, location, cluster, host, request.machine_types, record).ports(spec)
+            for spec in starts
+            for record in records
+        ]
+    except (DomainRejected, InvalidHardwareRecord):
+        return None
+    known = [ports for ports in found if ports is not None]
+    return known if len(known) == len(found) else None
 
 
 def _set_libvirt_vm_defaults(request: VMRequest, host: Libvirt) -> DefaultedVM:

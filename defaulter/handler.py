@@ -43,7 +43,12 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
         message = strict_json.loads(body, allow_lone_surrogates=True)
         request = read_request(message, config.seed)
         if b"\\ud" in body.lower():
-            beside = {"oldObject": request.old, "namespace": request.namespace, "seed": request.seed}
+            beside = {
+                "oldObject": request.old,
+                "vmi": request.vmi,
+                "namespace": request.namespace,
+                "seed": request.seed,
+            }
             paths = [*strict_json.lone_surrogates(request.document), *strict_json.lone_surrogates(beside)]
             if paths:
                 return 422, problems_body(Problem(format_path(path), LONE_SURROGATE) for path in paths)
@@ -73,10 +78,11 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         return VMRequest(message, seed=default_seed)
     document, old = message.get("object"), message.get("oldObject")
     namespace, seed, types = message.get("namespace"), message.get("seed"), message.get("offered")
-    kubevirt = message.get("kubevirt")
+    vmi, kubevirt = message.get("vmi"), message.get("kubevirt")
     expected = {
         "object": (isinstance(document, dict), "is required, and must be an object"),
         "oldObject": (isinstance(old, dict | None), "must be an object"),
+        "vmi": (isinstance(vmi, dict | None), "must be an object"),
         "namespace": (isinstance(namespace, str | None), "must be a string"),
         "seed": (isinstance(seed, str | None), "must be a string"),
         "kubevirt": (isinstance(kubevirt, dict | None), "must be an object"),
@@ -89,7 +95,7 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
     if problems or not isinstance(document, dict):
         raise MalformedBody(problems)
     known = None if types is None else MachineTypes(frozenset(types["everywhere"]), frozenset(types["somewhere"]))
-    return VMRequest(document, old, namespace, seed or default_seed, known, seed_is_unique=bool(seed))
+    return VMRequest(document, old, namespace, seed or default_seed, known, vmi, seed_is_unique=bool(seed))
 
 
 def read_settings(message: Json) -> ClusterSettings | None:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from apimachinery.unstructured import Json, at
 from defaulter import domain, hook, pci_addresses, validation, walker
+from defaulter.added_devices import Ports, read_ports
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
-from defaulter.json_paths import DocumentEditor, Path
+from defaulter.json_paths import DocumentEditor, Path, format_path
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.machine_types import (
     ALIASES,
@@ -136,11 +137,21 @@ class LibvirtDefaults:
             found += [] if message is None else [FieldError(MACHINE_TYPE, message)]
         return [*found, *self._further_errors(found)] if found else []
 
-    def choose(self, open_paths: set[Path], cache: LibvirtCache | None) -> tuple[LibvirtChoices, Element | None]:
-        """libvirt's choices for these paths, and libvirt's domain unless the choices come from the cache. Raises
-        `InvalidDocument` with every error."""
-        machine_type, asked = self._resolve_machine_type(), self._with_known_machine_type()
-        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE))
+    def ports(self, spec: Json) -> Ports | None:
+        """The root ports of this VM with another spec; None without root ports. Raises `DomainRejected`."""
+        hotplug = self._hotplug_ports(spec)
+        if hotplug is None:
+            return None
+        return read_ports(self._define(self._with_known_machine_type(spec), self._record), hotplug.placeholders)
+
+    def choose(
+        self, open_paths: set[Path], cache: LibvirtCache | None, left_open: frozenset[Path] = frozenset()
+    ) -> tuple[LibvirtChoices, Element | None]:
+        """libvirt's choices for these paths, except those that stay open, and libvirt's domain unless the choices come
+        from the cache. Raises `InvalidDocument` with every error."""
+        open_paths = open_paths - left_open
+        machine_type, asked = self._resolve_machine_type(), self._with_known_machine_type(self._spec)
+        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE), sorted(map(format_path, left_open)))
         key = cache_key(self._spec, self._location, open_paths, inputs) if cache is not None else None
         cached = cache.get(key) if cache is not None else None
         if cached is not None:
@@ -161,15 +172,15 @@ class LibvirtDefaults:
             return str(machine)
         return resolve_alias(machine, self._known.get(machine) or machine, self._cluster.machines, self._machine_types)
 
-    def _with_known_machine_type(self) -> Json:
+    def _with_known_machine_type(self, spec: Json) -> Json:
         """The spec with a machine type that this QEMU has, if only the nodes have the spec's machine type."""
-        machine = at(self._spec, *MACHINE_TYPE)
+        machine = at(spec, *MACHINE_TYPE)
         if not isinstance(machine, str) or machine in self._known:
-            return self._spec
+            return spec
         substitute = find_substitute(machine, self._known, self._cluster.machines, self._machine_types)
         if substitute is None:
-            return self._spec
-        editor = DocumentEditor(self._spec)
+            return spec
+        editor = DocumentEditor(spec)
         editor.replace(MACHINE_TYPE, substitute)
         return editor.document
 
@@ -183,19 +194,21 @@ class LibvirtDefaults:
 
     def _define(self, spec: Json, record: str | None = None) -> Element:
         root = domain.build(with_input_device(spec, self._location))
-        ports = None
-        if places_on_root_complex(self._location):
-            if not pci_addresses.place_on_root_complex(root):
-                raise DomainRejected("no space is left on the root PCI bus")
-        elif has_root_ports(spec):
-            nics = at(spec, "domain", "devices", "interfaces") or []
-            ports = pci_addresses.hotplug_ports(len(nics), memory_bytes(spec), self._slot_count())
+        if places_on_root_complex(self._location) and not pci_addresses.place_on_root_complex(root):
+            raise DomainRejected("no space is left on the root PCI bus")
+        ports = self._hotplug_ports(spec)
         with self._host.scratch() as define:
 
             def define_with_record(text: str) -> str:
                 return define(text if record is None else hook.restore_hardware(record, text))
 
             return pci_addresses.assign_pci_addresses(root, ports, virtio_model(spec), define_with_record)
+
+    def _hotplug_ports(self, spec: Json) -> pci_addresses.HotplugPorts | None:
+        if places_on_root_complex(self._location) or not has_root_ports(spec):
+            return None
+        nics = at(spec, "domain", "devices", "interfaces") or []
+        return pci_addresses.hotplug_ports(len(nics), memory_bytes(spec), self._slot_count())
 
     def _slot_count(self) -> int | None:
         text = self._location.annotations.get(PCI_SLOT_COUNT)

@@ -57,12 +57,16 @@ def interfaces_without_mac(document: Json, location: VMLocation, macs: MACPolicy
 
 def devices_without_pci_address(document: Json, location: VMLocation) -> Iterator[Path]:
     """Paths of unset PCI addresses of virtio disks and interfaces, the only ones that a spec can hold."""
+    return (path for path in addressable_devices(document, location) if is_unset(at(document, *path)))
+
+
+def addressable_devices(document: Json, location: VMLocation) -> Iterator[Path]:
+    """Paths of the PCI addresses of virtio disks and interfaces, whether they are set or not."""
     devices = (*location.spec, "domain", "devices")
     for index, disk in entries(document, *devices, "disks"):
         target = disk.get("disk") if disk_kind(disk) == "disk" else None
-        if isinstance(target, dict) and target.get("bus") == "virtio" and is_unset(target.get("pciAddress")):
+        if isinstance(target, dict) and target.get("bus") == "virtio":
             yield (*devices, "disks", index, "disk", "pciAddress")
     for index, interface in entries(document, *devices, "interfaces"):
-        has_model = is_emulated(interface) and not is_unset(interface.get("model"))
-        if has_model and is_unset(interface.get("pciAddress")):
+        if is_emulated(interface) and not is_unset(interface.get("model")):
             yield (*devices, "interfaces", index, "pciAddress")

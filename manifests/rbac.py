@@ -65,6 +65,12 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "to try a template in a dry run"
         ),
         PolicyRule("kubevirt.io", ("virtualmachines",), ("list",), "to warn of disks that VMs already use"),
+        PolicyRule(
+            "kubevirt.io",
+            ("virtualmachineinstances",),
+            ("get",),
+            "to find free addresses for devices added to running VMs",
+        ),
         *(
             PolicyRule(k.group, (k.plural,), ("list",), "to find conflicts with existing objects")
             for k in KINDS

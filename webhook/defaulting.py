@@ -7,7 +7,7 @@ defaulter refuses the spec, the VM is denied, because libvirt would refuse the s
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from apimachinery.problem import Problem
@@ -26,6 +26,7 @@ from defaulter.contract import (
 from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import may_have_run, with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
+from runtime.errors import ApiError
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
 
@@ -36,12 +37,26 @@ Json = dict[str, Any]
 DEFAULTED_KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
+FindVMI = Callable[[str, str], Awaitable[Json | None]]
+"""finds a VMI by namespace and name; raises ApiError"""
+
+
+async def unreadable_vmi(namespace: str, name: str) -> Json | None:
+    return {}
+
+
 class DefaulterClient(Protocol):
     """The interface of `defaulter.contract.Defaulter`. Each call ends before its deadline, and the response changes
     only allowed fields."""
 
     async def complete(
-        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+        self,
+        document: Json,
+        *,
+        old: Json | None = None,
+        vmi: Json | None = None,
+        namespace: str | None = None,
+        seed: str | None = None,
     ) -> DefaultingResponse: ...
 
 
@@ -52,7 +67,13 @@ class NoDefaulter:
         return AdmissionResponse(reason=AdmissionReason.SKIPPED)
 
     async def complete(
-        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+        self,
+        document: Json,
+        *,
+        old: Json | None = None,
+        vmi: Json | None = None,
+        namespace: str | None = None,
+        seed: str | None = None,
     ) -> DefaultingResponse:
         raise DefaulterUnavailable("no defaulter is configured")
 
@@ -66,10 +87,12 @@ class DefaultingHandler:
         budget_seconds: float,
         now: Callable[[], float],
         breaker: CircuitBreaker,
+        find_vmi: FindVMI = unreadable_vmi,
         macs: MACPolicy = "deterministic",
     ) -> None:
         """`budget_seconds` limits the time of all calls for a request, and is well below the webhook's timeout."""
         self._defaulter, self._seed, self._budget_seconds = defaulter, seed, budget_seconds
+        self._find_vmi = find_vmi
         self._now, self._macs, self.breaker = now, macs, breaker
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
@@ -81,7 +104,8 @@ class DefaultingHandler:
         deadline = self._now() + self._budget_seconds
         try:
             async with asyncio.timeout(self._budget_seconds):
-                answer = await self._complete(request, with_stored_identity(request), request.old)
+                vmi = await self._running_vmi(request)
+                answer = await self._complete(request, with_stored_identity(request), request.old, vmi)
         except ForbiddenChange as error:
             self.breaker = self.breaker.succeeded()
             log.error("ignored the defaulter's answer: %s", error.reason)
@@ -102,35 +126,70 @@ class DefaultingHandler:
             return denied_or_tolerated(problems_in(refusal), stored)
         self.breaker = self.breaker.succeeded()
         # Removes the annotation even if fields are unset, because the defaulter's settings leave such fields unset.
-        return AdmissionResponse(object=_annotated(answer.object, None), warnings=tuple(answer.warnings))
+        left_open = request.kind == "VirtualMachine" and vmi is not None and has_open_address(answer.object, self._macs)
+        reason = FailOpenReason.ADDED_WHILE_RUNNING if left_open else None
+        return AdmissionResponse(object=_annotated(answer.object, reason), warnings=tuple(answer.warnings))
+
+    async def _running_vmi(self, request: AdmissionRequest) -> Json | None:
+        """The VMI into which KubeVirt hotplugs devices of an update; empty if it cannot be read. None without a VMI,
+        and for an update that adds no device."""
+        if request.old is None or not runs(request):
+            return None
+        if request.kind == "VirtualMachineInstance":
+            return request.old
+        if not has_open_address(preserve_stored_values(request.object or {}, request.old), self._macs):
+            return None
+        try:
+            return await self._find_vmi(request.namespace, request.name)
+        except ApiError as error:
+            log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
+            return {}
 
     async def _stored_problems(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:
         """Problems of the stored object; none if the defaulter does not respond in time."""
         try:
             async with asyncio.timeout(seconds):
-                await self._complete(request, request.old or {}, None)
+                await self._complete(request, request.old or {}, None, None)
         except InvalidDocument as refusal:
             return problems_in(refusal)
         except (DefaulterUnavailable, TimeoutError):
             return ()
         return ()
 
-    async def _complete(self, request: AdmissionRequest, document: Json, old: Json | None) -> DefaultingResponse:
+    async def _complete(
+        self, request: AdmissionRequest, document: Json, old: Json | None, vmi: Json | None
+    ) -> DefaultingResponse:
         # An object with generateName has no name yet. With the request's uid in the seed, its MAC addresses differ from
         # those of other objects, and are the same if the request is repeated.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
-        return await self._defaulter.complete(document, old=old, namespace=request.namespace or None, seed=seed)
+        namespace = request.namespace or None
+        return await self._defaulter.complete(document, old=old, vmi=vmi, namespace=namespace, seed=seed)
 
 
 def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:
     return tuple(Problem(problem.path, problem.message) for problem in refusal.problems)
 
 
+def runs(request: AdmissionRequest) -> bool:
+    """Whether the request concerns a VM with a VMI, or an existing VMI."""
+    return request.kind == "VirtualMachineInstance" or at(request.object, "status", "created") is True
+
+
 def runs_undefaulted(request: AdmissionRequest, macs: MACPolicy) -> bool:
     """Whether the VM runs with undefaulted hardware. Such a VM gets its defaults after it stops, because a change of a
-    running VM makes KubeVirt report that a restart is required."""
-    runs = at(request.object, "status", "created") is True
-    return runs and request.old is not None and bool(undefaulted_fields(request.old, macs=macs))
+    running VM makes KubeVirt report that a restart is required. An address alone may be open, see `added_devices`."""
+    if request.old is None or not runs(request):
+        return False
+    return any(not _is_address(path) for path in undefaulted_fields(request.old, macs=macs))
+
+
+def has_open_address(document: Json, macs: MACPolicy) -> bool:
+    """Whether a device has no PCI address."""
+    return any(map(_is_address, undefaulted_fields(document, macs=macs)))
+
+
+def _is_address(path: str) -> bool:
+    return path.endswith(".pciAddress")
 
 
 def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:

@@ -45,7 +45,9 @@ class HardwareDrift:
         document = request.object or {}
         if UNDEFAULTED in annotations_of(document) or runs_undefaulted(request, self._macs):
             return AdmissionResponse()
-        if paths := undefaulted_fields(document, macs=self._macs):
+        # The defaulter leaves an address of a device open that KubeVirt hotplugs into the VMI.
+        updates_vmi = request.kind == "VirtualMachineInstance" and request.old is not None
+        if not updates_vmi and (paths := undefaulted_fields(document, macs=self._macs)):
             return _drifted(paths, "left without a default", DriftReason.HARDWARE_UNDEFAULTED)
         now = defaulted_fields(document)
         # Two requests for an object may be in flight. The object is unchanged if it equals one of the responses.

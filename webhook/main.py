@@ -16,10 +16,11 @@ from kinds import KINDS
 from kubevirt import cluster_settings
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
+from runtime.errors import NotFound
 from runtime.informer import Informer
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.optional_informer import OptionalInformer
-from runtime.resource import KUBEVIRTS, Resource
+from runtime.resource import KUBEVIRTS, VMIS, Resource
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.certwatcher import CABundle
@@ -144,6 +145,7 @@ def _parts(
             budget_seconds=budgets.defaulter_seconds,
             now=monotonic,
             breaker=CircuitBreaker(),
+            find_vmi=lambda namespace, name: find_vmi(api, namespace, name),
             macs=settings.macs,
         )
         metrics.breaker(lambda: handler.breaker.state)
@@ -160,6 +162,13 @@ def _parts(
         explain=PolicyExplainer(api),
         metrics=metrics,
     )
+
+
+async def find_vmi(api: Api, namespace: str, name: str) -> Json | None:
+    try:
+        return await api.get(VMIS, namespace, name)
+    except NotFound:
+        return None
 
 
 def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:

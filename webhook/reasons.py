@@ -4,7 +4,7 @@ from apimachinery.reasons import Reason
 
 
 class FailOpenReason(Reason):
-    """Why a VM was admitted without the defaulter. A value of the annotation `poolhouse.dev/undefaulted`."""
+    """Why a VM was admitted without all hardware fields. A value of the annotation `poolhouse.dev/undefaulted`."""
 
     DEFAULTER_UNAVAILABLE = "DefaulterUnavailable", "The defaulter gave no answer."
     DEFAULTER_OVERLOADED = "DefaulterOverloaded", "Too many requests waited for the defaulter."
@@ -19,6 +19,10 @@ class FailOpenReason(Reason):
     INVALID_DEFAULTER_RESPONSE = (
         "InvalidDefaulterResponse",
         "The defaulter's answer changed fields that a defaulter must not change; the webhook ignored it.",
+    )
+    ADDED_WHILE_RUNNING = (
+        "AddedWhileRunning",
+        "A device was added to a running VM. libvirt chooses its address, which is written when the VM has stopped.",
     )
 
 

@@ -74,9 +74,10 @@ class DefaultingWriter:
     async def fill(self, document: Json, request: Json) -> Json | None:
         """Returns the VM with all hardware fields, or None and an event if the defaulter cannot fill them.
 
-        `request` is the document for the defaulter, with known facts about the guest. Raises DefaulterUnavailable."""
+        `request` is the document for the defaulter, with known facts about the guest. It is the stored document too, so
+        that the devices that have addresses keep them. Raises DefaulterUnavailable."""
         try:
-            answer = await self._defaulter.complete(request, seed=self._seed)
+            answer = await self._defaulter.complete(request, old=request, seed=self._seed)
         except (InvalidDocument, ForbiddenChange, UndecidedDocument) as error:
             self._undecided(document, str(error))
             return None

@@ -36,6 +36,7 @@ class FakeDefaulter:
         self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []
         self.kubevirt: Json | None = None
         """the KubeVirt object of the last request over HTTP"""
+        self.vmis: list[Json | None] = []
         self.away: str | None = None
         self.fails: type[DefaulterUnavailable] = DefaulterUnavailable
         """the error while `away` is set"""
@@ -45,8 +46,15 @@ class FakeDefaulter:
         self.goes_on.set()
 
     async def complete(
-        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+        self,
+        document: Json,
+        *,
+        old: Json | None = None,
+        vmi: Json | None = None,
+        namespace: str | None = None,
+        seed: str | None = None,
     ) -> DefaultingResponse:
+        self.vmis.append(vmi)
         self.asked.append((document, old, namespace, seed))
         await self.goes_on.wait()
         if self.away:

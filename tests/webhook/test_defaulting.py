@@ -20,11 +20,14 @@ from defaulter.contract import (
 from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
+from runtime.errors import ApiError
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
-from webhook.defaulting import DefaultingHandler, NoDefaulter
+from webhook.defaulting import DefaultingHandler, FindVMI, NoDefaulter, unreadable_vmi
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionResponse, to_admission_review
+
+Json = dict[str, Any]
 
 VM = vm(disk("root"), disk("data", bus="virtio"))
 
@@ -36,13 +39,20 @@ class Clock:
         return self.now
 
 
-def ask(defaulter: FakeDefaulter, clock: Clock | None = None, budget_seconds: float = 2.0) -> DefaultingHandler:
+async def no_vmi(namespace: str, name: str) -> Json | None:
+    raise AssertionError("the VM does not run")
+
+
+def ask(
+    defaulter: FakeDefaulter, clock: Clock | None = None, budget_seconds: float = 2.0, find_vmi: FindVMI = no_vmi
+) -> DefaultingHandler:
     return DefaultingHandler(
         defaulter,
         seed="s",
         budget_seconds=budget_seconds,
         now=clock or Clock(),
         breaker=CircuitBreaker(failures_to_open=3),
+        find_vmi=find_vmi,
     )
 
 
@@ -275,8 +285,87 @@ async def test_without_a_defaulter_vms_are_stored_unchanged() -> None:
 )
 async def test_a_vm_that_runs_undefaulted_gets_no_defaults(created: bool, old: dict[str, Any], asked: bool) -> None:
     defaulter = FakeDefaulter()
-    await ask(defaulter).handle(request({**VM, "status": {"created": created}}, old))
+    await ask(defaulter, find_vmi=unreadable_vmi).handle(request({**VM, "status": {"created": created}}, old))
     assert bool(defaulter.asked) == asked
+
+
+RUNS: Json = {**filled(VM, "s"), "status": {"created": True}}
+VMI: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "web"}}
+
+
+def with_disk(document: Json, **address: str) -> Json:
+    edited = copy.deepcopy(document)
+    disks = edited["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
+    disks.append(disk("more", bus="virtio") | {"disk": {"bus": "virtio", **address}})
+    return edited
+
+
+class TestRunningVM:
+    """The VMI that the defaulter gets with an update of a VM."""
+
+    async def test_is_sent_when_a_device_is_added(self) -> None:
+        found = []
+
+        async def find_vmi(namespace: str, name: str) -> Json | None:
+            found.append((namespace, name))
+            return VMI
+
+        defaulter = FakeDefaulter()
+        answer = await ask(defaulter, find_vmi=find_vmi).handle(request(with_disk(RUNS), RUNS))
+        assert (found, defaulter.vmis) == ([("shop", "web")], [VMI])
+        assert UNDEFAULTED not in (notes(answer) or {})
+
+    @pytest.mark.parametrize(
+        "edited",
+        [
+            pytest.param({**RUNS, "spec": {**RUNS["spec"], "running": False}}, id="nothing is added"),
+            pytest.param({**with_disk(RUNS), "status": {"created": False}}, id="the VM does not run"),
+        ],
+    )
+    async def test_is_not_read_otherwise(self, edited: Json) -> None:
+        defaulter = FakeDefaulter()
+        await ask(defaulter).handle(request(edited, RUNS))
+        assert defaulter.vmis == [None]
+
+    @pytest.mark.parametrize(
+        ("status", "vmi"), [pytest.param(403, {}, id="forbidden"), pytest.param(None, None, id="it has just stopped")]
+    )
+    async def test_may_be_unknown(self, status: int | None, vmi: Json | None) -> None:
+        async def find_vmi(namespace: str, name: str) -> Json | None:
+            if status is None:
+                return None
+            raise ApiError("no", status=status)
+
+        defaulter = FakeDefaulter()
+        await ask(defaulter, find_vmi=find_vmi).handle(request(with_disk(RUNS), RUNS))
+        assert defaulter.vmis == [vmi]
+
+    async def test_an_open_address_is_annotated_until_it_is_filled(self) -> None:
+        defaulter = FakeDefaulter()
+        edited = with_disk(RUNS)
+        defaulter.spoils = lambda answer: edited
+        answer = await ask(defaulter, find_vmi=unreadable_vmi).handle(request(edited, RUNS))
+        assert notes(answer) == {UNDEFAULTED: FailOpenReason.ADDED_WHILE_RUNNING}
+        again = await ask(defaulter, find_vmi=unreadable_vmi).handle(request(edited, edited))
+        assert notes(again) == {UNDEFAULTED: FailOpenReason.ADDED_WHILE_RUNNING}
+        defaulter.spoils = lambda answer: answer
+        done = await ask(defaulter).handle(request(with_disk(RUNS, pciAddress="0000:0a:00.0"), edited))
+        assert notes(done) in (None, {})
+
+    async def test_an_update_of_a_vmi_sends_the_stored_vmi(self) -> None:
+        content = RUNS["spec"]["template"]["spec"]
+        stored = {**VMI, "spec": content}
+        edited = {**VMI, "spec": with_disk(RUNS)["spec"]["template"]["spec"]}
+        defaulter = FakeDefaulter()
+        await ask(defaulter).handle(request(edited, stored))
+        assert defaulter.vmis == [stored]
+
+    async def test_an_undefaulted_vmi_stays_as_it_is(self) -> None:
+        stored = {**VMI, "spec": VM["spec"]["template"]["spec"]}
+        edited = {**VMI, "spec": with_disk(VM)["spec"]["template"]["spec"]}
+        defaulter = FakeDefaulter()
+        answer = await ask(defaulter).handle(request(edited, stored))
+        assert (defaulter.asked, answer.object) == ([], None)
 
 
 OWNED = {"ownerReferences": [{"kind": "VirtualMachine", "name": "web", "controller": True}]}

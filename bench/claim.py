@@ -132,7 +132,8 @@ class Bench:
     async def full_pool(self, vms: int) -> None:
         """Creates a full pool that is paused, so that the controllers do not refill the pool during the measurement."""
         await store_ready_vms(self.admin, self.api, self.namespace, vms)
-        await self.admin.patch(WARM_POOLS, self.namespace, "warm", {"spec": {"paused": True}})
+        spec = {"paused": True, "claimPolicy": {"allowedOverrides": ["placement"]}}
+        await self.admin.patch(WARM_POOLS, self.namespace, "warm", {"spec": spec})
 
     async def steady(self, rate: float, seconds: float, found: Samples) -> None:
         await self.full_pool(round(rate * seconds))

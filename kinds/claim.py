@@ -16,12 +16,47 @@ from kinds.warmpool import OnEmpty, Seconds
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
 LaunchType = Literal["Warm", "Resumed", "Started", "Cold"]
 
-_Name = Annotated[str, Field(min_length=1, max_length=253)]
+ObjectName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        json_schema_extra=expected("the name of an object: lower case letters, digits, '-' and '.'"),
+    ),
+]
+PoolName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=63,
+        pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        json_schema_extra=expected("the name of a warm pool: lower case letters, digits and '-'"),
+    ),
+]
+InstanceType = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$",
+        json_schema_extra=expected("the name of an instance type: letters, digits, '-' and '.'"),
+    ),
+]
+Image = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=1024,
+        pattern="^[A-Za-z0-9][!-~]*$",
+        json_schema_extra=expected("an image: a name or URL without spaces"),
+    ),
+]
 
 
 class Overrides(Model):
-    """Differences from the pool's template. If overrides apply, a VM is created for the claim, and no
-    waiting VM is handed over."""
+    """Differences from the pool's template, which the pool's `claimPolicy.allowedOverrides` must allow. If overrides
+    apply, a VM is created for the claim, and no waiting VM is handed over."""
 
     hints: ClassVar[Mapping[str, str]] = {
         "instanceType": "instancetype",
@@ -31,20 +66,21 @@ class Overrides(Model):
         "ImageID": "image",
     }
 
-    instancetype: _Name | None = None
+    instancetype: InstanceType | None = None
     """Name of the instance type."""
-    image: Annotated[str, Field(min_length=1, max_length=1024)] | None = None
+    image: Image | None = None
     """Image of the boot disk: a container disk, the URL or name of the source, or an AMI."""
     placement: PlacementName | None = None
     """Name of one of the pool's placements or subnets."""
 
 
 class Personalization(Model):
-    """Changes to the VM for its user."""
+    """Changes to the VM for its user, which the pool's `claimPolicy.allowedPersonalization` must allow."""
 
-    ssh_public_key_secret: _Name | None = None
-    """Secret of the same namespace that contains only public keys that may log in. A waiting VM gets them if its pool's
-    template names the Secret `poolhouse-claim-key` in an access credential."""
+    ssh_public_key_secret: ObjectName | None = None
+    """Secret of the same namespace that contains only public keys that may log in. The author of the claim needs the
+    right to get it. A waiting VM gets the keys if its pool's template names the Secret `poolhouse-claim-key` in an
+    access credential."""
     labels: Annotated[dict[str, Annotated[str, Field(max_length=63)]], Field(max_length=16, default_factory=dict)]
     """Labels that are added to the VM and its VMI."""
     hostname: (
@@ -74,7 +110,7 @@ class ClaimSpec(Model):
     }
     rules: ClassVar[tuple[Rule, ...]] = claim.RULES
 
-    pool_name: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    pool_name: PoolName | None = None
     """Name of the warm pool, in the same namespace. Defaults to the namespace's default pool."""
     overrides: Overrides | None = None
     """Differences from the pool's template."""

@@ -16,6 +16,7 @@ from kinds.virtualmachine import Network, VMSpec, VMTemplate
 Standby = Literal["Running", "Paused", "Stopped"]
 OnEmpty = Literal["ColdStart", "Queue", "Fail"]
 Override = Literal["instancetype", "image", "placement"]
+PersonalizationField = Literal["hostname", "labels", "sshPublicKeySecret"]
 
 Seconds = Annotated[Count, Field(ge=1)]
 IntOrPercentFromZero = Annotated[
@@ -195,7 +196,11 @@ class ClaimPolicy(Model):
     max_per_user: Count | None = None
     """Maximum number of VMs that the claims of one user may hold together."""
     allowed_overrides: Annotated[Tuple[Override], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None = None
-    """Overrides that claims may use. Defaults to all of them. `[]`: none."""
+    """Fields of `spec.overrides` that claims may set, to any value. Defaults to none."""
+    allowed_personalization: (
+        Annotated[Tuple[PersonalizationField], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None
+    ) = None
+    """Fields of `spec.personalization` that claims may set. Defaults to none."""
 
 
 class WarmPoolSpec(Model):

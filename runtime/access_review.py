@@ -10,10 +10,11 @@ SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str) -> Json:
-    """A review of the user of an admission request, which this process sends with its own credentials."""
+def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:
+    """A review of the user of an admission request, which this process sends with its own credentials. Without a name
+    it is about all objects."""
     extra = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
-    return _review("SubjectAccessReview", {"user": user.get("username", ""), **extra}, verb, resource, namespace)
+    return _review("SubjectAccessReview", {"user": user.get("username", ""), **extra}, verb, resource, namespace, name)
 
 
 def self_subject_access_review(verb: str, resource: Resource, namespace: str) -> Json:
@@ -26,9 +27,11 @@ def is_allowed(review: Json) -> bool:
     return isinstance(status, dict) and status.get("allowed") is True and status.get("denied") is not True
 
 
-def _review(kind: str, user: Json, verb: str, resource: Resource, namespace: str) -> Json:
+def _review(kind: str, user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:
     attributes = {"verb": verb, "group": resource.group, "version": resource.version, "resource": resource.plural}
     if namespace:
         attributes["namespace"] = namespace
+    if name:
+        attributes["name"] = name
     spec = {**user, "resourceAttributes": attributes}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}

@@ -6,6 +6,7 @@ Begin with `review` (requests and responses as values) and `admission` (which ha
     admission       dispatch by kind, checks that a kind declares, completion of claims
     defaulting      defaults of VMs and VMIs from the defaulter (fails open)
     hardware_drift  detection of changes by other webhooks after defaulting
+    claims          right of a claim's user to read the Secret of its SSH keys
     templates       rights of a pool's user, dry run of one VM of its template
     conflicts       disk names, selectors of policies, the default warm pool
     patch           the JSON patch between two documents

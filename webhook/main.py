@@ -28,6 +28,7 @@ from service.server import serve
 from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import WebhookParts, create_app
+from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DEFAULTED_KINDS, DefaulterClient, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
@@ -152,7 +153,7 @@ def _parts(
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
     checks = tuple(
         check(api, budget_seconds=budgets.checks_seconds)
-        for check in (DefaultPoolConflicts, TemplateReview, PolicyConflicts, DiskConflicts)
+        for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts, DiskConflicts)
     )
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(

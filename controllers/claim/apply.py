@@ -14,7 +14,7 @@ from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.overrides import apply_overrides
-from controllers.claim.personalization import Personalizer, labels, personalize_template
+from controllers.claim.personalization import Personalizer, key_at_boot, labels, personalize_template
 from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
@@ -25,6 +25,7 @@ from controllers.warmpool.naming import draw_placement
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds import meta
+from kinds.claim import Personalization
 from kinds.warm_states import WarmState
 from kinds.warmpool import Health as HealthSpec
 from kinds.warmpool import Readiness
@@ -149,7 +150,8 @@ class ClaimWriter:
         record.timeline = replace(record.timeline, dequeued=record.timeline.dequeued or self.now())
         log_event(log, "MachineCreating", f"creates {step.name} for {claim.name}: {step.message}", claim=claim.name)
         try:
-            created = await backend.create(self._create_request(claim, step, record.placement_draws))
+            wish = await self._permitted(claim, pool)
+            created = await backend.create(self._create_request(claim, step, wish, record.placement_draws))
         except OutcomeUnknown:
             record.vms_known = False
             record.unconfirmed = step.name
@@ -173,8 +175,19 @@ class ClaimWriter:
         pool = s.pool.name if s.pool is not None else None
         log_event(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    def _create_request(self, claim: Claim, step: steps.CreateVM, draws: int) -> CreateRequest:
-        pool, wish = step.pool, claim.spec.personalization
+    async def _permitted(self, claim: Claim, pool: WarmPool) -> Personalization | None:
+        """The personalization without a Secret that holds other things than public keys. The condition Personalized
+        reports it when the VM is personalized."""
+        wish = claim.spec.personalization
+        secret = key_at_boot(wish, pool.template)
+        if wish is None or not secret or not await Personalizer(self.api).invalid_keys(claim.namespace, secret):
+            return wish
+        return wish.model_copy(update={"ssh_public_key_secret": None})
+
+    def _create_request(
+        self, claim: Claim, step: steps.CreateVM, wish: Personalization | None, draws: int
+    ) -> CreateRequest:
+        pool = step.pool
         lot = f"{step.name}/{draws}" if draws else step.name
         name = claim.overrides.placement or draw_placement(pool.uid, lot, pool.spec.places)
         placement = pool.placements.get(name) or next(iter(pool.placements.values()))

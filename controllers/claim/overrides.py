@@ -30,9 +30,9 @@ def mismatch(overrides: Overrides, template: Json) -> str:
 def forbidden(
     overrides: Overrides, template: Json, allowed: tuple[str, ...] | None, placements: Mapping[str, Json]
 ) -> str:
-    """Why no VM can be created with the overrides, or an empty string. `allowed` is None if the pool allows all."""
+    """Why no VM can be created with the overrides, or an empty string. A pool allows only the fields in `allowed`."""
     given = [name for name in Overrides.model_fields if getattr(overrides, name)]
-    if refused := [name for name in given if allowed is not None and name not in allowed]:
+    if refused := [name for name in given if name not in (allowed or ())]:
         permitted = ", ".join(allowed or ()) or "none"
         return f"overrides.{refused[0]} is not one of the pool's claimPolicy.allowedOverrides, which are: {permitted}"
     if overrides.placement and overrides.placement not in placements:

@@ -40,6 +40,18 @@ def is_personalized(wish: Personalization | None) -> bool:
     return wish is not None and bool(wish.labels or wish.hostname or wish.ssh_public_key_secret)
 
 
+def forbidden(wish: Personalization | None, allowed: tuple[str, ...] | None) -> str:
+    """Why the pool refuses the personalization, or an empty string. A pool allows only the fields in `allowed`."""
+    given = wish.model_dump(by_alias=True, exclude_none=True) if wish is not None else {}
+    if refused := [name for name, value in given.items() if value and name not in (allowed or ())]:
+        permitted = ", ".join(allowed or ()) or "none"
+        return (
+            f"personalization.{refused[0]} is not one of the pool's claimPolicy.allowedPersonalization, which are:"
+            f" {permitted}"
+        )
+    return ""
+
+
 def labels(wish: Personalization | None) -> Mapping[str, str]:
     """The labels without reserved labels. Admission also refuses reserved labels, but may not run."""
     given = (wish.labels or {}) if wish is not None else {}
@@ -58,11 +70,18 @@ def personalize_template(template: Json, wish: Personalization | None) -> Json:
     vmi = changed["spec"].setdefault("template", {}).setdefault("spec", {})
     if wish.hostname:
         vmi["hostname"] = wish.hostname
-    method = cloud_init_method(template)
-    if wish.ssh_public_key_secret and method and not ssh_keys.wants_key(template):
-        key = {"source": {"secret": {"secretName": wish.ssh_public_key_secret}}, "propagationMethod": {method: {}}}
+    if secret := key_at_boot(wish, template):
+        source: Json = {"secret": {"secretName": secret}}
+        key: Json = {"source": source, "propagationMethod": {cloud_init_method(template): {}}}
         vmi["accessCredentials"] = [*(vmi.get("accessCredentials") or ()), {"sshPublicKey": key}]
     return changed
+
+
+def key_at_boot(wish: Personalization | None, template: Json) -> str:
+    """The Secret whose keys cloud-init passes to a VM that is created for the claim, or an empty string."""
+    if wish is None or not wish.ssh_public_key_secret or ssh_keys.wants_key(template):
+        return ""
+    return wish.ssh_public_key_secret if cloud_init_method(template) else ""
 
 
 def cloud_init_method(template: Json) -> str:
@@ -135,6 +154,8 @@ class Personalizer:
                     failures.append(failure)
                 if wish.ssh_public_key_secret and has_secret and not is_instance:
                     failures.append(await self._copy_keys(vm, wish.ssh_public_key_secret))
+                elif claim.status.launch_type == "Cold" and (secret := key_at_boot(wish, template or {})):
+                    failures.append(await self.invalid_keys(vm.namespace, secret))
         except Conflict as error:
             raise WriteConflict(str(error)) from error
         return vm, tuple(each for each in failures if each is not None)
@@ -156,27 +177,42 @@ class Personalizer:
             return vm, Failure(ClaimReason.LABELS_REJECTED, f"labels: {error.message}")
         return vm, None
 
+    async def invalid_keys(self, namespace: str, source: str) -> Failure | None:
+        """Why the Secret must not be passed to a guest: it does not hold public keys only, or cannot be read."""
+        try:
+            found = await self._public_keys(namespace, source)
+        except TRANSIENT:
+            raise
+        except ApiError as error:
+            return _secrets_forbidden(error)
+        return found if isinstance(found, Failure) else None
+
+    async def _public_keys(self, namespace: str, source: str) -> dict[str, str] | Failure:
+        given = await self._secret(namespace, source)
+        if given is None:
+            message = f"ssh key: Secret {source} does not exist in namespace {namespace}"
+            return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
+        keys, others = ssh_keys.public_keys(given.get("data") or {})
+        if others or not keys:
+            what = f"{', '.join(others)} in Secret {source}" if others else f"Secret {source}"
+            message = f"ssh key: {what} is not a list of SSH public keys; remove everything else"
+            return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
+        return keys
+
     async def _copy_keys(self, vm: WarmVM, source: str) -> Failure | None:
         name = ssh_keys.secret_name(vm.name)
         try:
-            own, given = await self._secret(vm, name), await self._secret(vm, source)
+            own, keys = await self._secret(vm.namespace, name), await self._public_keys(vm.namespace, source)
             if own is None or not ssh_keys.is_of(own, vm):
                 found = "does not exist" if own is None else "belongs to another VM"
                 return Failure(ClaimReason.VM_SECRET_MISSING, f"ssh key: Secret {name} of this VM {found}")
-            if given is None:
-                message = f"ssh key: Secret {source} does not exist in namespace {vm.namespace}"
-                return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
-            keys, others = ssh_keys.public_keys(given.get("data") or {})
-            if others or not keys:
-                what = f"{', '.join(others)} in Secret {source}" if others else f"Secret {source}"
-                message = f"ssh key: {what} is not a list of SSH public keys; remove everything else"
-                return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
+            if isinstance(keys, Failure):
+                return keys
             await self._write(own, keys)
         except TRANSIENT:
             raise
         except ApiError as error:
-            message = f"ssh key: {error.message}; see SSH keys in the documentation of warm pools"
-            return Failure(ClaimReason.SECRETS_FORBIDDEN, message)
+            return _secrets_forbidden(error)
         if vm.vmi is not None and SYNCHRONIZED in vm.vmi.conditions:
             return None
         return Failure(
@@ -186,9 +222,9 @@ class Personalizer:
             " passes keys to no guest",
         )
 
-    async def _secret(self, vm: WarmVM, name: str) -> Json | None:
+    async def _secret(self, namespace: str, name: str) -> Json | None:
         try:
-            return await self.api.get(ssh_keys.SECRETS, vm.namespace, name)
+            return await self.api.get(ssh_keys.SECRETS, namespace, name)
         except NotFound:
             return None
 
@@ -198,3 +234,8 @@ class Personalizer:
         # The null values remove entries of an earlier attempt.
         change = {"metadata": version, "data": dict.fromkeys(secret.get("data") or {}) | data}
         await self.api.patch(ssh_keys.SECRETS, metadata["namespace"], metadata["name"], change)
+
+
+def _secrets_forbidden(error: ApiError) -> Failure:
+    message = f"ssh key: {error.message}; see SSH keys in the documentation of warm pools"
+    return Failure(ClaimReason.SECRETS_FORBIDDEN, message)

@@ -32,9 +32,7 @@ import hashlib
 from datetime import datetime, timedelta
 from math import inf
 
-from controllers.claim import status, steps
-from controllers.claim.overrides import forbidden, mismatch
-from controllers.claim.personalization import is_personalized
+from controllers.claim import overrides, personalization, status, steps
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
 from controllers.claim.status import expires_at, seconds_until_change
@@ -133,7 +131,7 @@ def _obtain_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return _fail(s, refusal, now)
     if s.over_quota is not None:
         return _pend(s, s.over_quota, now)
-    if why := mismatch(s.claim.overrides, s.pool.template):
+    if why := overrides.mismatch(s.claim.overrides, s.pool.template):
         return _create(s, Failure(ClaimReason.OVERRIDE_MISMATCH, why), now)
     if s.failure is not None and s.failure.reason == ClaimReason.FAILED_RESERVE:
         return _pend(s, s.failure, now)
@@ -145,9 +143,11 @@ def _obtain_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
 def _refusal(s: ClaimSnapshot) -> Failure | None:
     """Why the claim fails at once, or None. A wait does not help, or `onEmpty` forbids it."""
     assert s.pool is not None
-    allowed = s.pool.spec.claim_policy.allowed_overrides
-    if why := forbidden(s.claim.overrides, s.pool.template, allowed, s.pool.placements):
+    policy = s.pool.spec.claim_policy
+    if why := overrides.forbidden(s.claim.overrides, s.pool.template, policy.allowed_overrides, s.pool.placements):
         return Failure(ClaimReason.OVERRIDE_NOT_ALLOWED, why)
+    if why := personalization.forbidden(s.claim.spec.personalization, policy.allowed_personalization):
+        return Failure(ClaimReason.PERSONALIZATION_NOT_ALLOWED, why)
     if s.failure is not None and s.failure.final:
         return s.failure
     return s.over_quota if s.on_empty == "Fail" else None
@@ -244,7 +244,12 @@ def _bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
     """Whether the hand-over leaves the VM unchanged. The check of an EC2 instance launches the application."""
     warm = status.launch(s, vm)[0] == "Warm"
-    return warm and s.pool is not None and s.pool.spec.ec2 is None and not is_personalized(s.claim.spec.personalization)
+    return (
+        warm
+        and s.pool is not None
+        and s.pool.spec.ec2 is None
+        and not personalization.is_personalized(s.claim.spec.personalization)
+    )
 
 
 def _bind(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
@@ -314,7 +319,7 @@ def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:
 
 
 def _needs_personalization(s: ClaimSnapshot) -> bool:
-    return is_personalized(s.claim.spec.personalization) and s.not_personalized is None
+    return personalization.is_personalized(s.claim.spec.personalization) and s.not_personalized is None
 
 
 def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:

@@ -16,6 +16,7 @@ class ClaimReason(Reason):
     QUOTA_EXCEEDED = "QuotaExceeded", "The namespace or the user has as many claims as the pool allows."
     OVERRIDE_MISMATCH = "OverrideMismatch", "No ready VM has what the claim overrides; a VM is created for the claim."
     OVERRIDE_NOT_ALLOWED = "OverrideNotAllowed", "The pool does not allow this override."
+    PERSONALIZATION_NOT_ALLOWED = "PersonalizationNotAllowed", "The pool does not allow this personalization."
     NO_CAPACITY = "NoCapacity", "No VM is ready, and `onEmpty` is Fail."
     QUEUED = "Queued", "The claim waits in the queue."
     BIND_TIMEOUT = "BindTimeout", "No VM was bound within `bindTimeoutSeconds`."

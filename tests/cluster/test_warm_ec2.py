@@ -24,6 +24,7 @@ from tests.cluster.instances import Agent, Ec2, agent, ec2
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import controllers, namespace
+from tests.controllers.warmpool.builders import PERMITTED
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -123,7 +124,7 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
 async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:
     grpc = {"port": agents.port, "protocol": "GRPC"}
     async with controllers(control_plane.kubeconfig, cloud.settings):
-        await made(desk, cloud, 2, default=True, ec2=grpc)
+        await made(desk, cloud, 2, default=True, ec2=grpc, claimPolicy=PERMITTED)
         await until(states(cloud), ["Ready", "Ready"])
         uid = (await desk.claim("mine"))["metadata"]["uid"]
         said = await desk.becomes("mine", "Ready")

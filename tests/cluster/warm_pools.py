@@ -25,6 +25,7 @@ from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import PREFIX, Metrics
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import NAMESPACES, background, synced, until
+from tests.controllers.warmpool.builders import PERMITTED
 
 Json = dict[str, Any]
 
@@ -98,6 +99,8 @@ class PoolNamespace:
     namespace: str
 
     async def pool(self, replicas: int, name: str = "web", *, metadata: Json | None = None, **spec: Any) -> Json:
+        """Claims may ask for everything unless `claimPolicy` says otherwise."""
+        spec["claimPolicy"] = {**PERMITTED, **spec.get("claimPolicy", {})}
         body = {
             "apiVersion": WARM_POOLS.api_version,
             "kind": WARM_POOLS.kind,

@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.admission import Admission
 from webhook.app import WebhookParts, create_app
+from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
@@ -65,7 +66,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
                 defaulting=defaulting,
                 checks=tuple(
                     check(api, budget_seconds=PATIENCE_SECONDS)
-                    for check in (DefaultPoolConflicts, TemplateReview, PolicyConflicts)
+                    for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts)
                 ),
                 drift=HardwareDrift(now=monotonic),
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -12,13 +13,14 @@ from prometheus_client import CollectorRegistry
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
+from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import SOURCE, ClaimSnapshot
 from controllers.claim.steps import ActivateVM, CreateVM, HandOverVM, ReserveVM, Step
 from controllers.warmpool.backends import Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
 from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Invalid, Throttled
+from runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
 from runtime.events import EventRecorder
 from runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
@@ -40,11 +42,14 @@ class FakeBackend:
     """answers to creations"""
     placements: list[str] = field(default_factory=list)
     """of the creations"""
+    templates: list[Any] = field(default_factory=list)
+    """of the creations"""
     live: dict[str, WarmVM | None] = field(default_factory=dict)
     """VMs that have changed since they were read, by UID"""
 
     async def create(self, request: CreateRequest) -> WarmVM:
         self.placements.append(str(request.placement["name"]))
+        self.templates.append(request.template)
         raise self.creations.pop(0)
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
@@ -78,6 +83,7 @@ class Setup:
     vms: list[WarmVM]
     backend: FakeBackend
     seconds: float = 0.0
+    api: Any = None
 
     def __post_init__(self) -> None:
         store = WARM_VMS.store()
@@ -88,7 +94,7 @@ class Setup:
         self.allocator.ready.reset(self.vms)
         self.record = self.allocator.record(a_claim())
         self.apply = ClaimWriter(
-            cast(Api, None),
+            cast(Api, self.api),
             cast(EventRecorder, SilentRecorder()),
             lambda pool: cast(Any, self.backend),
             self.allocator,
@@ -229,3 +235,40 @@ async def test_a_placement_override_is_not_drawn() -> None:
         wish = a_claim(overrides={"placement": "p7"})
         await setup.take(snapshot(wish, pool=PLACES), CreateVM(PLACES, "mine-1", "OverrideMismatch", "none is there"))
     assert setup.backend.placements == ["p7", "p7"]
+
+
+class Secrets:
+    """An API server with one Secret, or with an error."""
+
+    def __init__(self, content: str | ApiError) -> None:
+        self.content = content
+
+    async def get(self, resource: Any, namespace: str, name: str) -> Any:
+        assert (resource.plural, namespace, name) == ("secrets", "ns", "keys")
+        if isinstance(self.content, ApiError):
+            raise self.content
+        return {"data": {"key": base64.b64encode(self.content.encode()).decode()}}
+
+
+CLOUD_INIT = {"domain": {}, "volumes": [{"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "given"),
+    [
+        pytest.param("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 me", True, id="a public key"),
+        pytest.param("hunter2", False, id="a password"),
+        pytest.param("-----BEGIN OPENSSH PRIVATE KEY-----\nb3Bl", False, id="a private key"),
+        pytest.param(Forbidden("you may not get secrets"), False, id="the controllers may not read it"),
+        pytest.param(NotFound("there is none"), False, id="there is no such Secret"),
+    ],
+)
+async def test_only_public_keys_reach_a_vm_that_is_created(content: str | ApiError, given: bool) -> None:
+    pool = a_pool(template={"spec": {"template": {"spec": CLOUD_INIT}}})
+    wish = a_claim(personalization={"sshPublicKeySecret": "keys", "hostname": "mine"})
+    setup = Setup([], FakeBackend(creations=[OutcomeUnknown("no answer")]), api=Secrets(content))
+    await setup.take(snapshot(wish, pool=pool), CreateVM(pool, "mine-1", ClaimReason.POOL_EMPTY, "none is ready"))
+    (template,) = setup.backend.templates
+    made = template["spec"]["template"]["spec"]
+    assert made["hostname"] == "mine"
+    assert ("accessCredentials" in made) is given

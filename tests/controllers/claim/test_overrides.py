@@ -77,17 +77,20 @@ def test_mismatch(want: Overrides, template: Json, says: str) -> None:
     assert not mismatch(want, apply_overrides(template, want)), "a VM that is created for the claim matches"
 
 
+ALL = ("instancetype", "image", "placement")
+
+
 @pytest.mark.parametrize(
     ("want", "allowed", "says"),
     [
-        pytest.param(
-            Overrides(instancetype="a", image="b", placement="east"), None, "", id="all are allowed by default"
-        ),
+        pytest.param(Overrides(instancetype="a"), None, "which are: none", id="none is allowed by default"),
+        pytest.param(Overrides(image="b"), ("instancetype",), "overrides.image is not one of", id="another one is"),
+        pytest.param(Overrides(instancetype="a", image="b", placement="east"), ALL, "", id="all are allowed"),
         pytest.param(Overrides(instancetype="a"), ("image",), "which are: image", id="not allowed"),
         pytest.param(Overrides(instancetype="a"), (), "which are: none", id="none is allowed"),
         pytest.param(Overrides(), (), "", id="no override"),
         pytest.param(
-            Overrides(placement="west"), None, "not one of the pool's, which are: east", id="no such placement"
+            Overrides(placement="west"), ALL, "not one of the pool's, which are: east", id="no such placement"
         ),
     ],
 )
@@ -161,7 +164,7 @@ def test_boot_image(found: Json, expected: str) -> None:
 
 
 def test_a_template_without_boot_image() -> None:
-    assert "no boot image that can be replaced" in forbidden(Overrides(image="x"), BLANK, None, {})
+    assert "no boot image that can be replaced" in forbidden(Overrides(image="x"), BLANK, ALL, {})
     assert image(BLANK) == ""
 
 

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.personalization import impossible, labels, personalize_template, personalized_condition
+from controllers.claim.personalization import (
+    forbidden,
+    impossible,
+    labels,
+    personalize_template,
+    personalized_condition,
+)
 from controllers.claim.snapshot import Failure
 from kinds import meta
 from kinds.claim import Personalization
@@ -72,6 +78,24 @@ def test_impossible_wishes(wished: Json, facts: Json, expected: list[str]) -> No
     facts = {"is_instance": False, "has_secret": False, "has_cloud_init": True, **facts}
     found = impossible(wish(**wished), **facts)
     assert [each.reason for each in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("wished", "allowed", "says"),
+    [
+        pytest.param({"hostname": "mine"}, None, "which are: none", id="none is allowed by default"),
+        pytest.param({"labels": {"team": "blue"}}, (), "personalization.labels is not one of", id="labels"),
+        pytest.param(
+            {"sshPublicKeySecret": "keys"}, ("labels", "hostname"), "which are: labels, hostname", id="another one is"
+        ),
+        pytest.param(ALL, ("hostname", "sshPublicKeySecret", "labels"), "", id="all are allowed"),
+        pytest.param({"labels": {}}, None, "", id="nothing is asked for"),
+    ],
+)
+def test_forbidden_personalization(wished: Json, allowed: tuple[str, ...] | None, says: str) -> None:
+    found = forbidden(wish(**wished), allowed)
+    assert says in found
+    assert bool(found) == bool(says)
 
 
 def test_reserved_labels_are_left_out() -> None:

@@ -165,6 +165,15 @@ def kind(step: Step) -> Any:
             id="the override is not allowed",
         ),
         pytest.param(
+            snapshot(
+                a_claim(personalization={"hostname": "mine"}),
+                pool=a_pool(claimPolicy={"allowedPersonalization": ["labels"]}),
+                candidate=READY,
+            ),
+            ("Failed", "PersonalizationNotAllowed"),
+            id="the personalization is not allowed",
+        ),
+        pytest.param(
             snapshot(a_claim(overrides={"placement": "east"}), pool=a_pool(placements=[{"name": "east"}])),
             (CreateVM, "OverrideMismatch"),
             id="no VM is ready in the placement",

@@ -38,13 +38,22 @@ def ago(seconds: float) -> str:
     return (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+PERMITTED: Json = {
+    "allowedOverrides": ["instancetype", "image", "placement"],
+    "allowedPersonalization": ["hostname", "labels", "sshPublicKeySecret"],
+}
+"""a claimPolicy that lets claims ask for everything"""
+
+
 def a_pool(replicas: int = 3, *, status: Json | None = None, **given: Any) -> WarmPool:
-    """`given` has fields of the metadata and of the spec, named as in the API."""
+    """`given` has fields of the metadata and of the spec, named as in the API. Claims may ask for everything unless
+    `claimPolicy` says otherwise."""
     metadata = {"namespace": "ns", "name": "web", "uid": UID, "generation": 1, "resourceVersion": "1"}
     metadata["creationTimestamp"] = ago(3600)
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "finalizers"):
         if key in given:
             metadata[key] = given.pop(key)
+    given["claimPolicy"] = {**PERMITTED, **given.get("claimPolicy", {})}
     spec = {"replicas": replicas, "template": TEMPLATE, **given}
     found = parse_warm_pool({"metadata": metadata, "spec": spec, "status": status or {}})
     assert isinstance(found, WarmPool), found

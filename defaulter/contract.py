@@ -14,7 +14,9 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
+from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
+from defaulter.identity import with_firmware_ids
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.machine_types import SCHEDULABLE_LABEL, MachineTypeIndex, MachineTypes, Node, read_node
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "API_VERSION",
+    "DEFAULTED_FIELDS",
     "DEFAULTS_PATH",
     "HARDWARE_ANNOTATION",
     "SCHEDULABLE_LABEL",
@@ -50,6 +53,7 @@ __all__ = [
     "read_node",
     "restore_hardware",
     "undefaulted_fields",
+    "with_firmware_ids",
 ]
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"

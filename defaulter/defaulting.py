@@ -206,10 +206,11 @@ def prepare(request: VMRequest, edit: Edit, location: VMLocation, cluster: Clust
 def _add_identity(editor: DocumentEditor, location: VMLocation, request: VMRequest, cluster: ClusterConfig) -> None:
     """Fills firmware UUID, serial and MAC addresses. They are random for a VM without a name (generateName)."""
     has_name = bool(location.name) or request.seed_is_unique
-    if not location.is_template:
+    if not location.is_template and has_name:
+        identity.fill_firmware_ids(editor, location, request.seed)
+    elif not location.is_template:
         for part in ("uuid", "serial"):
-            derived = identity.firmware_id(request.seed, location.namespace, location.name, part)
-            editor.fill((*location.spec, "domain", "firmware", part), derived if has_name else str(uuid4()))
+            editor.fill((*location.spec, "domain", "firmware", part), str(uuid4()))
     if cluster.macs == "deterministic" and has_name:
         interfaces = entries(editor.document, *location.spec, "domain", "devices", "interfaces")
         taken = {normalize_address(nic.get("macAddress")) for _, nic in interfaces}

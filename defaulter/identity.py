@@ -8,6 +8,10 @@ lease and its licenses.
 from hashlib import sha256
 from uuid import UUID
 
+from apimachinery.unstructured import Json, at
+from defaulter.json_paths import DocumentEditor
+from defaulter.vm_paths import VMLocation, locate, opted_out
+
 _RESERVED = frozenset({0xFE})
 """first bytes of the MAC addresses that libvirt gives to the host's side of tap devices"""
 
@@ -27,6 +31,25 @@ def firmware_id(seed: str, namespace: str, name: str, part: str) -> str:
     raw[6] = raw[6] & 0x0F | 0x80
     raw[8] = raw[8] & 0x3F | 0x80
     return str(UUID(bytes=bytes(raw)))
+
+
+def fill_firmware_ids(editor: DocumentEditor, location: VMLocation, seed: str) -> None:
+    """Fills the firmware UUID and the serial of a VM with a name."""
+    for part in ("uuid", "serial"):
+        value = firmware_id(seed, location.namespace, location.name, part)
+        editor.fill((*location.spec, "domain", "firmware", part), value)
+
+
+def with_firmware_ids(document: Json, seed: str) -> Json:
+    """The VM with the firmware UUID and serial that defaulting gives it, where it has none. A client that creates VMs
+    sets them before virt-api, which is called before webhooks that sort later and would set random ones."""
+    location = locate(document)
+    if location is None or location.is_template or not location.name or opted_out(document):
+        return document
+    editor = DocumentEditor(document)
+    if isinstance(at(document, *location.spec), dict):
+        fill_firmware_ids(editor, location, seed)
+    return editor.document
 
 
 def mac_address(seed: str, namespace: str, name: str, device: str, taken: frozenset[str] = frozenset()) -> str:

@@ -4,6 +4,9 @@ KubeVirt may start a VM at once, so defaulting after the creation is too late. A
 minute, shows whether the webhook works. While the webhook does not work, this client sends the objects to the defaulter
 itself. If the webhook fails during a batch, the API server's responses show this. The client then defaults the rest of
 the batch first, and VMs that were created undefaulted at once.
+
+KubeVirt's virt-api gives a new VM a random firmware UUID and serial before the webhook is called. VMs of Poolhouse
+therefore get theirs before they are created. A VM that replaces one of the same name has the same UUID and serial.
 """
 
 import asyncio
@@ -12,7 +15,13 @@ from collections.abc import Callable, Sequence
 
 from apimachinery.unstructured import Json
 from controllers.shared.sources import NAMESPACES
-from defaulter.contract import Defaulter, DefaulterUnavailable, InvalidDocument, undefaulted_fields
+from defaulter.contract import (
+    Defaulter,
+    DefaulterUnavailable,
+    InvalidDocument,
+    undefaulted_fields,
+    with_firmware_ids,
+)
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict
@@ -35,14 +44,19 @@ class DefaultingCreator:
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._present_until = float("-inf")
         self._absent = False
-        self._opted_out_until: dict[str, float] = {}
+        self._opted_out_until: dict[str, tuple[bool, float]] = {}
+        """By namespace: whether it has opted out, and until when this is believed."""
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
-        """Returns the documents, with defaults if the webhook does not add them. Raises InvalidDocument if the
-        defaulter rejects the template, and ApiError if the API server refuses the dry run of the first document."""
-        if self._defaulter is None or not documents or await self._will_be_completed(documents[0]):
+        """Returns the documents of one namespace with identity, and with defaults if the webhook does not add them.
+        Raises InvalidDocument if the defaulter rejects the template, and ApiError if the API server refuses the dry run
+        of the first document."""
+        if self._defaulter is None or not documents:
             return list(documents)
-        return list(await asyncio.gather(*map(self._completed, documents)))
+        found = await self._identified(documents)
+        if await self._will_be_completed(found[0]):
+            return found
+        return list(await asyncio.gather(*map(self._completed, found)))
 
     async def create(self, document: Json) -> Json:
         """Creates a prepared document, and returns the stored object. Raises `InvalidDocument` and the API's errors."""
@@ -53,6 +67,13 @@ class DefaultingCreator:
         if self._absent and self._resource.kind == "VirtualMachine" and await self._wants(created):
             return await self._mend(created)
         return created
+
+    async def _identified(self, documents: Sequence[Json]) -> list[Json]:
+        """The VMs with their firmware UUIDs and serials. virt-api sets none in a VMI, so the webhook can."""
+        is_vm = self._resource.kind == "VirtualMachine"
+        if not is_vm or await self._opted_out(documents[0]["metadata"]["namespace"]):
+            return list(documents)
+        return [with_firmware_ids(document, self._seed) for document in documents]
 
     def _saw(self, created: Json) -> None:
         """Records whether the webhook defaulted the object, which replaces a dry run."""
@@ -95,16 +116,16 @@ class DefaultingCreator:
         return not await self._wants(answer)
 
     async def _opted_out(self, namespace: str) -> bool:
-        if self._clock() < self._opted_out_until.get(namespace, float("-inf")):
-            return True
+        known, until = self._opted_out_until.get(namespace, (False, float("-inf")))
+        if self._clock() < until:
+            return known
         try:
             metadata = (await self._api.get(NAMESPACES, None, namespace))["metadata"]
         except ApiError:
             return False
-        if (metadata.get("labels") or {}).get(meta.DEFAULTING) != meta.DISABLED:
-            return False
-        self._opted_out_until[namespace] = self._clock() + BELIEVED_SECONDS
-        return True
+        found = (metadata.get("labels") or {}).get(meta.DEFAULTING) == meta.DISABLED
+        self._opted_out_until[namespace] = found, self._clock() + BELIEVED_SECONDS
+        return found
 
     async def _completed(self, document: Json) -> Json:
         assert self._defaulter is not None

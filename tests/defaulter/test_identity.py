@@ -2,7 +2,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from defaulter.identity import digest, firmware_id, mac_address
+import pytest
+
+from apimachinery.unstructured import Json
+from defaulter.identity import digest, firmware_id, mac_address, with_firmware_ids
+from tests.defaulter.builders import inner, pool, spec, vm
 
 
 def test_the_same_vm_always_gets_the_same_identity() -> None:
@@ -48,3 +52,30 @@ def test_firmware_ids_are_uuids_of_the_custom_version() -> None:
 
 def test_a_lone_surrogate_in_a_name_is_hashed_like_any_other() -> None:
     assert mac_address("s", "ns", "\ud800", "default")
+
+
+def test_a_vm_gets_the_firmware_ids_that_defaulting_would_give_it() -> None:
+    ids = inner(with_firmware_ids(vm(spec(), name="web-1"), "s"))["domain"]["firmware"]
+    assert ids == {part: firmware_id("s", "ns", "web-1", part) for part in ("uuid", "serial")}
+
+
+def test_firmware_ids_of_the_author_stay() -> None:
+    document = vm(spec(domain={"firmware": {"uuid": "u", "bootloader": {"bios": {}}}}))
+    ids = inner(with_firmware_ids(document, "s"))["domain"]["firmware"]
+    assert ids == {"uuid": "u", "serial": firmware_id("s", "ns", "a", "serial"), "bootloader": {"bios": {}}}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(pool(spec()), id="a template of many VMs"),
+        pytest.param(vm(spec(), name=""), id="a VM without a name yet"),
+        pytest.param(
+            vm(spec()) | {"metadata": {"name": "a", "labels": {"poolhouse.dev/defaulting": "disabled"}}}, id="opted out"
+        ),
+        pytest.param({"kind": "VirtualMachine", "metadata": {"name": "a"}}, id="no spec"),
+        pytest.param({"kind": "ConfigMap", "metadata": {"name": "a"}}, id="another kind"),
+    ],
+)
+def test_no_firmware_ids_are_set(document: Json) -> None:
+    assert with_firmware_ids(document, "s") == document

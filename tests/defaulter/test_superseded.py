@@ -215,7 +215,7 @@ ROWS: dict[str, Row] = {
     ),
     "the volume of an added disk goes": (rich, [drop("volumes[bare]")], {ADDED}),
     "the volume and the author's disk go": (rich, [drop("volumes[data]"), drop("domain.devices.disks[data]")], set()),
-    "a NIC of another model": (rich, [put(f"{NIC}.model", "e1000e")], set()),
+    "a NIC of another model": (rich, [put(f"{NIC}.model", "e1000e")], {f"{NIC}.pciAddress"}),
     "a NIC on conventional PCI takes every address away": (
         rich,
         [put(f"{NIC}.model", "e1000")],

@@ -240,6 +240,11 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     yield from (f"it waits: {wait.reason}" for wait in decided.waits if wait.name == name)
     if decided.blocked:
         yield f"scale-in is blocked: {decided.blocked}"
+    for failing in pool.status.healing.failures if pool.status.healing else ():
+        if failing.name == name and failing.failed_runs:
+            yield f"its last {count_noun(failing.failed_runs, 'VMI')} failed after running"
+    if pool.spec.autohealing is None and (vm.start_failures or (vm.vmi and vm.vmi.phase == "Failed")):
+        yield "it is not replaced: spec.autohealing of its pool is not set"
     for healed in pool.status.healing.machines if pool.status.healing else ():
         if healed.name == name:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"

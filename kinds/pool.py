@@ -1,7 +1,7 @@
 """VirtualMachinePool: similar VMs, each with its own state, that the controller updates to a template."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,17 @@ class NameGeneration(Model):
     """
 
 
+FailingStatus = Literal[
+    "CrashLoopBackOff",
+    "DataVolumeError",
+    "ErrImagePull",
+    "ErrorPvcNotFound",
+    "ErrorUnschedulable",
+    "ImagePullBackOff",
+    "Unknown",
+]
+
+
 class Autohealing(Model):
     """Replaces a VM that fails to start: the VM and its disks are deleted and created again."""
 
@@ -39,8 +50,15 @@ class Autohealing(Model):
     }
 
     startup_failure_threshold: Annotated[Count, Field(ge=1)] = 3
-    """Consecutive failures to reach the running state, including failed liveness probes at startup, after which the VM
-    is replaced."""
+    """Consecutive failures after which the VM is replaced: starts that did not reach the running state, or VMIs that
+    failed after they had run, for example by their liveness probe. A VMI that runs for 10 minutes ends the series."""
+    failing_statuses: Annotated[
+        Tuple[FailingStatus], Field(max_length=7, json_schema_extra={"x-kubernetes-list-type": "set"})
+    ] = ()
+    """Values of the VM's `status.printableStatus` that count as a failure too. A VM that keeps one of them for
+    `failingStatusSeconds` is replaced."""
+    failing_status_seconds: Annotated[Count, Field(ge=1)] = 300
+    """Seconds after which a VM with one of `failingStatuses` is replaced."""
 
 
 class PoolVMSpec(VMSpec):
@@ -84,7 +102,7 @@ class PoolSpec(Model):
     scale_in_strategy: ScaleInStrategy = ScaleInStrategy()
     """How VMs leave the pool. Defaults to proactive, in Random order, without preserving state."""
     autohealing: Autohealing | None = None
-    """Replaces VMs that fail to start, and their disks. Defaults to never. `{}`: after 3 consecutive failed starts."""
+    """Replaces VMs that fail, and their disks. Defaults to never. `{}`: after 3 consecutive failures."""
     paused: bool = False
     """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
@@ -109,6 +127,21 @@ class HealedVM(Model):
     """Earliest time of the next replacement."""
 
 
+class FailingVM(Model):
+    """Failures of a VM that KubeVirt does not count."""
+
+    name: str
+    """Name of the VM."""
+    failed_runs: Count = 0
+    """VMIs in a row that failed after they had run."""
+    last_vmi: Annotated[str, Field(alias="lastVMI")] = ""
+    """UID of the last VMI that was counted."""
+    status: str = ""
+    """The `printableStatus` of `failingStatuses` that the VM has."""
+    since: Time | None = None
+    """Time since which the VM has this status."""
+
+
 class Breaker(Model):
     """Circuit breaker that stops healing when many VMs fail at once, because then their replacements would fail too."""
 
@@ -125,17 +158,20 @@ class Breaker(Model):
 
 
 MAX_HEALED_VMS = 1000
+MAX_FAILING_VMS = 1000
 
 
 class Healing(Model):
     """State of healing."""
 
     failing: Count = 0
-    """VMs that currently fail to start."""
+    """VMs that currently fail."""
     replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
     """Total number of VMs that were replaced."""
     machines: Annotated[Tuple[HealedVM], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
     """VMs that were replaced and have not run long enough since then."""
+    failures: Annotated[Tuple[FailingVM], Field(max_length=MAX_FAILING_VMS, json_schema_extra=list_map("name"))] = ()
+    """VMs that failed after they had run, or that keep a failing status."""
     breaker: Breaker | None = None
     """Circuit breaker of healing."""
 

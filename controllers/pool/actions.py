@@ -75,6 +75,8 @@ class ReleaseDisks(_Action, past="released the disks of VM"):
     name: str
     uid: str
     disks: tuple[str, ...]
+    persists_state: bool
+    """whether KubeVirt keeps state of the VM on further claims"""
     retained_by: str
     reason: str
 
@@ -141,6 +143,8 @@ class Heal(_Action, past="is replacing VM"):
     name: str
     uid: str
     reason: str
+    failed_starts: bool = True
+    """whether KubeVirt counts failed starts of the VM, and clears the count when the VM recovers"""
 
 
 @dataclass(frozen=True)

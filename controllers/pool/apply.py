@@ -43,7 +43,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
 from controllers.shared.sources import DATA_VOLUMES, PVCS
 from controllers.shared.subresources import Subresources
-from controllers.shared.vm import VM, disk_names, parse_vm
+from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
 from kinds import meta
@@ -166,7 +166,8 @@ class PoolWriter:
     async def _heal(self, pool: Pool, a: Heal) -> None:
         # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
         live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
-        if live.uid != a.uid or live.deleting or live.ready or not live.start_failures:
+        recovers = live.ready or (a.failed_starts and not live.start_failures)
+        if live.uid != a.uid or live.deleting or recovers:
             raise Conflict(f"{a.name} does not fail any more", status=409)
         # With foreground deletion, the VM's name is free only after its disks are gone.
         await self._delete_vm(pool, a.name, a.uid, live.resource_version, "Foreground")
@@ -290,6 +291,10 @@ async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
     for disk in a.disks:
         volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
         await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+    if a.persists_state:
+        claims, _ = await api.list(PVCS, namespace, label_selector=f"{PERSISTENT_STATE}={a.name}")
+        for name in {f"{PERSISTENT_STATE}-{a.name}", *(each["metadata"]["name"] for each in claims)}:
+            await _retain(api, PVCS, namespace, name, {a.uid}, labels)
     await _remove_finalizer(api, namespace, a.name, a.uid, None)
 
 

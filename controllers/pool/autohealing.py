@@ -1,4 +1,4 @@
-"""Replaces VMs that fail to start, with their disks, and stops if the cause is likely elsewhere.
+"""Replaces VMs that fail, with their disks, and stops if the cause is likely elsewhere.
 
 The pool's status has the attempts, the pauses and the circuit breaker. The controller writes the status before it
 deletes a VM. A restart of the controller can therefore only delay healing.
@@ -11,6 +11,7 @@ from itertools import islice
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
+from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import Waiting
 from controllers.shared.vm import VM
@@ -29,27 +30,30 @@ def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     is_open = breaker is not None and breaker.open
     if is_open and not _may_probe(snapshot, now):
         return
-    limit = 1 if is_open else max(0, snapshot.pool.max_unavailable - _in_progress(snapshot))
-    found = (vm for vm in failing(snapshot) if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm))
+    limit = 1 if is_open else max(0, snapshot.pool.max_unavailable - _in_progress(snapshot, now))
+    known = failing_vms(snapshot, now)
+    found = (vm for vm in failing(snapshot, now) if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm))
     for vm in islice(found, limit):
-        reason = f"{vm.start_failures} starts in a row failed ({vm.printable_status or 'no status'})"
-        yield Heal(vm.name, vm.uid, reason)
+        reason = reason_to_replace(snapshot, vm, known.get(vm.name), now)
+        yield Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
 
 
-def held_back(snapshot: PoolSnapshot) -> Iterator[Waiting]:
+def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
     """Failing VMs that are not replaced until a user removes the obstacle."""
-    for vm in failing(snapshot):
+    for vm in failing(snapshot, now):
         if reason := _obstacle(snapshot, vm):
-            yield Waiting(vm.name, f"it is not replaced, though it fails to start: {reason}")
+            yield Waiting(vm.name, f"it is not replaced, though it fails: {reason}")
 
 
-def failing(snapshot: PoolSnapshot) -> list[VM]:
-    healing = snapshot.pool.spec.autohealing
-    if healing is None:
-        return []
-    limit = healing.startup_failure_threshold
-    found = [vm for vm in snapshot.active if vm.should_run and not vm.ready and vm.start_failures >= limit]
-    return sorted(found, key=lambda vm: (vm.uid in snapshot.refused, -vm.start_failures, vm.name))
+def failing(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
+    """VMs that healing should replace, the worst first."""
+    known = failing_vms(snapshot, now)
+    found = [vm for vm in snapshot.active if reason_to_replace(snapshot, vm, known.get(vm.name), now)]
+
+    def failures(vm: VM) -> int:
+        return max(vm.start_failures, known[vm.name].failed_runs if vm.name in known else 0)
+
+    return sorted(found, key=lambda vm: (vm.uid in snapshot.refused, -failures(vm), vm.name))
 
 
 def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetime) -> Healing | None:
@@ -71,9 +75,11 @@ def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetim
             name=name, attempts=attempts, healed_at=format_time(now), not_before=format_time(now + pause)
         )
     found = Healing(
-        failing=len(failing(snapshot)),
+        failing=len(failing(snapshot, now)),
         replaced=before.replaced + len(healed),
         machines=_newest(known.values()),
+        # A VM that is replaced begins without failures.
+        failures=tuple(each for each in failing_vms(snapshot, now).values() if each.name not in healed),
         breaker=_after_probe(circuit_breaker(snapshot, now), healed, now),
     )
     return found if found != Healing() or snapshot.pool.status.healing is not None else None
@@ -84,14 +90,14 @@ def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
 
     The breaker closes when no VM fails, or when few VMs fail after its pause. During the pause it stays open, because
     VMs that recover slowly must not be replaced."""
-    found = failing(snapshot)
+    found = failing(snapshot, now)
     before = (snapshot.pool.status.healing or Healing()).breaker
     was_open = before is not None and before.open
     limit = snapshot.pool.max_unavailable
     if not found or not (len(found) > max(1, limit) or (was_open and not _may_probe(snapshot, now))):
         return None
     reason, count = Counter(vm.printable_status or "Failing" for vm in found).most_common(1)[0]
-    message = f"{len(found)} VMs fail to start, {count} of them with {reason}; maxUnavailable is {limit}"
+    message = f"{len(found)} VMs fail, {count} of them with {reason}; maxUnavailable is {limit}"
     if before is not None and was_open:
         return before.model_copy(update={"reason": reason, "message": message})
     since, until = format_time(now), format_time(now + BREAKER_PAUSE)
@@ -103,7 +109,7 @@ def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None
     healing = snapshot.pool.status.healing
     if healing is None or snapshot.pool.spec.autohealing is None:
         return None
-    times = [_pause_end(each, now) for each in healing.machines]
+    times = [*(_pause_end(each, now) for each in healing.machines), *status_deadlines(snapshot, now)]
     if healing.breaker is not None and healing.breaker.until:
         times.append(parse_time(healing.breaker.until))
     return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
@@ -115,11 +121,20 @@ def was_healed(snapshot: PoolSnapshot, name: str) -> bool:
     return healing is not None and any(each.name == name for each in healing.machines)
 
 
-def _in_progress(snapshot: PoolSnapshot) -> int:
-    """The number of VMs that are missing, or unavailable but not failing."""
-    failed = {vm.uid for vm in failing(snapshot)}
-    down = [vm for vm in snapshot.active if vm.should_run and not vm.available and vm.uid not in failed]
-    return snapshot.missing + len(down)
+STUCK = frozenset(
+    {"DataVolumeError", "ErrImagePull", "ErrorPvcNotFound", "ErrorUnschedulable", "ImagePullBackOff", "Unknown"}
+)
+"""Values of status.printableStatus with which a VM waits for something outside it. Such a VM may wait for ever, so it
+does not hold up the healing of others."""
+
+
+def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
+    """The number of VMs that are missing, or unavailable but likely to become available."""
+    failed = {vm.uid for vm in failing(snapshot, now)}
+    return snapshot.missing + sum(
+        vm.should_run and not vm.available and vm.uid not in failed and vm.printable_status not in STUCK
+        for vm in snapshot.active
+    )
 
 
 def _obstacle(snapshot: PoolSnapshot, vm: VM) -> str:

@@ -104,7 +104,7 @@ class PoolMemory:
     last_status_write: LastWrite = field(default_factory=LastWrite)
     failure: Failure | None = None
     healing: Healing | None = None
-    """the last written status.healing, which the store may not show yet"""
+    """the last status.healing, which may not be written yet, or which the store may not show yet"""
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
@@ -132,6 +132,11 @@ class PoolController:
     clock: Callable[[], float]
     now: Callable[[], datetime]
     _memories: dict[str, PoolMemory] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
+        self.metrics.clear()
+        self._memories.clear()
 
     async def reconcile(self, key: Key) -> float | None:
         snapshot = self._observe(key)
@@ -180,7 +185,8 @@ class PoolController:
         if pool.spec.autohealing is None:
             memory.healing = None
         known = memory.healing
-        if known is None or (pool.status.healing or Healing()).replaced >= known.replaced:
+        # The last status may be written by a later leader, or not be in the store yet.
+        if known is None or (pool.status.healing or Healing()).replaced > known.replaced:
             return snapshot
         return replace(snapshot, pool=replace(pool, status=pool.status.model_copy(update={"healing": known})))
 
@@ -197,6 +203,7 @@ class PoolController:
         self._remember(snapshot, outcome, memory)
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.not_done))
         fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
+        memory.healing = fresh.healing
         self._measure(pool, done)
         if healed(done) != healed(decided):
             # A VM that was not replaced must not have a pause.
@@ -375,7 +382,7 @@ def build(
         try:
             await controller.run()
         finally:
-            pooling.metrics.clear()
+            pooling.forget()
 
     endpoint = PlanEndpoint(api, VMS, "pool", lambda document: simulate.answer(stores, document, burst, api.now()))
     informers = (pools, vms, revisions, vmis, disks)

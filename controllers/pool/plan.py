@@ -72,7 +72,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_healing(snapshot, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    return Plan(tuple(actions), blocked_reason(snapshot), (*held_back(snapshot), *waiting(left, now)), again)
+    return Plan(tuple(actions), blocked_reason(snapshot), (*held_back(snapshot, now), *waiting(left, now)), again)
 
 
 def _without(found: tuple[Action, ...], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:

@@ -148,7 +148,7 @@ def release_disks(snapshot: PoolSnapshot) -> Iterator[Action]:
 
 
 def release(vm: VM, reason: str) -> ReleaseDisks:
-    return ReleaseDisks(vm.name, vm.uid, vm.disks, vm.retained_by or vm.owner_uid, reason)
+    return ReleaseDisks(vm.name, vm.uid, vm.disks, vm.persists_state, vm.retained_by or vm.owner_uid, reason)
 
 
 def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -156,7 +156,7 @@ def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     by_name = {vm.name: vm for vm in snapshot.active}
     for disk in snapshot.retained_disks:
         vm = by_name.get(disk.retained_for)
-        if vm is not None and disk.name in vm.disks:
+        if vm is not None and (disk.persistent_state or disk.name in vm.disks):
             yield ReturnDisk(vm.name, vm.uid, disk.name, f"{vm.name} exists again")
 
 

@@ -42,14 +42,29 @@ class RetainedDisk:
     """UID of the pool"""
     retained_for: str
     """name of the VM that gets the disk back"""
+    persistent_state: bool = False
+    """whether KubeVirt keeps the VM's TPM and EFI variables on it"""
 
 
 def parse_retained_disk(document: Json) -> RetainedDisk:
     metadata = document["metadata"]
     labels = metadata.get("labels") or {}
     return RetainedDisk(
-        metadata.get("namespace", ""), metadata["name"], labels.get(meta.KEPT_BY, ""), labels.get(meta.KEPT_FOR, "")
+        metadata.get("namespace", ""),
+        metadata["name"],
+        labels.get(meta.KEPT_BY, ""),
+        labels.get(meta.KEPT_FOR, ""),
+        is_persistent_state(metadata),
     )
+
+
+PERSISTENT_STATE = "persistent-state-for"
+"""KubeVirt's label of the PersistentVolumeClaims with a VM's TPM and EFI variables. Its value is the VM's name. Before
+1.4, KubeVirt used the same text and the VM's name as the name of the claim."""
+
+
+def is_persistent_state(metadata: Json) -> bool:
+    return PERSISTENT_STATE in (metadata.get("labels") or {}) or metadata["name"].startswith(f"{PERSISTENT_STATE}-")
 
 
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
@@ -87,6 +102,8 @@ class VM(ObjectView):
     """the annotation or label poolhouse.dev/scale-in: `Protect`, `First`, or another text"""
     disks: tuple[str, ...] = ()
     """names of the DataVolumes from dataVolumeTemplates, and of their PersistentVolumeClaims"""
+    persists_state: bool = False
+    """whether KubeVirt keeps TPM or EFI variables of the VM on a claim of its own"""
     run_strategy: str = ""
     """spec.runStrategy, or the run strategy that is equivalent to spec.running"""
     should_run: bool = True
@@ -146,6 +163,7 @@ def parse_vm(document: Json) -> VM:
         retained_by=text(metadata, "annotations", meta.KEPT_BY),
         scale_in=text(metadata, "annotations", meta.SCALE_IN) or text(metadata, "labels", meta.SCALE_IN),
         disks=disk_names(document),
+        persists_state=_persists_state(spec),
         run_strategy=strategy,
         # A VM with the strategy Manual should run after a user has started it.
         should_run=not ended and (strategy in ALWAYS_RUN or (strategy == "Manual" and created)),
@@ -153,6 +171,13 @@ def parse_vm(document: Json) -> VM:
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
         printable_status=text(status, "printableStatus"),
         start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
+    )
+
+
+def _persists_state(spec: Json) -> bool:
+    domain = at(spec, "template", "spec", "domain")
+    return at(domain, "devices", "tpm", "persistent") is True or (
+        at(domain, "firmware", "bootloader", "efi", "persistent") is True
     )
 
 

@@ -21,6 +21,8 @@ class Faults:
     fail: str | None = None
     fail_times: int | None = None
     """number of tries that fail; None: all"""
+    crash_seconds: float | None = None
+    """seconds of running after which the guest crashes; None: never"""
     agent: bool = False
     seed: str = ""
     retry_seconds: float = 10.0
@@ -71,6 +73,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "fail-rate": ("fail_rate", _number(float, 1), "a number from 0 to 1"),
     "fail": ("fail", _fault, "one of " + ", ".join(FAULTS)),
     "fail-times": ("fail_times", _number(int, 2**31), "a whole number"),
+    "crash-seconds": ("crash_seconds", _seconds, "a number of seconds"),
     "agent": ("agent", lambda text: _boolean(text.lower()), "true or false"),
     "seed": ("seed", str, "any text"),
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),

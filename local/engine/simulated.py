@@ -32,7 +32,7 @@ def simulate_domain(vmi: VMI, faults: Faults, identity: str, failures: int, now:
     if vmi.deleted is not None:
         return _stopping_domain(vmi, faults, now)
     if vmi.phase == "Running":
-        return Domain("paused" if is_paused(vmi) else "running", vmi.node, agent=faults.agent)
+        return _running_domain(vmi, faults, now)
     outcome = faults.outcome(identity, failures)
     start_seconds = faults.start_after(identity)
     if outcome in ("ErrorUnschedulable", "ErrImagePull"):
@@ -60,6 +60,15 @@ def copy_seconds(memory: int, settings: MigrationSettings, dirty: int) -> float:
     """Returns the seconds of a migration; infinity if the guest dirties more memory than the downtime can copy."""
     speed = settings.bandwidth or COPY_BYTES_PER_SECOND
     return math.inf if dirty > speed * DOWNTIME_SECONDS and not settings.auto_converge else memory / speed
+
+
+def _running_domain(vmi: VMI, faults: Faults, now: datetime) -> Domain:
+    left = None
+    if faults.crash_seconds is not None and (started := vmi.reached("Running")) is not None:
+        left = seconds_until(started + timedelta(seconds=faults.crash_seconds), now)
+        if left <= 0:
+            return Domain("crashed", vmi.node, reason="the guest crashed after it had started (simulated)")
+    return Domain("paused" if is_paused(vmi) else "running", vmi.node, agent=faults.agent, change_seconds=left)
 
 
 def _retried_start(vmi: VMI, outcome: str, faults: Faults, start_seconds: float, now: datetime) -> Domain:

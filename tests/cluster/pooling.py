@@ -191,10 +191,13 @@ class Place:
         )
         owner = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "controller": True}
         owner |= {"name": name, "uid": volume["metadata"]["uid"]}
-        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner]}
+        await self.claim(name, owner)
+
+    async def claim(self, name: str, owner: Json, labels: Json | None = None) -> None:
+        spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner], "labels": labels or {}}
         await self.api.create(
-            PVCS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": claim}
+            PVCS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
         )
 
     async def disks(self) -> dict[str, Json]:

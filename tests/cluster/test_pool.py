@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from apimachinery.owner_references import controller_reference
 from controllers.pool.observe import POOLS
 from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.vm import PERSISTENT_STATE
 from kinds import POOL, meta
 from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound
@@ -88,6 +90,34 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
         await place.change(paused=True)
         await place.api.delete(VMS, place.namespace, "web-1")
         await until(lambda: sorted_disks(place), ["root-2"])
+
+
+async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any, place: Place) -> None:
+    """KubeVirt keeps it on a claim of its own, and finds the claim by its label."""
+    secure = template()
+    secure["spec"]["template"]["spec"]["domain"]["devices"]["tpm"] = {"persistent": True}
+    await place.pool(1, template=secure, scaleInStrategy=OFFLINE)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(1))
+        vm = (await place.machines())["web-1"]
+        await place.disk("root-1", vm)
+        owner = controller_reference("kubevirt.io/v1", "VirtualMachine", "web-1", vm["metadata"]["uid"])
+        for name, labels in (
+            ("persistent-state-for-web-1-x7k2p", {PERSISTENT_STATE: "web-1"}),
+            ("persistent-state-for-web-1", {}),  # as before KubeVirt 1.4
+        ):
+            await place.claim(name, owner, labels)
+        await place.change(replicas=0)
+        await until(place.names, [])
+        await until(lambda: status(place, "keptDisks"), 3)
+
+        await place.change(replicas=1)
+        await until(place.names, web(1))
+        await until(lambda: status(place, "keptDisks"), 0)
+        again = (await place.machines())["web-1"]["metadata"]["uid"]
+        claims, _ = await place.api.list(PVCS, place.namespace, label_selector=PERSISTENT_STATE)
+        assert [each["metadata"]["ownerReferences"][0]["uid"] for each in claims] == [again]
+        assert meta.KEPT_BY not in claims[0]["metadata"]["labels"]
 
 
 async def test_a_name_is_given_again_only_when_the_disks_of_the_vm_before_are_gone(

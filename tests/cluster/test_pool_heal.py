@@ -31,6 +31,17 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     assert (entry["name"], entry["attempts"]) == ("web-2", 1)
 
 
+async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(running: Place) -> None:
+    await running.pool(2, autohealing={"startupFailureThreshold": 2})
+    await complete(running)
+    before = (await running.machines())["web-2"]["metadata"]["uid"]
+    await running.meta("web-2", annotations={"sim.poolhouse.dev/crash-seconds": "0"})
+    await until(lambda: replaced(running), 1)
+    await complete(running)
+    assert (await running.machines())["web-2"]["metadata"]["uid"] != before
+    assert (await status(running, "healing"))["failures"] == []
+
+
 async def test_when_all_fail_none_is_replaced(running: Place) -> None:
     await running.pool(4, autohealing={})
     await complete(running)

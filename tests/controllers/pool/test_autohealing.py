@@ -159,7 +159,7 @@ def test_an_open_circuit_breaker_has_a_reason_and_a_retry_time() -> None:
     found = pool_status(observed, plan(observed, NOW), NOW)
     condition = next(each for each in found.conditions if each.type == "Healing")
     assert (condition.status, condition.reason) == ("False", "TooManyFailing")
-    assert condition.message == "5 VMs fail to start, 5 of them with ErrImagePull; maxUnavailable is 2"
+    assert condition.message == "5 VMs fail, 5 of them with ErrImagePull; maxUnavailable is 2"
     assert found.healing is not None
     assert found.healing.breaker is not None
     assert found.healing.breaker.until == ago(-300)

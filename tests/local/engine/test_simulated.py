@@ -34,6 +34,8 @@ from tests.local.engine.builders import NOW, ago, vmi
             "", 9, Faults(fail="ErrImagePull", fail_times=2), 0, "running", "", id="ErrImagePull, fail-times passed"
         ),
         pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="a running VMI stays running"),
+        pytest.param("Running", 99, Faults(crash_seconds=61), 0, "running", "", id="before crash-seconds"),
+        pytest.param("Running", 99, Faults(crash_seconds=60), 0, "crashed", "", id="after crash-seconds of running"),
     ],
 )
 def test_simulated_domain(phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str) -> None:

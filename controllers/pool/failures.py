@@ -1,0 +1,85 @@
+"""Counts VMIs that failed after they had run, and finds VMs that stay in a failing state.
+
+KubeVirt counts the starts that failed in `status.startFailure` of the VM, and clears the count when a VMI runs. A guest
+that boots and then crashes, or fails its liveness probe, therefore never has a count there. The pool's status keeps
+these counts, so that a restart of the controllers does not lose them.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import format_time, parse_time
+from controllers.pool.observe import PoolSnapshot
+from controllers.shared.vm import VM
+from controllers.shared.vmi import VMI
+from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingVM, Healing
+
+STABLE_AFTER = timedelta(minutes=10)
+"""A VMI that has run for this long clears the count, like the kubelet's for containers."""
+
+
+def failing_vms(snapshot: PoolSnapshot, now: datetime) -> dict[str, FailingVM]:
+    """What is known of each VM that fails, by name, with the failures that the snapshot shows for the first time."""
+    healing = snapshot.pool.spec.autohealing
+    if healing is None:
+        return {}
+    known = {each.name: each for each in (snapshot.pool.status.healing or Healing()).failures}
+    found = (
+        _observed(vm, known.get(vm.name, FailingVM(name=vm.name)), healing, now)
+        for vm in snapshot.active
+        if vm.should_run
+    )
+    worst_first = sorted(
+        (each for each in found if each.failed_runs or each.since), key=lambda each: (-each.failed_runs, each.name)
+    )
+    return {each.name: each for each in worst_first[:MAX_FAILING_VMS]}
+
+
+def reason_to_replace(snapshot: PoolSnapshot, vm: VM, known: FailingVM | None, now: datetime) -> str:
+    """Why healing replaces this VM, or ""."""
+    healing = snapshot.pool.spec.autohealing
+    if healing is None or not vm.should_run or vm.ready:
+        return ""
+    if vm.start_failures >= healing.startup_failure_threshold:
+        return f"{vm.start_failures} starts in a row failed ({vm.printable_status or 'no status'})"
+    if known is not None and known.failed_runs >= healing.startup_failure_threshold:
+        return f"its VMI failed {known.failed_runs} times after it had run ({vm.printable_status or 'no status'})"
+    if known is not None and known.since and now >= _limit(known.since, healing):
+        return f"its status has been {known.status} for {healing.failing_status_seconds} s"
+    return ""
+
+
+def status_deadlines(snapshot: PoolSnapshot, now: datetime) -> Iterator[datetime]:
+    """The times at which VMs will have been in a failing state for long enough."""
+    healing = snapshot.pool.spec.autohealing
+    if healing is not None:
+        for each in failing_vms(snapshot, now).values():
+            if each.since:
+                yield _limit(each.since, healing)
+
+
+def _observed(vm: VM, before: FailingVM, healing: Autohealing, now: datetime) -> FailingVM:
+    runs, last = before.failed_runs, before.last_vmi
+    if vm.vmi is not None and vm.vmi.uid != last and _failed_run(vm.vmi):
+        runs, last = (1 if _was_stable(vm.vmi, now) else runs + 1), vm.vmi.uid
+    elif vm.vmi is not None and vm.vmi.phase == "Running" and _was_stable(vm.vmi, now):
+        runs, last = 0, ""
+    status, since = "", None
+    if vm.printable_status in healing.failing_statuses and not vm.ready:
+        status = vm.printable_status
+        since = before.since if before.status == status else format_time(now)
+    return FailingVM(name=vm.name, failed_runs=runs, last_vmi=last, status=status, since=since)
+
+
+def _failed_run(vmi: VMI) -> bool:
+    """Whether the VMI has failed after it had run. KubeVirt counts the others."""
+    return vmi.phase == "Failed" and bool(vmi.started_at)
+
+
+def _was_stable(vmi: VMI, now: datetime) -> bool:
+    end = parse_time(vmi.ended_at) if vmi.ended_at else now
+    return bool(vmi.started_at) and end - parse_time(vmi.started_at) >= STABLE_AFTER
+
+
+def _limit(since: str, healing: Autohealing) -> datetime:
+    return parse_time(since) + timedelta(seconds=healing.failing_status_seconds)

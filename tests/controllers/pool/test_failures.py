@@ -1,0 +1,149 @@
+"""VMs whose VMIs fail after they have run, or that stay in a failing state. Each row is a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Heal
+from controllers.pool.autohealing import seconds_until_healing
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.plan import plan
+from controllers.pool.status import pool_status
+from controllers.shared.vm import VM
+from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi
+
+Json = dict[str, Any]
+
+
+def run(phase: str, *, uid: str = "new", started: float | None = 60, ended: float | None = 0) -> Any:
+    """A VMI that started and ended this many seconds ago."""
+    times = () if started is None else (("Running", ago(started)),)
+    found = vmi("web-1", phase=phase, phase_times=times, ended_at=ago(ended) if phase == "Failed" and ended else "")
+    object.__setattr__(found, "uid", uid)
+    return found
+
+
+def one(of: VM, *failures: Json, **healing: Any) -> PoolSnapshot:
+    """A pool of three, of which two are well."""
+    status = {"healing": {"failures": list(failures)}} if failures else {}
+    pool = a_pool(3, autohealing=healing, status=status)
+    return snapshot(pool, of, vm(2), vm(3))
+
+
+def failed(run_: Any, **given: Any) -> VM:
+    return vm(1, ready=False, vmi=run_, **given)
+
+
+def counted(runs: int, uid: str = "old", **given: Any) -> Json:
+    return {"name": "web-1", "failedRuns": runs, "lastVMI": uid, **given}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(one(failed(run("Failed"))), [(1, "new")], id="the first VMI that failed after running"),
+        pytest.param(one(failed(run("Failed")), counted(1)), [(2, "new")], id="the next one"),
+        pytest.param(one(failed(run("Failed")), counted(1, "new")), [(1, "new")], id="each is counted once"),
+        pytest.param(one(failed(run("Failed", started=None))), [], id="KubeVirt counts those that never ran"),
+        pytest.param(one(failed(run("Running")), counted(1)), [(1, "old")], id="the next run proves nothing yet"),
+        pytest.param(one(failed(run("Running", started=600)), counted(1)), [], id="after ten minutes it does"),
+        pytest.param(
+            one(failed(run("Failed", started=900, ended=1)), counted(2)), [(1, "new")], id="a long run ends the series"
+        ),
+        pytest.param(one(failed(run("Succeeded"))), [], id="a shutdown is no failure"),
+        pytest.param(one(vm(1, should_run=False, ready=False), counted(2)), [], id="a VM that shall not run"),
+        pytest.param(snapshot(a_pool(3), failed(run("Failed"))), [], id="nothing is counted without autohealing"),
+    ],
+)
+def test_failed_runs_are_counted_in_the_status(observed: PoolSnapshot, expected: list[tuple[int, str]]) -> None:
+    healing = pool_status(observed, plan(observed, NOW), NOW).healing
+    found = healing.failures if healing else ()
+    assert [(each.failed_runs, each.last_vmi) for each in found] == expected
+
+
+def test_a_count_is_computed_once_from_an_old_status() -> None:
+    """The store may show the status of an earlier reconcile, so the same VMI may be seen twice."""
+    observed = one(failed(run("Failed")), counted(1))
+    first = pool_status(observed, plan(observed, NOW), NOW)
+    again = pool_status(observed, plan(observed, NOW), NOW)
+    assert first.healing == again.healing
+
+
+BROKEN = {"failingStatuses": ["DataVolumeError"]}
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason"),
+    [
+        pytest.param(one(failed(run("Failed")), counted(1)), "", id="two of three"),
+        pytest.param(
+            one(failed(run("Failed"), printable_status="Starting"), counted(2)),
+            "its VMI failed 3 times after it had run (Starting)",
+            id="the third",
+        ),
+        pytest.param(one(failed(run("Failed"), start_failures=2), counted(2)), "its VMI failed 3", id="not their sum"),
+        pytest.param(
+            one(
+                failed(None, printable_status="DataVolumeError"),
+                counted(0, "", status="DataVolumeError", since=ago(300)),
+            ),
+            "",
+            id="a state that the pool does not name",
+        ),
+        pytest.param(
+            one(failed(None, printable_status="DataVolumeError"), **BROKEN), "", id="a state that has just begun"
+        ),
+        pytest.param(
+            one(
+                failed(None, printable_status="DataVolumeError"),
+                counted(0, "", status="DataVolumeError", since=ago(300)),
+                **BROKEN,
+            ),
+            "its status has been DataVolumeError for 300 s",
+            id="a state that lasts",
+        ),
+        pytest.param(
+            one(
+                failed(None, printable_status="DataVolumeError"),
+                counted(0, "", status="ErrImagePull", since=ago(300)),
+                **BROKEN,
+            ),
+            "",
+            id="another state since then",
+        ),
+    ],
+)
+def test_which_vms_are_replaced(observed: PoolSnapshot, reason: str) -> None:
+    heals = [each for each in plan(observed, NOW).actions if isinstance(each, Heal)]
+    assert [each.name for each in heals] == (["web-1"] if reason else [])
+    assert all((reason in each.reason and not each.failed_starts) or each.failed_starts for each in heals)
+
+
+def test_a_replaced_vm_begins_without_failures() -> None:
+    observed = one(failed(run("Failed")), counted(2))
+    healing = pool_status(observed, plan(observed, NOW), NOW).healing
+    assert healing is not None
+    assert healing.failures == ()
+    assert [each.name for each in healing.machines] == ["web-1"]
+
+
+def test_the_controller_looks_again_when_a_state_has_lasted_long_enough() -> None:
+    since = {"status": "DataVolumeError", "since": ago(100)}
+    observed = one(failed(None, printable_status="DataVolumeError"), counted(0, "", **since), **BROKEN)
+    assert seconds_until_healing(observed, NOW) == 200
+
+
+@pytest.mark.parametrize(
+    ("others", "replaced"),
+    [
+        pytest.param("ErrImagePull", True, id="a VM that waits for its image does not hold up the others"),
+        pytest.param("Starting", False, id="a VM that is about to run does"),
+    ],
+)
+def test_one_vm_that_is_not_replaced_beside_one_that_is(others: str, replaced: bool) -> None:
+    bad = vm(1, ready=False, start_failures=3, printable_status="CrashLoopBackOff")
+    waits = vm(2, ready=False, printable_status=others)
+    observed = snapshot(a_pool(3, autohealing={}, maxUnavailable=1), bad, waits, vm(3))
+    assert any(isinstance(each, Heal) for each in plan(observed, NOW).actions) is replaced

@@ -80,7 +80,20 @@ def rendered(schema: Any) -> Any:
     found = {key: rendered(value) for key, value in schema.items() if not _private(key)}
     if schema.get("x-rules"):
         found["x-kubernetes-validations"] = [_validation(rule) for rule in schema["x-rules"]]
+    if hints := schema.get("x-hints"):
+        # The API server's strict decoding would refuse an unknown field before admission can name the right one. A
+        # declared field reaches admission; the schema refuses it while admission is off.
+        found["properties"] |= {
+            name: {"description": not_a_field(hint, schema), "x-kubernetes-preserve-unknown-fields": True}
+            for name, hint in hints.items()
+        }
+        found["not"] = {"anyOf": [{"required": [name]} for name in hints]}
     return found
+
+
+def not_a_field(hint: str, schema: Json) -> str:
+    """What to do instead of using an unknown field. A hint is the name of another field of the schema, or advice."""
+    return f'is not a field here; use "{hint}"' if hint in schema["properties"] else f"is not a field here; {hint}"
 
 
 def _private(key: Any) -> bool:

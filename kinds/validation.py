@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from kinds.model import VALIDATE_TEMPLATES, Model
-from kinds.schema import structural
+from kinds.schema import not_a_field, structural
 
 _WORDS = {
     "object": "an object",
@@ -150,8 +150,8 @@ def _meant(key: Any, around: Json) -> str | None:
 
 def _unknown(key: Any, around: Json) -> str:
     known, hint = around.get("properties", {}), around.get("x-hints", {}).get(key)
-    if hint is not None and hint not in known:
-        return f"is not a field here; {hint}"
+    if hint is not None:
+        return not_a_field(hint, around)
     if meant := _meant(key, around):
         return f'is not a field here; use "{meant}"'
     if not known:

@@ -36,6 +36,7 @@ async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(ru
     await complete(running)
     before = (await running.machines())["web-2"]["metadata"]["uid"]
     await running.meta("web-2", annotations={"sim.poolhouse.dev/crash-seconds": "0"})
+    await running.api.delete(VMIS, running.namespace, "web-2")
     await until(lambda: replaced(running), 1)
     await complete(running)
     assert (await running.machines())["web-2"]["metadata"]["uid"] != before

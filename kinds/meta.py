@@ -21,6 +21,11 @@ KEEP_DISKS = f"{DOMAIN}/keep-disks"
 KEPT_BY = f"{DOMAIN}/kept-by"
 KEPT_FOR = f"{DOMAIN}/kept-for"
 
+# On a VM: from which entry of the pool's dataVolumeTemplates each disk was created, as `NAME=HASH,...`. On a retained
+# disk: the hash.
+DISK_TEMPLATES = f"{DOMAIN}/disk-templates"
+DISK_TEMPLATE = f"{DOMAIN}/disk-template"
+
 # On a VMI of a replica set: the number of its predecessors that ended early.
 ATTEMPT = f"{DOMAIN}/attempt"
 

@@ -216,8 +216,8 @@ class PoolStatus(StatusModel):
     healing: Healing | None = None
     """State of healing."""
     conditions: Conditions = ()
-    """Conditions of the pool: Available, Progressing, Healing, ScaleInBlocked, DisksShared, ReplicaFailure and Paused.
-    """
+    """Conditions of the pool: Available, Progressing, Healing, ScaleInBlocked, DisksShared, DisksOutdated,
+    ReplicaFailure and Paused."""
 
 
 POOL = Kind(

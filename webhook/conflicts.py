@@ -33,25 +33,26 @@ class _ConflictCheck:
 
 
 class DiskConflicts(_ConflictCheck):
-    """Warns about disks whose names another pool or VM uses. The controller never lets two VMs write to one disk, and
-    so would not create VMs with these disks."""
+    """Warns about disks that a change does not reach, and about disks whose names another pool or VM uses. The
+    controller never lets two VMs write to one disk, and so would not create VMs with these disks."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if (request.api_version, request.kind) != (POOL.api_version, POOL.kind):
             return AdmissionResponse()
+        changed = tuple(changed_disks(request.old, request.object))
         names = disk_names(request.object) - disk_names(request.old)
         if not names:
-            return AdmissionResponse()
+            return AdmissionResponse(warnings=changed)
         try:
             async with asyncio.timeout(self._budget_seconds):
                 pools, _ = await self._api.list(Resource.of(POOL), request.namespace)
                 query = {"labelSelector": f"!{meta.POOL}", "limit": str(_MAX_VMS)}
                 vms = await self._api.request("GET", VMS.path(request.namespace), query=query)
         except (ApiError, TimeoutError):
-            return AdmissionResponse()  # the controller reports the conflict later
+            return AdmissionResponse(warnings=changed)  # the controller reports the conflict later
         others = [each for each in pools if at(each, "metadata", "name") != request.name]
         return AdmissionResponse(
-            warnings=(*disks_of_pools(names, others), *disks_of_vms(names, vms.get("items") or ()))
+            warnings=(*changed, *disks_of_pools(names, others), *disks_of_vms(names, vms.get("items") or ()))
         )
 
 
@@ -102,6 +103,19 @@ class DefaultPoolConflicts(_ConflictCheck):
                 message = f"{metadata['name']} is this namespace's default pool; set its spec.default to false first"
                 return AdmissionResponse(problems=(Problem("spec.default", message),))
         return AdmissionResponse()
+
+
+def changed_disks(old: Json | None, new: Json | None) -> Iterator[str]:
+    """Warnings about changed entries of dataVolumeTemplates, which reach no disk that exists."""
+    path = DISKS_PATH.split(".")
+    before = {str(at(each, "metadata", "name")): at(each, "spec") for _, each in entries(old, *path)}
+    for index, each in entries(new, *path):
+        name = at(each, "metadata", "name")
+        if isinstance(name, str) and name in before and before[name] != at(each, "spec"):
+            yield (
+                f"{DISKS_PATH}[{index}].spec: disks {name}-NUMBER of existing VMs keep their content and size; only new"
+                " VMs get disks from the new entry. The condition DisksOutdated names the others."
+            )
 
 
 def disk_names(pool: Json | None) -> set[str]:

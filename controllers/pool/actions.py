@@ -55,6 +55,8 @@ class Create(_Action, past="created VM"):
     reason: str
     after_deletion: bool = False
     """A VM of this name was deleted recently. The disks of that VM must be gone before this VM is created."""
+    retained_disks: tuple[tuple[str, str], ...] = ()
+    """Names in dataVolumeTemplates of disks that were retained for this VM, with the hashes of their entries."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class ReleaseDisks(_Action, past="released the disks of VM"):
     name: str
     uid: str
     disks: tuple[str, ...]
+    disk_templates: str
+    """the VM's annotation with the hashes of the entries that its disks were created from"""
     persists_state: bool
     """whether KubeVirt keeps state of the VM on further claims"""
     retained_by: str
@@ -113,6 +117,8 @@ class Update(_Action, past="updated VM"):
     revision: str
     """label of the VM's revision after the update"""
     reason: str
+    disk_templates: str = ""
+    """the VM's annotation after the update"""
 
 
 @dataclass(frozen=True)

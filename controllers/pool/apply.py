@@ -35,12 +35,13 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
+from controllers.pool.disk_templates import parse_hashes
 from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.template import merge_template
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.names import has_revision
+from controllers.shared.names import has_revision, parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, PVCS
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
@@ -132,7 +133,9 @@ class PoolWriter:
         # Only the first VM has a dry run, so a VM that was refused before must not come first.
         actions = sorted(actions, key=lambda a: a.name in snapshot.refused)
         try:
-            documents = await self.creator([template.build_vm(pool, a.ordinal, snapshot.revision) for a in actions])
+            documents = await self.creator(
+                [template.build_vm(pool, a.ordinal, snapshot.revision, a.retained_disks) for a in actions]
+            )
         except (InvalidDocument, ApiError) as error:
             return self.batches.refuse(pool, actions, error)
         by_action = dict(zip(actions, documents, strict=True))
@@ -186,7 +189,11 @@ class PoolWriter:
         known = snapshot.revisions_by_label
         base = template.build_vm(before, a.ordinal, known[a.before]) if before is not None else None
         new = template.build_vm(pool, a.ordinal, snapshot.revision)
-        await self.api.replace(VMS, merge_template(live, base, new))
+        merged = merge_template(live, base, new)
+        if a.disk_templates:
+            # The merge would record that the disks are new.
+            merged["metadata"]["annotations"][meta.DISK_TEMPLATES] = a.disk_templates
+        await self.api.replace(VMS, merged)
 
     async def _label_vmi(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: LabelVMI) -> None:
         if a.before not in templates:
@@ -288,9 +295,12 @@ async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Del
 
 async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
     labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
+    hashes = parse_hashes(a.disk_templates)
     for disk in a.disks:
-        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
-        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+        created_from = hashes.get(parent_and_ordinal(disk)[0], "")
+        described = labels | ({meta.DISK_TEMPLATE: created_from} if created_from else {})
+        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, described)
+        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, described)
     if a.persists_state:
         claims, _ = await api.list(PVCS, namespace, label_selector=f"{PERSISTENT_STATE}={a.name}")
         for name in {f"{PERSISTENT_STATE}-{a.name}", *(each["metadata"]["name"] for each in claims)}:
@@ -313,7 +323,7 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
         change: Json = {
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],
-            "labels": {meta.KEPT_BY: None, meta.KEPT_FOR: None},
+            "labels": {meta.KEPT_BY: None, meta.KEPT_FOR: None, meta.DISK_TEMPLATE: None},
         }
         if not metadata.get("ownerReferences"):
             change["ownerReferences"] = [owner]

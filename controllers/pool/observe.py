@@ -9,6 +9,7 @@ from functools import cached_property
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json
+from controllers.pool.disk_templates import outdated, parse_hashes
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
@@ -83,6 +84,18 @@ class PoolSnapshot:
         """Whether the VM does not have the pool's template."""
         has = self.revisions_by_label.get(vm.revision)
         return has is None or has.template_hash != self.revision.template_hash
+
+    def outdated_disks(self, vm: VM) -> tuple[str, ...]:
+        """Names in dataVolumeTemplates of the VM's disks that were created from an older template."""
+        return outdated(self.created_from(vm), self.revision.disks)
+
+    def created_from(self, vm: VM) -> Mapping[str, str]:
+        """The hashes of the entries that the VM's disks were created from. A VM of an earlier release has none, so its
+        revision stands for them."""
+        if vm.disk_templates:
+            return parse_hashes(vm.disk_templates)
+        has = self.revisions_by_label.get(vm.revision)
+        return dict(has.disks) if has is not None else {}
 
     def needs_restart(self, vm: VM) -> bool:
         """Whether the VMI was started from another template than the pool's."""

@@ -12,6 +12,7 @@ from controllers.pool.autohealing import heal, held_back, seconds_until_healing
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import (
     Waiting,
+    keep_disks,
     label_vmis,
     prune_revisions,
     rewrite_revisions,
@@ -72,7 +73,8 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_healing(snapshot, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    return Plan(tuple(actions), blocked_reason(snapshot), (*held_back(snapshot, now), *waiting(left, now)), again)
+    waits = (*held_back(snapshot, now), *waiting(left, now), *keep_disks(snapshot))
+    return Plan(tuple(actions), blocked_reason(snapshot), waits, again)
 
 
 def _without(found: tuple[Action, ...], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:

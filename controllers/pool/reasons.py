@@ -21,6 +21,11 @@ class PoolReason(Reason):
     )
     VMS_REPLACED = "VMsReplaced", "Healing replaced VMs. The message lists them with the number of attempts."
     NO_FAILING_VMS = "NoFailingVMs", "No VM fails repeatedly."
+    DISK_TEMPLATE_CHANGED = (
+        "DiskTemplateChanged",
+        "dataVolumeTemplates has changed since disks of VMs were created. No update changes a disk that exists.",
+    )
+    DISKS_UP_TO_DATE = "DisksUpToDate", "All disks were created from the pool's dataVolumeTemplates."
     PROGRESS_DEADLINE_EXCEEDED = (
         "ProgressDeadlineExceeded",
         "The pool made no progress for `progressDeadlineSeconds`. An update stops.",

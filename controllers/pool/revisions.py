@@ -29,6 +29,11 @@ SECRETS = (
 CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 
 
+DiskTemplates = tuple[tuple[str, str], ...]
+"""Name and hash of each entry of dataVolumeTemplates, sorted."""
+DISK_HASH_CHARACTERS = 10
+
+
 @dataclass(frozen=True, slots=True)
 class Revision:
     name: str
@@ -42,6 +47,7 @@ class Revision:
     orphanable: bool = True
     """Whether the garbage collector can write the stored document. It cannot if the keys of `data` are not sorted, as
     earlier releases of Poolhouse wrote them."""
+    disks: DiskTemplates = ()
 
     @property
     def label(self) -> str:
@@ -74,9 +80,8 @@ def parse_revision(document: Json) -> Revision:
     content = document.get("data") or {}
     number = int(document.get("revision") or 0)
     name = document["metadata"]["name"]
-    return Revision(
-        name, owner.get("uid", ""), number, content_hash(content), _vmi_hash(content), list(content) == sorted(content)
-    )
+    orphanable = list(content) == sorted(content)
+    return _revision(name, owner.get("uid", ""), number, content, orphanable=orphanable)
 
 
 def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
@@ -89,7 +94,7 @@ def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterab
     # The name contains the UID, so that a new pool does not use revisions of an earlier pool of the same name.
     name = f"{pool_name}-{hashlib.sha256(f'{pool_uid} {wanted}'.encode()).hexdigest()[:10]}"
     number = max((each.number for each in own), default=0) + 1
-    return Revision(name, pool_uid, number, wanted, _vmi_hash(content)), False
+    return _revision(name, pool_uid, number, content), False
 
 
 def read(document: Json) -> dict[str, Any]:
@@ -98,6 +103,17 @@ def read(document: Json) -> dict[str, Any]:
         "template": content.get("template") or {},
         "name_generation": NameGeneration.model_validate(content.get("nameGeneration") or {}),
     }
+
+
+def _revision(name: str, pool_uid: str, number: int, content: Json, *, orphanable: bool = True) -> Revision:
+    disks = _disk_templates(content)
+    return Revision(name, pool_uid, number, content_hash(content), _vmi_hash(content), orphanable, disks)
+
+
+def _disk_templates(content: Json) -> DiskTemplates:
+    entries = ((content.get("template") or {}).get("spec") or {}).get("dataVolumeTemplates") or ()
+    hashes = {each["metadata"]["name"]: content_hash(each.get("spec") or {}) for each in entries}
+    return tuple(sorted((name, found[:DISK_HASH_CHARACTERS]) for name, found in hashes.items()))
 
 
 def _vmi_hash(content: Json) -> str:

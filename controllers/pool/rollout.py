@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import Action, LabelVMI, PruneRevision, Restart, RewriteRevision, SaveRevision, Update
+from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
 from controllers.pool.selection import (
@@ -43,6 +44,14 @@ def roll_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 def waiting(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
     return tuple(each for each in _decisions(snapshot, now) if isinstance(each, Waiting))
+
+
+def keep_disks(snapshot: PoolSnapshot) -> Iterator[Waiting]:
+    """VMs whose disks were created from an older template. No update changes a disk that exists."""
+    for vm in snapshot.active:
+        if names := snapshot.outdated_disks(vm):
+            disks = join_names(name_of(name, vm.ordinal) for name in names if vm.ordinal is not None)
+            yield Waiting(vm.name, f"{disks}: the template has changed, but not the disk. A new VM gets a new disk")
 
 
 def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -139,7 +148,8 @@ def _restart(vm: VM) -> Restart:
 
 def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
     assert vm.ordinal is not None
-    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason)
+    disks = carried_over(snapshot.created_from(vm), snapshot.revision.disks)
+    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason, disks)
 
 
 OWN_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.FAILED_UPDATE, PoolReason.FAILED_RESTART)

@@ -18,7 +18,7 @@ from controllers.pool.autohealing import was_healed
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.shared.conditions import join_names
-from controllers.shared.names import free_ordinals, name_of
+from controllers.shared.names import free_ordinals, name_of, parent_and_ordinal
 from controllers.shared.vm import VM
 from kinds import meta
 from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
@@ -39,12 +39,17 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     if not snapshot.revision_saved:
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
     reason = f"{len(snapshot.active)} of {wanted} VMs exist"
-    retained_for = {disk.retained_for for disk in snapshot.retained_disks}
+    retained: dict[str, list[tuple[str, str]]] = {}
+    for disk in snapshot.retained_disks:
+        template = parent_and_ordinal(disk.name)[0], disk.template_hash
+        retained.setdefault(disk.retained_for, []).append(template)
     found = []
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
         name = name_of(snapshot.pool.name, ordinal)
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
-        found.append(Create(name, ordinal, snapshot.revision.name, reason, deleted and name not in retained_for))
+        disks = tuple(sorted(each for each in retained.get(name, ()) if each[1]))
+        after_deletion = deleted and name not in retained
+        found.append(Create(name, ordinal, snapshot.revision.name, reason, after_deletion, disks))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from sorted(found, key=lambda create: create.after_deletion)
 
@@ -148,7 +153,9 @@ def release_disks(snapshot: PoolSnapshot) -> Iterator[Action]:
 
 
 def release(vm: VM, reason: str) -> ReleaseDisks:
-    return ReleaseDisks(vm.name, vm.uid, vm.disks, vm.persists_state, vm.retained_by or vm.owner_uid, reason)
+    return ReleaseDisks(
+        vm.name, vm.uid, vm.disks, vm.disk_templates, vm.persists_state, vm.retained_by or vm.owner_uid, reason
+    )
 
 
 def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

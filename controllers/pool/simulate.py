@@ -114,7 +114,7 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
         case Create():
             return _created(action, snapshot)
         case Update():
-            return _changed(action.uid, snapshot, revision=action.revision)
+            return _changed(action.uid, snapshot, revision=action.revision, disk_templates=action.disk_templates)
         case LabelVMI():
             labels = {meta.REVISION: snapshot.revision.label}
             vms = (
@@ -139,7 +139,7 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
 
 
 def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
-    document = template.build_vm(snapshot.pool, action.ordinal, snapshot.revision)
+    document = template.build_vm(snapshot.pool, action.ordinal, snapshot.revision, action.retained_disks)
     document["metadata"]["uid"] = f"{action.name} (simulated)"
     vms = (*snapshot.vms, _started(parse_vm(document)))
     return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {action.ordinal})

@@ -11,13 +11,13 @@ from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
-from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
+from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
 from kinds import meta
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus, RetainedDiskStatus
 
 MAX_RETAINED_DISKS = 100
-OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared")
+OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated")
 """Conditions that are omitted until they are True for the first time."""
 
 
@@ -82,6 +82,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition("DisksShared", True, PoolReason.DISK_CONFLICT, _shared_disks(snapshot))
     else:
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
+    yield _disks_outdated(snapshot)
     yield from _healing(snapshot, plan, now)
     yield _progressing(snapshot, now)
 
@@ -101,6 +102,17 @@ def _shared_disks(snapshot: PoolSnapshot) -> str:
     named = "; ".join(f"VM {name} has disk {disk}" for name, disk in found[:MAX_NAMES])
     more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return f"{named}{more}: two VMs that write to one disk destroy it, so stop all of them but one"
+
+
+def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
+    found = [vm.name for vm in snapshot.active if snapshot.outdated_disks(vm)]
+    if not found:
+        return condition("DisksOutdated", False, PoolReason.DISKS_UP_TO_DATE)
+    message = (
+        f"{len(found)} of {len(snapshot.active)} VMs have disks that were created from an older template: "
+        f"{join_names(found)}. An update changes no disk that exists; a VM that is deleted is created with new disks"
+    )
+    return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
 
 
 def _healing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
@@ -129,4 +141,7 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
         return condition("Progressing", True, PoolReason.UPDATING, f"{outdated} of {active} VMs are not up to date")
     if is_progressing(snapshot) or active > wanted or snapshot.deleting:
         return condition("Progressing", True, PoolReason.SCALING, f"{active} of {wanted} VMs exist")
-    return condition("Progressing", True, PoolReason.COMPLETE, "all VMs are as the spec requires")
+    message = "all VMs are as the spec requires"
+    if any(snapshot.outdated_disks(vm) for vm in snapshot.active):
+        message = "all VMs have the template, but some disks are older: see the condition DisksOutdated"
+    return condition("Progressing", True, PoolReason.COMPLETE, message)

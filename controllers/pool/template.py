@@ -8,11 +8,12 @@ nothing.
 """
 
 import copy
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
+from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
 from controllers.shared.names import name_of
@@ -21,8 +22,10 @@ from kinds import meta
 from kinds.pool import NameGeneration
 
 
-def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
-    """The VirtualMachine that the pool creates for this ordinal (designs/1, VM Naming and the sections after it)."""
+def build_vm(pool: Pool, ordinal: int, revision: Revision, retained_disks: Iterable[tuple[str, str]] = ()) -> Json:
+    """The VirtualMachine that the pool creates for this ordinal (designs/1, VM Naming and the sections after it).
+
+    `retained_disks` are the names and hashes of entries of dataVolumeTemplates whose disks exist already."""
     template = copy.deepcopy(pool.spec.template)
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
@@ -31,11 +34,14 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision) -> Json:
     inner = spec.setdefault("template", {})
     inner["metadata"] = _labelled(inner.get("metadata") or {}, labels)
     _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
+    metadata = _labelled(metadata, labels)
+    if hashes := carried_over(dict(retained_disks), revision.disks):
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), meta.DISK_TEMPLATES: hashes}
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
         "metadata": {
-            **{key: value for key, value in _labelled(metadata, labels).items() if key in ("labels", "annotations")},
+            **{key: value for key, value in metadata.items() if key in ("labels", "annotations")},
             "namespace": pool.namespace,
             "name": name_of(pool.name, ordinal),
             "ownerReferences": [owner_reference(pool)],

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from sys import intern
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at, typed
@@ -42,6 +43,8 @@ class RetainedDisk:
     """UID of the pool"""
     retained_for: str
     """name of the VM that gets the disk back"""
+    template_hash: str = ""
+    """hash of the entry of dataVolumeTemplates that the disk was created from; empty if unknown"""
     persistent_state: bool = False
     """whether KubeVirt keeps the VM's TPM and EFI variables on it"""
 
@@ -54,6 +57,7 @@ def parse_retained_disk(document: Json) -> RetainedDisk:
         metadata["name"],
         labels.get(meta.KEPT_BY, ""),
         labels.get(meta.KEPT_FOR, ""),
+        labels.get(meta.DISK_TEMPLATE, ""),
         is_persistent_state(metadata),
     )
 
@@ -102,6 +106,8 @@ class VM(ObjectView):
     """the annotation or label poolhouse.dev/scale-in: `Protect`, `First`, or another text"""
     disks: tuple[str, ...] = ()
     """names of the DataVolumes from dataVolumeTemplates, and of their PersistentVolumeClaims"""
+    disk_templates: str = ""
+    """the annotation poolhouse.dev/disk-templates"""
     persists_state: bool = False
     """whether KubeVirt keeps TPM or EFI variables of the VM on a claim of its own"""
     run_strategy: str = ""
@@ -163,6 +169,7 @@ def parse_vm(document: Json) -> VM:
         retained_by=text(metadata, "annotations", meta.KEPT_BY),
         scale_in=text(metadata, "annotations", meta.SCALE_IN) or text(metadata, "labels", meta.SCALE_IN),
         disks=disk_names(document),
+        disk_templates=intern(text(metadata, "annotations", meta.DISK_TEMPLATES)),
         persists_state=_persists_state(spec),
         run_strategy=strategy,
         # A VM with the strategy Manual should run after a user has started it.

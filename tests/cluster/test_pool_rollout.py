@@ -15,7 +15,7 @@ from controllers.pool.observe import POOLS, REVISIONS
 from runtime import transport
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
-from tests.cluster.test_pool import condition, said, status, web
+from tests.cluster.test_pool import OFFLINE, condition, said, status, web
 
 Json = dict[str, Any]
 
@@ -113,6 +113,24 @@ async def test_a_template_that_does_not_start_takes_no_more_than_the_limit_and_c
     await running.change(template=good)
     await complete(running)
     assert await running.names() == web(1, 2, 3, 4)
+
+
+async def test_another_image_is_reported_because_it_reaches_no_disk(running: Place) -> None:
+    await running.pool(2, scaleInStrategy=OFFLINE)
+    await complete(running)
+    larger = template()["spec"]["dataVolumeTemplates"]
+    larger[0]["spec"]["pvc"]["resources"]["requests"]["storage"] = "2Gi"
+    await running.change(template={"spec": {"dataVolumeTemplates": larger}})
+    await until(lambda: said(running, "DisksOutdated", "2 of 2 VMs"), True)
+    await complete(running)
+    # A retained disk stays older, also with a new VM.
+    await running.change(replicas=1)
+    await until(lambda: said(running, "DisksOutdated", "1 of 1 VMs"), True)
+    await running.change(replicas=2)
+    await until(lambda: said(running, "DisksOutdated", "2 of 2 VMs"), True)
+    # A VM that a user deletes gets a new disk.
+    await running.api.delete(VMS, running.namespace, "web-1")
+    await until(lambda: said(running, "DisksOutdated", "1 of 2 VMs"), True)
 
 
 async def test_labels_of_the_vmi_template_reach_running_vmis(running: Place) -> None:

@@ -12,7 +12,7 @@ from tests.runtime.faulty_server import Request, status
 from tests.webhook.builders import granting, review
 from tests.webhook.conftest import RunningWebhook
 from tests.webhook.test_explain import api_server
-from webhook.conflicts import disk_names, disks_of_pools, disks_of_vms
+from webhook.conflicts import changed_disks, disk_names, disks_of_pools, disks_of_vms
 
 Json = dict[str, Any]
 
@@ -133,3 +133,23 @@ async def test_a_namespace_has_one_default(
     assert response["allowed"] != denied
     if denied:
         assert "db is this namespace's default pool" in response["status"]["message"]
+
+
+def entry(name: object, image: str) -> Json:
+    return {"metadata": {"name": name}, "spec": {"source": {"registry": {"url": image}}}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "path"),
+    [
+        pytest.param([entry("root", "a")], [entry("root", "b")], "dataVolumeTemplates[0].spec", id="another image"),
+        pytest.param([entry("root", "a")], [entry("data", "b"), entry("root", "a")], None, id="another disk"),
+        pytest.param([entry("root", "a")], [], None, id="a disk less"),
+        pytest.param([entry([], "a")], [entry([], "b")], None, id="no name"),
+    ],
+)
+def test_a_changed_disk_reaches_no_disk_that_exists(old: list[Json], new: list[Json], path: str | None) -> None:
+    before, after = ({"spec": {"template": {"spec": {"dataVolumeTemplates": each}}}} for each in (old, new))
+    found = list(changed_disks(before, after))
+    assert [path in each for each in found] == ([True] if path else [])
+    assert list(changed_disks(None, after)) == []

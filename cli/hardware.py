@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import click
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
     from defaulter.inventory import Difference
 
 
-LIBVIRT = "libvirt (defaulter)"
+DEFAULTER = "defaulter"
+KUBEVIRT = "KubeVirt"
+OTHER_WEBHOOK = "another webhook"
 UNKNOWN = "user or defaulter"
 RECORDED = "libvirt (recorded)"
 
@@ -149,60 +152,62 @@ def describe(document: Json) -> Json:
 
 
 class FieldOwners:
-    """Finds the client that set a field, from `managedFields` and the last applied configuration.
+    """Finds the client that set a field of a VM, from the record of defaulted fields and `managedFields`.
 
-    The API server records the managers of fields before webhooks change the object, so defaulted fields have no
-    manager. A list has one manager for all its entries, so the owners of fields inside lists come from the
-    last applied configuration.
+    A VM that was last changed before Poolhouse kept the record has none. Then a field without a manager was set at
+    admission, and the last applied configuration shows who set a field inside a list. KubeVirt's virt-api sets firmware
+    UUIDs too; the UUID's version shows which of the two did.
 
     `managedFields` has only the time of a manager's last change of any field. The time of a field is therefore known
     only if the manager has changed no field since the VM's creation.
     """
 
     def __init__(self, document: Json) -> None:
+        from defaulter.field_record import Evidence, flatten, read_record
+        from defaulter.vm_paths import locate
+
         metadata = document["metadata"]
         self._created = metadata.get("creationTimestamp")
         self._unchanged = metadata.get("generation") == 1
-        self._owned = [
-            (str(entry.get("manager")), entry.get("time"), entry.get("fieldsV1") or {})
-            for entry in metadata.get("managedFields") or ()
-            if not entry.get("subresource")
-        ]
-        self._applied = _applied(metadata.get("annotations") or {})
+        self._evidence = Evidence(document)
+        location = locate(document)
+        self._record = read_record(document, location) if location is not None else None
+        self._values = flatten(at(document, *location.spec)) if location is not None else {}
 
     def of(self, field: str) -> tuple[str, str | None]:
         """Returns the client that set the field at this path, and the time if known."""
-        steps = ["spec", "template", "spec", *field.partition("[")[0].split(".")]
-        in_list = "[" in field
-        for manager, time, fields in self._owned:
-            if _owns(fields, steps):
-                if self._applied is not None:
-                    return (manager if field in self._applied else LIBVIRT), self.since(time)
-                return (UNKNOWN if in_list else manager), self.since(time)
-        if self._applied is not None and field in self._applied:
-            return "kubectl apply", self.since()
-        return LIBVIRT, self.since()
+        managers = self._evidence.managers(field)
+        since = self.since(managers[0].get("time")) if managers else self.since()
+        return self._author(field, [str(each.get("manager")) for each in managers]), since
+
+    def _author(self, field: str, managers: list[str]) -> str:
+        applied = self._evidence.applied
+        if self._record is not None:
+            if field in self._record:
+                return DEFAULTER
+            return managers[0] if managers else self._at_admission(field)
+        if applied is not None and field in applied:
+            return managers[0] if managers else "kubectl apply"
+        if not managers or applied is not None:
+            return self._at_admission(field)
+        return UNKNOWN if "[" in field else managers[0]
+
+    def _at_admission(self, field: str) -> str:
+        if field.startswith("domain.firmware."):
+            return DEFAULTER if _is_derived(str(self._values.get(field))) else KUBEVIRT
+        return DEFAULTER if self._record is None else OTHER_WEBHOOK
 
     def since(self, time: str | None = None) -> str | None:
         """Returns the time of a field, if known. `time` is the manager's last change of any field."""
         return self._created if self._unchanged or (time is not None and time == self._created) else None
 
 
-def _applied(annotations: Json) -> set[str] | None:
-    from defaulter.contract import defaulted_fields
-
+def _is_derived(uuid: str) -> bool:
+    """Whether the UUID has the version of those that Poolhouse derives from names."""
     try:
-        return set(defaulted_fields(json.loads(annotations["kubectl.kubernetes.io/last-applied-configuration"])))
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def _owns(fields: Json, steps: list[str]) -> bool:
-    for step in steps:
-        if f"f:{step}" not in fields:
-            return False
-        fields = fields[f"f:{step}"] or {}
-    return True
+        return UUID(uuid).version == 8
+    except ValueError:
+        return False
 
 
 def _document(cluster: Cluster, vm: str) -> Json:

@@ -15,8 +15,9 @@ import yaml
 from click.testing import CliRunner, Result
 
 from apimachinery.unstructured import Json
-from cli.hardware import LIBVIRT, RECORDED, UNKNOWN, FieldOwners, describe
+from cli.hardware import DEFAULTER, KUBEVIRT, OTHER_WEBHOOK, RECORDED, UNKNOWN, FieldOwners, describe
 from cli.main import poolhouse
+from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.inventory import format_address
 from tests.defaulter.builders import disk, nic, spec, vm
 from tests.defaulter.conftest import Libvirt, libvirt, recording, user, warm
@@ -53,10 +54,13 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
 @pytest.mark.parametrize(
     ("document", "field", "author"),
     [
-        pytest.param(stored(PLACED), NIC, (LIBVIRT, CREATED), id="what nobody owns was filled at admission"),
+        pytest.param(stored(PLACED), NIC, (DEFAULTER, CREATED), id="what nobody owns was filled at admission"),
         pytest.param(stored(PLACED), ROOT, (UNKNOWN, CREATED), id="inside a list that is kept whole nobody can tell"),
         pytest.param(
-            stored(PLACED, applied=spec(disk("root"))), ROOT, (LIBVIRT, CREATED), id="but kubectl apply sent no address"
+            stored(PLACED, applied=spec(disk("root"))),
+            ROOT,
+            (DEFAULTER, CREATED),
+            id="but kubectl apply sent no address",
         ),
         pytest.param(
             stored(PLACED, applied=PLACED), ROOT, ("kubectl-create", CREATED), id="or it did, and its manager is known"
@@ -67,8 +71,8 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
             ("kubectl-create", CREATED),
             id="a field of its own has its owner",
         ),
-        pytest.param({"metadata": {}}, ROOT, (LIBVIRT, None), id="an object without a history"),
-        pytest.param(stored(PLACED, generation=2), NIC, (LIBVIRT, None), id="in a spec that changed it may be new"),
+        pytest.param({"metadata": {}}, ROOT, (DEFAULTER, None), id="an object without a history"),
+        pytest.param(stored(PLACED, generation=2), NIC, (DEFAULTER, None), id="in a spec that changed it may be new"),
         pytest.param(stored(PLACED, generation=2), ROOT, (UNKNOWN, None), id="and so may what its owner wrote"),
         pytest.param(
             stored(PLACED, generation=2, at=CREATED),
@@ -82,11 +86,35 @@ def test_the_owner_of_a_field(document: Json, field: str, author: tuple[str, str
     assert FieldOwners(document).of(field) == author
 
 
+UUIDS = {"uuid": "63431781-74fa-89c8-8a15-38fcd4aaf6b5", "serial": "5d307ca9-b3ef-428c-8861-06e72d69f223"}
+RANDOM = spec(disk("root"), domain={"firmware": UUIDS, "cpu": {"model": "Nehalem"}})
+FIRMWARE_ID, SERIAL = "domain.firmware.uuid", "domain.firmware.serial"
+
+
+@pytest.mark.parametrize(
+    ("record", "field", "author"),
+    [
+        pytest.param(None, FIRMWARE_ID, DEFAULTER, id="a UUID that is derived from the name"),
+        pytest.param(None, SERIAL, KUBEVIRT, id="a random one, which virt-api set first"),
+        pytest.param({FIRMWARE_ID: UUIDS["uuid"]}, FIRMWARE_ID, DEFAULTER, id="a default in the record"),
+        pytest.param({}, SERIAL, KUBEVIRT, id="a serial that is not in the record"),
+        pytest.param({}, "domain.devices.disks[root].disk.bus", "kubectl-create", id="a list has its manager"),
+        pytest.param({}, "domain.cpu.model", OTHER_WEBHOOK, id="a field of no client that is not in the record"),
+        pytest.param({"domain.cpu.model": "host-model"}, "domain.cpu.model", OTHER_WEBHOOK, id="another value"),
+    ],
+)
+def test_the_owner_of_a_field_of_a_vm_with_a_record(record: Json | None, field: str, author: str) -> None:
+    document = stored(RANDOM)
+    if record is not None:
+        document["metadata"]["annotations"] = {DEFAULTED_FIELDS: json.dumps(record)}
+    assert FieldOwners(document).of(field)[0] == author
+
+
 def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
     found = describe(stored(PLACED))
     rows = {row["device"]: (row["kind"], row["place"], row["by"]) for row in found["devices"]}
     assert rows["disk root"] == ("virtio", "0000:07:00.0", UNKNOWN)
-    assert rows["nic default"] == ("", "0000:01:00.0", LIBVIRT)
+    assert rows["nic default"] == ("", "0000:01:00.0", DEFAULTER)
     assert found["record"] is None
     assert "spec.template.spec.domain.machine.type" in found["undecided"]
 

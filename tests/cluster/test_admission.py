@@ -52,6 +52,7 @@ from webhook.reasons import FailOpenReason
 
 Json = dict[str, Any]
 
+KUBECTL = shutil.which("kubectl") or shutil.which("kubectl", path=str(Path(sys.executable).parent))
 BUDGET_SECONDS = 25.0
 """for a defaulter, which shares two busy cores with everything that asks it"""
 __all__ = ["api", "eventually", "namespace"]
@@ -707,7 +708,8 @@ async def test_an_existing_name_is_a_problem_of_the_name(
 async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admission]:
     """The same admission, with the real defaulter in the stand-in's place."""
     await admission.defaulter_ends()
-    environment = {**os.environ, "POOLHOUSE_LISTEN": f"127.0.0.1:{admission.defaulter_port}"}
+    settings = {"POOLHOUSE_LISTEN": f"127.0.0.1:{admission.defaulter_port}", "POOLHOUSE_VIDEO": "fill"}
+    environment = {**os.environ, **settings}
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "defaulter.main", env=environment)
     url = f"http://127.0.0.1:{admission.defaulter_port}/readyz"
 
@@ -747,6 +749,88 @@ async def test_a_stored_vm_has_the_defaults_of_libvirt(libvirt: Admission, names
     assert after["devices"]["interfaces"] == domain["devices"]["interfaces"]
     assert after["firmware"] == domain["firmware"]
     assert after["devices"]["disks"][2]["disk"]["pciAddress"]
+
+
+def open_vm(namespace: str) -> Json:
+    """A VM whose memory comes from its request."""
+    found = vm(namespace)
+    domain = found["spec"]["template"]["spec"]["domain"]
+    domain["memory"] = {}
+    domain["resources"] = {"requests": {"memory": "128Mi"}}
+    return found
+
+
+def domain_of(document: Json) -> Json:
+    found: Json = document["spec"]["template"]["spec"]["domain"]
+    return found
+
+
+CONTRADICTION: Json = {
+    "resources": {"requests": {"memory": "256Mi"}},
+    "devices": {"autoattachGraphicsDevice": False},
+}
+
+
+@pytest.mark.libvirt
+@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
+@pytest.mark.parametrize("way", ["edit", "apply", "server-side apply", "replace"])
+async def test_defaults_give_way_to_the_author(
+    libvirt: Admission, namespace: str, control_plane: Any, tmp_path: Path, way: str
+) -> None:
+    """Whichever way the author edits the VM, defaults follow, and values that the author wrote stay."""
+    api, manifest = libvirt.api, open_vm(namespace)
+
+    async def kubectl_apply(document: Json) -> Json:
+        (tmp_path / "vm.json").write_text(json.dumps(document))
+        command = (KUBECTL, f"--kubeconfig={control_plane.kubeconfig}", "apply", "-f", str(tmp_path / "vm.json"))
+        process = await asyncio.create_subprocess_exec(*map(str, command))
+        assert await process.wait() == 0
+        return await api.get(MACHINES, namespace, "web")
+
+    async def server_side_apply(document: Json) -> Json:
+        return await api.patch(MACHINES, namespace, "web", document, kind="apply", field_manager="tests")
+
+    if way == "apply" and KUBECTL is None:
+        pytest.skip("needs kubectl")
+    create = {"apply": kubectl_apply, "server-side apply": server_side_apply}.get(way)
+    made = await (create(manifest) if create else api.create(MACHINES, manifest))
+    assert domain_of(made)["memory"]["guest"] == "128Mi"
+    assert domain_of(made)["devices"]["video"] == {"type": "vga"}
+
+    edited = json.loads(json.dumps(manifest))
+    domain_of(edited)["resources"] = CONTRADICTION["resources"]
+    domain_of(edited)["devices"] |= {**CONTRADICTION["devices"], "disks": [{"name": "root", "disk": {"bus": "sata"}}]}
+    if create:
+        changed = await create(edited)
+    elif way == "replace":
+        edited["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
+        changed = await api.replace(MACHINES, edited)
+    else:
+        disks = [{"name": "root", "disk": {**domain_of(made)["devices"]["disks"][0]["disk"], "bus": "sata"}}]
+        change = {**CONTRADICTION, "devices": {**CONTRADICTION["devices"], "disks": disks}}
+        patch = {"spec": {"template": {"spec": {"domain": change}}}}
+        changed = await api.patch(MACHINES, namespace, "web", patch)
+    after = domain_of(changed)
+    assert after["memory"]["guest"] == "256Mi"
+    assert "video" not in after["devices"]
+    assert after["devices"]["disks"] == [{"name": "root", "disk": {"bus": "sata"}}]
+    assert after["devices"]["interfaces"] == domain_of(made)["devices"]["interfaces"]
+    assert after["firmware"] == domain_of(made)["firmware"]
+    assert after["machine"] == domain_of(made)["machine"]
+
+    # The author sets the default, and no later edit changes it.
+    own = {"memory": {"guest": "300Mi"}, "resources": {"requests": {"memory": "400Mi"}}}
+    if create:
+        domain_of(edited).update(own)
+        changed = await create(edited)
+        domain_of(edited)["resources"] = {"requests": {"memory": "500Mi"}}
+        changed = await create(edited)
+    else:
+        for memory in ("400Mi", "500Mi"):
+            own["resources"] = {"requests": {"memory": memory}}
+            changed = await api.patch(MACHINES, namespace, "web", {"spec": {"template": {"spec": {"domain": own}}}})
+    assert domain_of(changed)["memory"]["guest"] == "300Mi"
+    assert domain_of(changed)["resources"]["requests"]["memory"] == "500Mi"
 
 
 @pytest.mark.libvirt

@@ -131,14 +131,14 @@ def _failure(error: RequestFailed) -> Response:
         case QueueFull():
             return _problem(429, str(error), retry_seconds=1)
         case DocumentFailed():
-            return _problem(501, str(error))
+            return _problem(501, str(error), path=error.path)
         case _:
             return _problem(503, str(error), retry_seconds=1)
 
 
-def _problem(status: int, message: str, retry_seconds: float | None = None) -> Response:
+def _problem(status: int, message: str, retry_seconds: float | None = None, path: str = "") -> Response:
     headers = {} if retry_seconds is None else {"Retry-After": f"{retry_seconds:g}"}
-    content = Problems(problems=(Problem("", message),)).model_dump_json()
+    content = Problems(problems=(Problem(path, message),)).model_dump_json()
     return Response(content, status, media_type="application/json", headers=headers)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from apimachinery.problem import Problem
@@ -32,7 +32,7 @@ from defaulter.added_devices import (
 from defaulter.codecs import normalize_address
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.fields import CPU_FEATURES
-from defaulter.hook import InvalidHardwareRecord
+from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, is_sealed
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
 from defaulter.libvirt_defaults import (
@@ -42,6 +42,7 @@ from defaulter.libvirt_defaults import (
     LibvirtDefaults,
     libvirt_architecture,
 )
+from defaulter.limits import excessive_values
 from defaulter.machine_types import MachineTypes, is_canonical, limited_message, unavailable_message
 from defaulter.stored_values import fill_stored_values
 from defaulter.superseded import Edit, follow_author
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
 LEFT_OPEN = "the running domain has no root port that is known to be empty, so libvirt chooses the port at the hotplug"
 
 
+FOREIGN_RECORD = f"the annotation {HARDWARE_ANNOTATION} was ignored: this cluster did not write it"
+
+
 @dataclass(frozen=True)
 class VMRequest:
     document: Json
@@ -68,6 +72,8 @@ class VMRequest:
     """machine types of the nodes; None if the client does not watch nodes"""
     vmi: Json | None = None
     """the VM's VMI, into whose domain added devices are hotplugged; empty if it exists but cannot be read"""
+    record_key: str = ""
+    """secret of the cluster that seals hardware records; empty where it has none"""
     seed_is_unique: bool = False
     """whether no other document has this seed, so that addresses can be derived without the VM's name"""
 
@@ -98,7 +104,8 @@ def set_defaults(
     editor = prepare(request, edit, location, cluster)
     if request.old is not None and _has_same_hardware(editor, location, request.old, cluster):
         return DefaultedVM(editor.document, list(_warnings(request, edit, editor, location, cluster)))
-    parts = (cluster, host, request.machine_types, editor.get(location.record))
+    record = _own_record(request, editor, location)
+    parts = (cluster, host, request.machine_types, record, request.record_key)
     libvirt_defaults = LibvirtDefaults(editor.get(location.spec), location, *parts)
     raise_errors(location.spec, libvirt_defaults.errors(request.old))
     left_open = frozenset[Path]()
@@ -112,10 +119,23 @@ def set_defaults(
     _fill(editor, location, choices)
     warnings = [
         *_warnings(request, edit, editor, location, cluster),
+        *([FOREIGN_RECORD] if record is None and at(request.document, *location.record) is not None else ()),
         *_unknown_features(editor.get(location.spec), location, host),
         *(f"{format_path(path)} stays open until the VM stops: {LEFT_OPEN}" for path in sorted(left_open, key=str)),
     ]
     return DefaultedVM(editor.document, warnings, domain)
+
+
+def _own_record(request: VMRequest, editor: DocumentEditor, location: VMLocation) -> Any:
+    """The hardware record of the document. A record that this cluster has neither sealed nor stored is ignored, because
+    a user has made it. Without a key, each record is taken whose parts a VM can have."""
+    record = editor.get(location.record)
+    if not request.record_key or record is None or record == at(request.old, *location.record):
+        return record
+    try:
+        return record if is_sealed(str(record), request.record_key) else None
+    except InvalidHardwareRecord:
+        return record  # its error is reported with the others
 
 
 def _copy_running_addresses(editor: DocumentEditor, location: VMLocation, request: VMRequest) -> None:
@@ -156,6 +176,8 @@ def _running_ports(request: VMRequest, cluster: ClusterConfig, host: Libvirt) ->
     location = locate(request.vmi, request.namespace)
     starts = possible_starts(request.vmi, location) if location is not None else None
     if location is None or starts is None:
+        return None
+    if any(validation.validate_types(spec) or any(excessive_values(spec)) for spec in starts):
         return None
     # Only the node knows whether the hook has restored the record.
     records = {None: None, at(request.vmi, *location.record): None}

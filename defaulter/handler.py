@@ -75,7 +75,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
 def read_request(message: Json, default_seed: str) -> VMRequest:
     """The request in a body, which is a VM's document or a `DefaultingRequest`."""
     if message.get("kind") != ENVELOPE:
-        return VMRequest(message, seed=default_seed)
+        return VMRequest(message, seed=default_seed, record_key=default_seed)
     document, old = message.get("object"), message.get("oldObject")
     namespace, seed, types = message.get("namespace"), message.get("seed"), message.get("offered")
     vmi, kubevirt = message.get("vmi"), message.get("kubevirt")
@@ -95,7 +95,16 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
     if problems or not isinstance(document, dict):
         raise MalformedBody(problems)
     known = None if types is None else MachineTypes(frozenset(types["everywhere"]), frozenset(types["somewhere"]))
-    return VMRequest(document, old, namespace, seed or default_seed, known, vmi, seed_is_unique=bool(seed))
+    return VMRequest(
+        document,
+        old,
+        namespace,
+        seed or default_seed,
+        known,
+        vmi,
+        record_key=default_seed,
+        seed_is_unique=bool(seed),
+    )
 
 
 def read_settings(message: Json) -> ClusterSettings | None:

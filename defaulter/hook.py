@@ -13,6 +13,7 @@ The hook runs in KubeVirt's sidecar, so it uses only the standard library of Pyt
 """
 
 import hashlib
+import hmac
 import json
 import re
 import sys
@@ -28,6 +29,29 @@ _NAMESPACES = {"qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
 _NAME, _VALUE = re.compile("[A-Za-z][A-Za-z0-9_-]*"), re.compile("[A-Za-z0-9_.:+ -]{0,64}")
 """of an XML attribute in a record, because it is written into domains"""
 _BUS = re.compile("0x[0-9a-f]{2}")
+_NUMBER = re.compile("0[xX][0-9a-fA-F]{1,8}|[0-9]{1,10}")
+_USB_PORT = re.compile(r"[0-9]{1,3}([.][0-9]{1,3}){1,3}")
+ADDRESS_BOUNDS = {
+    "domain": 0xFFFF,
+    "bus": 0xFF,
+    "slot": 0x1F,
+    "function": 7,
+    "controller": 63,  # 256 disks, KubeVirt's limit, need 43 SATA controllers
+    "target": 0xFF,
+    "unit": 0x3FFF,
+    "index": 0xFF,  # a PCI bus
+    "chassis": 0xFF,
+    "chassisNr": 0xFF,
+    "busNr": 0xFE,
+    "port": 0xFF,
+    "cssid": 0xFE,
+    "ssid": 3,
+    "devno": 0xFFFF,
+}
+"""largest numbers in addresses and controllers: libvirt adds all controllers up to an index"""
+MAX_CONTROLLERS = 512
+MAX_ADDRESSES = 2048
+"""limits on the parts of a record: a VM has at most 256 devices of each kind, and 255 PCI buses"""
 _DRIVES = ("sata", "scsi")
 _UNITS = {"sata": 6, "scsi": 256}
 _ADDRESS_TYPES = {"sata": "drive", "scsi": "drive", "usb": "usb"}
@@ -38,8 +62,9 @@ class InvalidHardwareRecord(ValueError):
     """The record was damaged or changed."""
 
 
-def build_record(domain: Any, libvirt: str, qemu: str) -> str:
-    """The record of a domain that libvirt has defined. It has nothing of the host: no path, source or socket."""
+def build_record(domain: Any, libvirt: str, qemu: str, key: str = "") -> str:
+    """The record of a domain that libvirt has defined. It has nothing of the host: no path, source or socket. With a
+    key it is sealed, so that `is_sealed` can tell it from a record that a user has made."""
     devices = domain.find("devices")
     machine = domain.find("os/type")
     controllers = [_controller(element) for element in devices.findall("controller")]
@@ -55,7 +80,19 @@ def build_record(domain: Any, libvirt: str, qemu: str) -> str:
         "addresses": addresses,
         "models": {key: model for key, device in by_key.items() if (model := _model(device))},
     }
+    content = {**content, "seal": _seal(content, key)} if key else content
     return _text({**content, "digest": _digest(content)})
+
+
+def is_sealed(text: str, key: str) -> bool:
+    """Whether the record was built with this key and is unchanged. Raises InvalidHardwareRecord."""
+    content = _parse(text)
+    seal = content.pop("seal", None)
+    return isinstance(seal, str) and hmac.compare_digest(seal.encode(), _seal(content, key).encode())
+
+
+def _seal(content: dict[str, Any], key: str) -> str:
+    return hmac.new(f"hardware record {key}".encode(), _text(content).encode(), hashlib.sha256).hexdigest()[:32]
 
 
 def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str, Address]) -> list[dict[str, Any]]:
@@ -68,17 +105,52 @@ def _without_spare_ports(controllers: list[dict[str, Any]], addresses: dict[str,
 
 def read_record(text: str) -> dict[str, Any]:
     """The record of an annotation, without spare ports, which old records have. Raises InvalidHardwareRecord."""
+    content = _parse(text)
+    return {**content, "controllers": _without_spare_ports(content["controllers"], content["addresses"])}
+
+
+def _parse(text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
         digest = content.pop("digest")
         whole = digest == _digest(content) and content["v"] == VERSION and _is_record(content)
+        excess = _excess(content) if whole else ""
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         whole = False
     if not whole:
         raise InvalidHardwareRecord(
             "the hardware record is damaged, or written by a version that this one does not know"
         )
-    return {**content, "controllers": _without_spare_ports(content["controllers"], content["addresses"])}
+    if excess:
+        raise InvalidHardwareRecord(f"the hardware record has more than a VM can have: {excess}")
+    return dict(content)
+
+
+def _excess(content: dict[str, Any]) -> str:
+    """The first part of a record that no VM has, with its path, or an empty string."""
+    for name, limit in (("controllers", MAX_CONTROLLERS), ("addresses", MAX_ADDRESSES), ("models", MAX_ADDRESSES)):
+        if len(content.get(name, ())) > limit:
+            return f"{name}: {len(content[name])} entries; at most {limit} are allowed"
+    return next(_excessive_numbers(content), "")
+
+
+def _excessive_numbers(content: dict[str, Any]) -> Iterator[str]:
+    parts = [(f"addresses[{key}]", address) for key, address in content["addresses"].items()]
+    for number, controller in enumerate(content["controllers"]):
+        here = f"controllers[{number}]"
+        parts.append((here, {name: value for name, value in controller.items() if isinstance(value, str)}))
+        parts += [(f"{here}.{name}", value) for name, value in controller.items() if isinstance(value, dict)]
+        if controller["type"] != "pci" and int(controller["index"]) > ADDRESS_BOUNDS["controller"]:
+            yield f"{here}.index: {controller['index']}; at most {ADDRESS_BOUNDS['controller']} is allowed"
+    for path, attributes in parts:
+        for name, text in attributes.items():
+            most = ADDRESS_BOUNDS.get(name)
+            if most is not None and not _is_within(text, most) and not (name == "port" and _USB_PORT.fullmatch(text)):
+                yield f"{path}.{name}: {text}; at most {most} is allowed"
+
+
+def _is_within(text: str, most: int) -> bool:
+    return _NUMBER.fullmatch(text) is not None and int(text, 16 if text[:2].lower() == "0x" else 10) <= most
 
 
 def _is_record(content: dict[str, Any]) -> bool:

@@ -20,6 +20,7 @@ from defaulter.errors import DomainRejected, FieldError, InvalidDocument, Libvir
 from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
 from defaulter.json_paths import DocumentEditor, Path, format_path
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
+from defaulter.limits import MAX_DEVICES
 from defaulter.machine_types import (
     ALIASES,
     MachineTypes,
@@ -112,10 +113,12 @@ class LibvirtDefaults:
         host: Libvirt,
         machine_types: MachineTypes | None,
         record: Any,
+        record_key: str = "",
     ) -> None:
         self._spec, self._location, self._cluster, self._host = spec, location, cluster, host
         self._machine_types = machine_types
         self._record = record
+        self._record_key = record_key
         known = host.machines().get(libvirt_architecture(spec))
         if known is None:
             raise LibvirtUnavailable(f"there is no emulator for {architecture(spec)} here")
@@ -124,6 +127,7 @@ class LibvirtDefaults:
     def errors(self, old: Json | None) -> list[FieldError]:
         """Every error of the spec. libvirt's errors are included only if another error was found."""
         found = validation.validate_values(self._spec, self._host.cpu_models(libvirt_architecture(self._spec)))
+        found += self._excessive_slot_count()
         if self._record is not None:
             try:
                 hook.read_record(str(self._record))
@@ -214,6 +218,12 @@ class LibvirtDefaults:
         text = self._location.annotations.get(PCI_SLOT_COUNT)
         return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() and len(text) < 4 else None
 
+    def _excessive_slot_count(self) -> Iterator[FieldError]:
+        count = self._slot_count()
+        if count is not None and count > MAX_DEVICES:
+            path = ("..", "metadata", "annotations", PCI_SLOT_COUNT)
+            yield FieldError(path, f"must be at most {MAX_DEVICES}, not {count}")
+
     def _further_errors(self, found: list[FieldError]) -> Iterator[FieldError]:
         """libvirt's errors after the fields with known errors are removed."""
         editor = DocumentEditor(self._spec)
@@ -249,7 +259,7 @@ class LibvirtDefaults:
 
     def _build_record(self, final: Element) -> str:
         """The hardware record of the domain. A stored record stays, byte for byte, while it describes the domain."""
-        record = hook.build_record(final, self._host.version(), self._host.qemu())
+        record = hook.build_record(final, self._host.version(), self._host.qemu(), self._record_key)
         return self._record if self._record is not None and hook.same_hardware(self._record, record) else record
 
 

@@ -19,7 +19,9 @@ from apimachinery.unstructured import Json, at, entries
 from defaulter import identity, validation, xml
 from defaulter.domain import NAME, PLACEHOLDER_UUID
 from defaulter.errors import DomainRejected, FieldError
+from defaulter.hook import ADDRESS_BOUNDS
 from defaulter.json_paths import Path
+from defaulter.limits import MAX_DEVICES, MAX_VCPUS
 from defaulter.xml import Element
 
 API_VERSION = "kubevirt.io/v1alpha1"
@@ -35,10 +37,22 @@ class Value:
     pattern: re.Pattern[str]
     expected: str
     """the allowed values, in an error message after "must be" """
+    most: int | None = None
+    """bound of a number"""
+
+    def accepts(self, text: str) -> bool:
+        if not self.pattern.fullmatch(text):
+            return False
+        return self.most is None or int(text, 16 if text.startswith("0x") else 10) <= self.most
+
+
+def _up_to(most: int) -> Value:
+    return Value(re.compile(r"0x[0-9a-fA-F]{1,8}|[0-9]{1,18}"), f"a number of at most {most}", most)
 
 
 WORD = Value(re.compile(r"[A-Za-z0-9_.:+-]{1,128}"), "a word of letters, digits and the characters _ . : + -")
-NUMBER = Value(re.compile(r"0x[0-9a-fA-F]{1,8}|[0-9]{1,18}"), "a number")
+SIZE = Value(re.compile(r"[0-9]{1,18}"), "a number of at most 18 digits")
+DISK_NAME = Value(re.compile(r"(fd|hd|sd|vd|xvd|ubd)[a-z][a-z]?[0-9]{0,2}"), "the name of a disk such as vda or sdaa")
 SERIAL = Value(
     re.compile(r"[A-Za-z0-9_.:+ -]{1,128}"), "a text of letters, digits, spaces and the characters _ . : + -"
 )
@@ -60,6 +74,10 @@ class ElementSchema:
     """whether the element describes the host and not the guest: libvirt never gets it, and it is never read back"""
 
     @property
+    def is_number(self) -> bool:
+        return self.content is SIZE or self.content.most is not None
+
+    @property
     def plain(self) -> bool:
         return self.text is not None and not self.attributes and not self.below
 
@@ -68,8 +86,23 @@ def _words(*names: str) -> dict[str, Value]:
     return dict.fromkeys(names, WORD)
 
 
+# Bounds of numbers: libvirt adds all controllers and devices up to an index, and searches for free places one by one.
+
+BOUNDS: Mapping[str, int] = {
+    **ADDRESS_BOUNDS,
+    "order": 2**31 - 1,  # QEMU: bootindex
+    "vram": 1024**2,  # KiB
+    "heads": 16,  # QEMU: max_outputs
+    "current": MAX_VCPUS,
+    "sockets": MAX_VCPUS,
+    "dies": MAX_VCPUS,
+    "cores": MAX_VCPUS,
+    "threads": MAX_VCPUS,
+}
+
+
 def _numbers(*names: str) -> dict[str, Value]:
-    return dict.fromkeys(names, NUMBER)
+    return {name: _up_to(BOUNDS[name]) for name in names}
 
 
 def _plain(element: str, content: Value = WORD, *, withheld: bool = False) -> ElementSchema:
@@ -81,7 +114,7 @@ def _withheld(element: str) -> ElementSchema:
 
 
 def _size(element: str) -> ElementSchema:
-    return ElementSchema(element, _words("unit"), "value", NUMBER)
+    return ElementSchema(element, _words("unit"), "value", SIZE)
 
 
 ADDRESS = ElementSchema(
@@ -114,7 +147,7 @@ _DEVICES: dict[str, ElementSchema] = {
         _words("type", "device", "model"),
         driver=_withheld("driver"),
         source=SOURCE,
-        target=ElementSchema("target", _words("dev", "bus", "tray")),
+        target=ElementSchema("target", {"dev": DISK_NAME, **_words("bus", "tray")}),
         serial=_plain("serial", SERIAL),
         readonly=ElementSchema("readonly"),
         shareable=ElementSchema("shareable"),
@@ -159,7 +192,7 @@ DOMAIN = ElementSchema(
         "uuid": _plain("uuid"),
         "memory": _size("memory"),
         "currentMemory": _size("currentMemory"),
-        "vcpu": ElementSchema("vcpu", {**_words("placement"), **_numbers("current")}, "value", NUMBER),
+        "vcpu": ElementSchema("vcpu", {**_words("placement"), **_numbers("current")}, "value", _up_to(MAX_VCPUS)),
         "os": ElementSchema(
             "os",
             below={
@@ -257,6 +290,9 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
         if inner.many and not isinstance(value, list):
             yield FieldError((*path, key), "must be a list")
             continue
+        if inner.many and len(value) > MAX_DEVICES:
+            yield FieldError((*path, key), f"has {len(value)} entries; at most {MAX_DEVICES} are allowed")
+            continue
         for index, item in enumerate(value) if inner.many else ((None, value),):
             yield from validate(item, inner, (*path, key) if index is None else (*path, key, index))
 
@@ -273,7 +309,7 @@ def _elements(given: Json, schema: ElementSchema) -> Iterator[tuple[str, Element
 def _text_errors(value: Any, allowed: Value, path: Path) -> Iterator[FieldError]:
     if isinstance(value, dict | list) or value is None:
         yield FieldError(path, "must be a string or a number")
-    elif not allowed.pattern.fullmatch(_text(value)):
+    elif not allowed.accepts(_text(value)):
         yield FieldError(path, f"must be {allowed.expected}, not {validation.shown(value)}")
 
 
@@ -359,7 +395,7 @@ def _items(key: str, given: list[Any], found: list[Element], schema: ElementSche
 
 
 def _value(text: str | None, schema: ElementSchema) -> Any:
-    return int(text) if schema.content is NUMBER and text and text.isdigit() else text
+    return int(text) if schema.is_number and text and text.isdigit() else text
 
 
 def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:

@@ -15,11 +15,10 @@ from defaulter.codecs import MAC, PCI, is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
 from defaulter.json_paths import Path, format_path, is_unset, parse_path
+from defaulter.limits import MAX_DEVICES, excessive_values
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
-MAX_DEVICES = 256
-"""limit on the devices in a list, the same as KubeVirt's"""
 LAST_PCI_BUS = 31
 _FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
 """allowed names of CPU features: libvirt accepts any name, and returns XML in which the name is not escaped"""
@@ -74,8 +73,11 @@ def _type_name(value: Any) -> str:
 
 
 def validate_values(spec: Json, cpu_models: frozenset[str]) -> list[FieldError]:
+    invalid = list(_invalid_values(spec))
+    known = {error.path for error in invalid}
     return [
-        *_invalid_values(spec),
+        *invalid,
+        *(error for error in excessive_values(spec) if error.path not in known),
         *_names(spec),
         *_missing_references(spec),
         *_addresses(spec),

@@ -21,11 +21,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from defaulter.costly_documents import CostlyDocuments
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_process import StartWorker, WorkerProcess, start_worker
 from defaulter.worker_protocol import Operation, Response
 
 log = logging.getLogger(__name__)
+
+_WITH_DOCUMENT = (Operation.DOCUMENT, Operation.DOMAIN)
 
 
 class RequestFailed(Exception):
@@ -41,6 +44,11 @@ class QueueFull(RequestFailed):
 
 class DocumentFailed(RequestFailed):
     """The document of this request cost a worker. Other documents are not affected."""
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        """path of the part that most likely is the cause"""
+        super().__init__(message)
 
 
 class WorkerStartFailed(Exception):
@@ -112,6 +120,7 @@ class WorkerPool:
         self._start = start
         self._queue: asyncio.PriorityQueue[QueuedRequest] = asyncio.PriorityQueue()
         self._numbers = count()
+        self._costly = CostlyDocuments()
         self._confinement_logged = False
         self._average_seconds = 0.0
         """moving average of the time that a worker takes for a response"""
@@ -126,6 +135,8 @@ class WorkerPool:
             raise QueueFull
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.limits.deadline_seconds
+        if tag in _WITH_DOCUMENT and (path := self._costly.find(body, loop.time())) is not None:
+            raise DocumentFailed("an object of this shape has cost a worker and is not tried again for now", path)
         request = QueuedRequest(urgent, next(self._numbers), tag, body, deadline, loop.create_future())
         self._queue.put_nowait(request)
         try:
@@ -268,10 +279,14 @@ class WorkerPool:
         """Sends a request to a worker. Returns the reason to replace the worker, or None."""
         loop = asyncio.get_running_loop()
         begin = request.started = loop.time()
+        cpu_seconds = worker.cpu_seconds()
         try:
             async with asyncio.timeout(self.limits.deadline_seconds):
                 response = await worker.ask(request.tag, request.body)
         except TimeoutError:
+            # A worker that got no processor time may be late without a fault of the document.
+            worked = worker.cpu_seconds() - cpu_seconds
+            self._remember(request, certain=worked > self.limits.deadline_seconds / 2)
             return "late"
         except (OSError, EOFError):
             self._retry(request)
@@ -281,11 +296,16 @@ class WorkerPool:
             request.response.set_result(response)
         return None
 
+    def _remember(self, request: QueuedRequest, *, certain: bool) -> None:
+        if request.tag in _WITH_DOCUMENT:
+            self._costly.remember(request.body, asyncio.get_running_loop().time(), certain=certain)
+
     def _retry(self, request: QueuedRequest) -> None:
         """Queues a request once more after its worker ended, because the worker may not have started the request."""
         if request.response.done():
             return
         if request.retried:
+            self._remember(request, certain=True)
             request.response.set_exception(DocumentFailed("two workers ended while they had this document"))
             return
         request.retried = True

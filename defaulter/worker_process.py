@@ -51,6 +51,13 @@ class WorkerProcess:
             return pages * os.sysconf("SC_PAGE_SIZE")
         return 0
 
+    def cpu_seconds(self) -> float:
+        """The processor time that the worker has used; 0 if it has ended."""
+        with suppress(OSError, ValueError, IndexError):
+            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return 0.0
+
     @property
     def pid(self) -> int:
         return self._process.pid

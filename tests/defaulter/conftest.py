@@ -82,3 +82,10 @@ def recording(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvi
     """A worker that records the hardware too."""
     with SingleWorker({"video": "fill", "record": True}, "", user, warm) as once:
         yield Libvirt(once)
+
+
+@pytest.fixture(scope="session")
+def sealing(warm: Path, user: tuple[int | None, int | None]) -> Iterator[Libvirt]:
+    """A worker of a cluster with a secret, which seals the hardware that it records."""
+    with SingleWorker({"record": True}, "secret", user, warm) as once:
+        yield Libvirt(once)

@@ -278,6 +278,82 @@ def test_a_valid_digest_does_not_make_a_record(recording: Libvirt, change: Json)
     assert list(recording.default(document).problems) == [f"spec.template.metadata.annotations.{HARDWARE_ANNOTATION}"]
 
 
+HUGE = str(2**31 - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"controllers": [{"type": "scsi", "index": HUGE}]}, "controllers[0].index: 2147483647; at most 63"),
+        ({"controllers": [{"type": "scsi", "index": "64"}]}, "controllers[0].index: 64; at most 63"),
+        ({"controllers": [{"type": "pci", "index": "256"}]}, "controllers[0].index: 256; at most 255"),
+        ({"controllers": [{"type": "pci", "index": "1", "target": {"port": "0x100"}}]}, "target.port: 0x100"),
+        ({"controllers": [{"type": "scsi", "index": str(n)} for n in range(513)]}, "controllers: 513 entries"),
+        ({"addresses": {"disk ua-a": {"type": "drive", "controller": HUGE}}}, "addresses[disk ua-a].controller"),
+        ({"addresses": {"disk ua-a": {"type": "pci", "slot": "x"}}}, "addresses[disk ua-a].slot: x; at most 31"),
+        ({"addresses": {f"disk ua-{n}": {} for n in range(2049)}}, "addresses: 2049 entries"),
+        ({"models": {f"disk ua-{n}": "" for n in range(2049)}}, "models: 2049 entries"),
+    ],
+)
+def test_a_record_has_no_more_than_a_vm(recording: Libvirt, change: Json, told: str) -> None:
+    document = recording.default(vm(rich())).object
+    text = forged(record(document), **change)
+    document["spec"]["template"]["metadata"]["annotations"][HARDWARE_ANNOTATION] = text
+    ((path, message),) = recording.default(document).problems.items()
+    assert path == f"spec.template.metadata.annotations.{HARDWARE_ANNOTATION}"
+    assert told in message
+    assert told in run({"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}, BARE).stderr
+
+
+def test_the_port_of_a_usb_device_may_have_several_parts() -> None:
+    content = {"v": 1, "libvirt": "", "qemu": "", "machine": "", "controllers": []}
+    addresses = {"input ua-a": {"type": "usb", "bus": "0", "port": "1.2.3"}}
+    text = hook._text({**content, "addresses": addresses})
+    text = hook._text({**json.loads(text), "digest": hook._digest(json.loads(text))})
+    assert hook.read_record(text)["addresses"] == addresses
+
+
+# Records of a cluster with a secret
+
+
+def with_record(text: str) -> Json:
+    document = vm(rich())
+    document["spec"]["template"]["metadata"] = {"annotations": {HARDWARE_ANNOTATION: text}}
+    return document
+
+
+def test_a_sealed_record_is_the_clusters_own(sealing: Libvirt) -> None:
+    text = record(sealing.default(vm(rich())).object)
+    answer = sealing.default(with_record(text))
+    assert (record(answer.object), answer.warnings) == (text, [])
+    assert run({"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}, BARE).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"seal": None}, id="without a seal"),
+        pytest.param({"seal": "0" * 32}, id="with another seal"),
+        pytest.param({"qemu": "9.9.9"}, id="with other content"),
+    ],
+)
+def test_a_record_of_a_user_is_ignored(sealing: Libvirt, change: Json) -> None:
+    own = record(sealing.default(vm(rich())).object)
+    answer = sealing.default(with_record(forged(own, **change)))
+    assert record(answer.object) == own
+    assert any("was ignored: this cluster did not write it" in warning for warning in answer.warnings)
+
+
+def test_a_record_of_another_cluster_is_ignored(sealing: Libvirt, recording: Libvirt) -> None:
+    foreign = record(recording.default(vm(rich())).object)
+    assert record(sealing.default(with_record(foreign)).object) != foreign
+
+
+def test_a_record_that_was_stored_before_the_cluster_had_a_secret_stays(sealing: Libvirt, recording: Libvirt) -> None:
+    stored = recording.default(vm(rich())).object
+    assert record(sealing.default(stored, oldObject=stored).object) == record(stored)
+
+
 def test_a_document_type_fails_the_define(recording: Libvirt) -> None:
     text = record(recording.default(vm(rich())).object)
     done = run({"metadata": {"annotations": {HARDWARE_ANNOTATION: text}}}, '<!DOCTYPE x [<!ENTITY a "b">]>' + BARE)

@@ -182,7 +182,9 @@ def test_values_that_are_set_never_change(libvirt: Libvirt) -> None:
         ({"devices": {"interfaces": [{"type": ["x"]}]}}, "spec.domain.devices.interfaces[0].type"),
         ({"uuid": "a\x00b"}, "spec.domain.uuid"),
         ({"uuid": "x"}, "spec.domain.uuid"),
-        ({"vcpu": {"value": 9999}}, "spec.domain.vcpu"),
+        ({"vcpu": {"value": 9999}}, "spec.domain.vcpu.value"),
+        ({"vcpu": {"value": 999}}, "spec.domain.vcpu"),
+        ({"devices": {"serials": [{"type": "pty"}] * 257}}, "spec.domain.devices.serials"),
     ],
 )
 def test_an_invalid_value_is_reported_at_its_field(libvirt: Libvirt, change: dict[str, Any], path: str) -> None:

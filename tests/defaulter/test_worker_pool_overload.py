@@ -32,6 +32,10 @@ class Scripted:
     async def configure(self, root: Path, settings: dict[str, Any]) -> None:
         pass
 
+    def cpu_seconds(self) -> float:
+        """All the time since the start of the loop."""
+        return asyncio.get_running_loop().time()
+
     async def ask(self, tag: int, body: bytes = b"") -> Response:
         if not self._begun:
             self._begun = True
@@ -148,6 +152,29 @@ def test_a_document_that_takes_the_whole_deadline_fails_alone() -> None:
             await workers.ask(Operation.DOCUMENT)
 
     kept(costly, Scripted(never))
+
+
+def named(name: str, **cpu: Any) -> bytes:
+    spec = {"domain": {"cpu": cpu, "devices": {"disks": [{"name": name, "disk": {"bus": "virtio"}}]}}}
+    return json.dumps({"kind": "VirtualMachineInstance", "metadata": {"name": name}, "spec": spec}).encode()
+
+
+def test_a_document_that_cost_a_worker_is_answered_at_once() -> None:
+    async def again(workers: WorkerPool) -> None:
+        await ready(workers)
+        with pytest.raises(DocumentFailed):
+            await workers.ask(Operation.DOCUMENT, named("a", maxSockets=4000))
+        await until(lambda: workers.counts.restarts)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(DocumentFailed) as refused:
+            await workers.ask(Operation.DOCUMENT, named("b", maxSockets=4000))
+        assert asyncio.get_running_loop().time() == began
+        assert refused.value.path == "spec.domain.cpu.maxSockets"
+        await ready(workers)
+        assert await workers.ask(Operation.DOCUMENT, named("c", maxSockets=2)) == DONE, "another shape"
+        assert workers.counts.restarts == {"late": 1}
+
+    kept(again, Scripted(never), Scripted(at_once))
 
 
 def test_a_request_that_waited_too_long_fails_because_of_the_queue() -> None:

@@ -1,0 +1,89 @@
+"""Bounds of the numbers in a VMI spec, and of each of its lists: no VM of KubeVirt and QEMU has more.
+
+libvirt allocates memory, or searches for free places, in proportion to some of these numbers. A spec beyond a bound is
+refused before libvirt gets it, because it would only cost a worker.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from apimachinery.quantity import to_int
+from apimachinery.unstructured import Json, at
+from defaulter.errors import FieldError
+from defaulter.json_paths import Path, parse_path
+
+MAX_DEVICES = 256
+"""KubeVirt's arrayLenMax, the limit on each list of a VMI spec"""
+MAX_VCPUS = 4096
+"""QEMU's machine type q35 since 9.2; KubeVirt hotplugs up to 512"""
+
+
+@dataclass(frozen=True)
+class Limit:
+    path: str
+    """path in the spec; `[]` stands for each item of a list"""
+    most: int
+    source: str
+    """who sets the bound"""
+    is_quantity: bool = False
+
+
+_INT32 = 2**31 - 1
+
+NUMBERS: tuple[Limit, ...] = (
+    *(Limit(f"domain.cpu.{part}", MAX_VCPUS, "QEMU: max_cpus of q35") for part in ("sockets", "cores", "threads")),
+    Limit("domain.cpu.maxSockets", MAX_VCPUS, "QEMU: max_cpus of q35"),
+    Limit("domain.memory.guest", 2**52, "x86-64 and ARM: 52 bits of physical addresses", is_quantity=True),
+    Limit("domain.clock.utc.offsetSeconds", _INT32, "QEMU: option rtc, base"),
+    Limit("domain.features.hyperv.spinlocks.spinlocks", _INT32, "KubeVirt: uint32, QEMU: hv-spinlocks"),
+    Limit("domain.devices.disks[].bootOrder", _INT32, "QEMU: bootindex"),
+    *(
+        Limit(f"domain.devices.disks[].blockSize.custom.{part}", 2 * 1024**2, "KubeVirt: maxCustomBlockSize")
+        for part in ("logical", "physical")
+    ),
+    Limit("domain.devices.disks[].blockSize.custom.discardGranularity", _INT32, "QEMU: discard_granularity"),
+    Limit("domain.devices.interfaces[].bootOrder", _INT32, "QEMU: bootindex"),
+    Limit("domain.devices.interfaces[].acpiIndex", 16 * 1024 - 1, "KubeVirt and QEMU: acpi-index"),
+)
+_TOPOLOGY: Path = ("domain", "cpu")
+
+
+def excessive_values(spec: Json) -> Iterator[FieldError]:
+    """Errors of numbers beyond their bounds. A value that is no number has another error."""
+    for limit in NUMBERS:
+        for path, value in _values(spec, limit.path):
+            number = to_int(value) if limit.is_quantity else value
+            if isinstance(number, int) and not isinstance(number, bool) and abs(number) > limit.most:
+                yield FieldError(path, f"must be at most {limit.most} ({limit.source}), not {_short(number)}")
+    yield from _too_many_vcpus(spec)
+
+
+def _short(number: int) -> str:
+    """The number, if it is not too long for a message and for Python's conversion to text."""
+    return str(number) if number.bit_length() <= 128 else "a number of more than 128 bits"
+
+
+def _too_many_vcpus(spec: Json) -> Iterator[FieldError]:
+    cpu = at(spec, *_TOPOLOGY)
+    counts = {name: value for name in ("sockets", "maxSockets", "cores", "threads") if (value := at(cpu, name))}
+    numbers = {name: value for name, value in counts.items() if type(value) is int}
+    if any(abs(value) > MAX_VCPUS for value in numbers.values()):
+        return
+    sockets = max(numbers.pop("sockets", 1), numbers.pop("maxSockets", 1))
+    if (vcpus := sockets * prod(numbers.values())) > MAX_VCPUS:
+        yield FieldError(_TOPOLOGY, f"has {vcpus} vCPUs; at most {MAX_VCPUS} are allowed (QEMU: max_cpus of q35)")
+
+
+def _values(spec: Json, path: str) -> Iterator[tuple[Path, Any]]:
+    """The paths and values of the spec that a path of the table stands for."""
+    before, is_list, after = path.partition("[].")
+    here = parse_path(before)
+    value = at(spec, *here)
+    if not is_list:
+        yield here, value
+        return
+    for index, item in enumerate(value if isinstance(value, list) else ()):
+        for inner, found in _values(item, after):
+            yield (*here, index, *inner), found

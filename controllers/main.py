@@ -25,7 +25,7 @@ from controllers.shared.component import Component
 from controllers.shared.sources import NODES
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
-from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MachineTypeIndex, MACPolicy, Node, read_node
+from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
 from kinds import disabled_kinds, meta
 from kinds.claim import CLAIM
 from kinds.kind import Kind
@@ -95,15 +95,15 @@ async def run(settings: Settings, certificate_policy: CertificatePolicy | None, 
             )
         )
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
-        machine_types = MachineTypeIndex()
-        nodes.subscribe(machine_types.node_changed)
+        node_index = NodeIndex()
+        nodes.subscribe(node_index.node_changed)
         kubevirts: OptionalInformer[Json] = OptionalInformer(api, KUBEVIRTS, cluster_settings.excerpt)
         defaulter = None
         if settings.defaulter_url:
             defaulter = await stack.enter_async_context(
                 Defaulter(
                     settings.defaulter_url,
-                    machine_types=machine_types.current,
+                    nodes=node_index,
                     kubevirt=lambda: cluster_settings.choose(kubevirts.all),
                 )
             )

@@ -18,7 +18,8 @@ from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
 from defaulter.kubevirt_defaults import MACPolicy
-from defaulter.machine_types import SCHEDULABLE_LABEL, MachineTypeIndex, MachineTypes, Node, read_node
+from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
+from defaulter.stored_values import with_machine_type
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import undefaulted_fields
 
@@ -31,6 +32,7 @@ __all__ = [
     "DEFAULTS_PATH",
     "HARDWARE_ANNOTATION",
     "SCHEDULABLE_LABEL",
+    "CPUs",
     "Defaulter",
     "DefaulterOverloaded",
     "DefaulterUnavailable",
@@ -40,9 +42,9 @@ __all__ = [
     "InvalidDocument",
     "InvalidHardwareRecord",
     "MACPolicy",
-    "MachineTypeIndex",
     "MachineTypes",
     "Node",
+    "NodeIndex",
     "Problem",
     "Problems",
     "UndecidedDocument",
@@ -54,6 +56,7 @@ __all__ = [
     "restore_hardware",
     "undefaulted_fields",
     "with_firmware_ids",
+    "with_machine_type",
 ]
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
@@ -87,6 +90,10 @@ class DefaultingRequest(_Message):
     """Seed of MAC addresses, firmware UUIDs and serials, instead of the seed in the service's settings."""
     offered: MachineTypes | None = None
     """Machine types that the nodes can run; absent where the client does not watch nodes."""
+    cpus: CPUs | None = None
+    """CPU models and features that the libvirt of a node knows; absent where the client does not watch nodes."""
+    may_have_run: bool = Field(default=False, alias="mayHaveRun")
+    """Whether the guest has run before, or may have. An alias of its machine type then stays."""
     kubevirt: Json | None = None
     """The cluster's KubeVirt object. Its version, feature gates and configuration decide which defaults KubeVirt sets
     and accepts. Absent where the client cannot read it."""
@@ -143,8 +150,8 @@ class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
     Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. The client
-    closes only a session that it has opened itself. Each request contains what `machine_types` and `kubevirt` return:
-    the nodes' machine types and the cluster's KubeVirt object.
+    closes only a session that it has opened itself. Each request says what the nodes can run, and contains the KubeVirt
+    object that `kubevirt` returns.
     """
 
     def __init__(
@@ -153,14 +160,14 @@ class Defaulter:
         timeout_seconds: float = 2.0,
         session: ClientSession | None = None,
         *,
-        machine_types: Callable[[], MachineTypes | None] = lambda: None,
+        nodes: NodeIndex | None = None,
         kubevirt: Callable[[], Json | None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
         self._session = session
         self._owns_session = session is None
-        self._machine_types = machine_types
+        self._nodes = nodes or NodeIndex()
         self._kubevirt = kubevirt
 
     async def __aenter__(self) -> Self:
@@ -182,16 +189,19 @@ class Defaulter:
         vmi: Json | None = None,
         namespace: str | None = None,
         seed: str | None = None,
+        may_have_run: bool = False,
     ) -> DefaultingResponse:
         """The document with every unset field that the guest sees filled, and nothing else changed. Raises
         `InvalidDocument` or `DefaulterUnavailable`."""
-        types = self._machine_types()
-        given = {
+        types, cpus = self._nodes.machine_types(), self._nodes.cpus()
+        given: Json = {
             "oldObject": old,
             "vmi": vmi,
             "namespace": namespace,
             "seed": seed,
             "offered": {"everywhere": [*types.everywhere], "somewhere": [*types.somewhere]} if types else None,
+            "cpus": {"models": [*cpus.models], "features": [*cpus.features]} if cpus else None,
+            "mayHaveRun": may_have_run or None,
             "kubevirt": self._kubevirt(),
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}

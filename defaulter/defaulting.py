@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries
-from defaulter import identity, libvirt_vm, validation, walker, xml
+from defaulter import identity, libvirt_vm, validation, xml
 from defaulter.added_devices import (
     AddedDevice,
     Ports,
@@ -31,7 +32,6 @@ from defaulter.added_devices import (
 )
 from defaulter.codecs import normalize_address
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
-from defaulter.fields import CPU_FEATURES
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, is_sealed
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
@@ -40,10 +40,10 @@ from defaulter.libvirt_defaults import (
     LibvirtCache,
     LibvirtChoices,
     LibvirtDefaults,
-    libvirt_architecture,
 )
 from defaulter.limits import excessive_values
-from defaulter.machine_types import MachineTypes, is_canonical, limited_message, unavailable_message
+from defaulter.machine_types import is_canonical, limited_message, unavailable_message
+from defaulter.nodes import CPUs, MachineTypes
 from defaulter.stored_values import fill_stored_values
 from defaulter.superseded import Edit, follow_author
 from defaulter.superseded import warnings as superseded_warnings
@@ -70,12 +70,16 @@ class VMRequest:
     seed: str = ""
     machine_types: MachineTypes | None = None
     """machine types of the nodes; None if the client does not watch nodes"""
+    cpus: CPUs | None = None
+    """CPU models and features that a node's libvirt knows; None if the client does not watch nodes"""
     vmi: Json | None = None
     """the VM's VMI, into whose domain added devices are hotplugged; empty if it exists but cannot be read"""
     record_key: str = ""
     """secret of the cluster that seals hardware records; empty where it has none"""
     seed_is_unique: bool = False
     """whether no other document has this seed, so that addresses can be derived without the VM's name"""
+    may_have_run: bool = False
+    """whether the guest may have run before, so that only a node knew what an alias of its machine type meant"""
 
 
 @dataclass(frozen=True)
@@ -105,22 +109,33 @@ def set_defaults(
     if request.old is not None and _has_same_hardware(editor, location, request.old, cluster):
         return DefaultedVM(editor.document, list(_warnings(request, edit, editor, location, cluster)))
     record = _own_record(request, editor, location)
-    parts = (cluster, host, request.machine_types, record, request.record_key)
-    libvirt_defaults = LibvirtDefaults(editor.get(location.spec), location, *parts)
+    ask = partial(
+        LibvirtDefaults,
+        location=location,
+        cluster=cluster,
+        host=host,
+        machine_types=request.machine_types,
+        cpus=request.cpus,
+        record=record,
+        record_key=request.record_key,
+        may_have_run=request.may_have_run,
+    )
+    libvirt_defaults = ask(editor.get(location.spec))
     raise_errors(location.spec, libvirt_defaults.errors(request.old))
     left_open = frozenset[Path]()
     _copy_running_addresses(editor, location, request)
     if added := find_added(editor.document, location, request.old, request.vmi is not None):
         running = _running_ports(request, cluster, host)
         left_open = _address_added_devices(editor, location, added, libvirt_defaults, running)
-        libvirt_defaults = LibvirtDefaults(editor.get(location.spec), location, *parts)
+        libvirt_defaults = ask(editor.get(location.spec))
     open_paths = set(fields_left_to_libvirt(editor.document, location, cluster.macs))
     choices, domain = libvirt_defaults.choose(open_paths, cache, left_open)
     _fill(editor, location, choices)
     warnings = [
         *_warnings(request, edit, editor, location, cluster),
         *([FOREIGN_RECORD] if record is None and at(request.document, *location.record) is not None else ()),
-        *_unknown_features(editor.get(location.spec), location, host),
+        *choices.warnings,
+        *libvirt_defaults.warnings(),
         *(f"{format_path(path)} stays open until the VM stops: {LEFT_OPEN}" for path in sorted(left_open, key=str)),
     ]
     return DefaultedVM(editor.document, warnings, domain)
@@ -287,12 +302,3 @@ def _warnings(
             else "a disk or NIC of this VM is conventional PCI"
         )
         yield f"PCI addresses are not set: {reason}"
-
-
-def _unknown_features(spec: Json, location: VMLocation, host: Libvirt) -> Iterator[str]:
-    """Warnings about CPU features that this libvirt does not know. The libvirt of a node may know them."""
-    for path, feature in walker.list_devices(CPU_FEATURES, spec):
-        name = str(feature.get("name"))
-        if not host.knows_cpu_feature(libvirt_architecture(spec), name):
-            shown = format_path((*location.spec, *path))
-            yield f"{shown}: libvirt {host.version()} does not know the CPU feature {name!r}"

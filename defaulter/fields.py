@@ -190,7 +190,7 @@ DISKS = _device_list(
     Field("cdrom.readonly", "readonly", FLAG, default=True, requires="cdrom"),
     Field("cdrom.tray", "target/@tray", one_of("open", "closed"), requires="cdrom"),
     Field("bootOrder", "boot/@order", COUNT),
-    Field("serial", "serial"),
+    Field("serial", "serial", requires="disk"),
     Field("shareable", "shareable", FLAG),
     Field("blockSize.custom.logical", "blockio/@logical_block_size", COUNT),
     Field("blockSize.custom.physical", "blockio/@physical_block_size", COUNT),

@@ -15,7 +15,7 @@ from defaulter.errors import InvalidDocument, LibvirtFailed, LibvirtUnavailable,
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_defaults import LibvirtCache
-from defaulter.machine_types import MachineTypes
+from defaulter.nodes import CPUs, MachineTypes
 from defaulter.worker_protocol import Response
 from kubevirt.cluster_settings import ClusterSettings
 from service import strict_json
@@ -78,7 +78,8 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         return VMRequest(message, seed=default_seed, record_key=default_seed)
     document, old = message.get("object"), message.get("oldObject")
     namespace, seed, types = message.get("namespace"), message.get("seed"), message.get("offered")
-    vmi, kubevirt = message.get("vmi"), message.get("kubevirt")
+    vmi, kubevirt, cpus = message.get("vmi"), message.get("kubevirt"), message.get("cpus")
+    may_have_run = message.get("mayHaveRun", False)
     expected = {
         "object": (isinstance(document, dict), "is required, and must be an object"),
         "oldObject": (isinstance(old, dict | None), "must be an object"),
@@ -90,6 +91,11 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
             types is None or all(_is_list_of_strings(types, name) for name in ("everywhere", "somewhere")),
             "must be {everywhere: [...], somewhere: [...]}, lists of machine types",
         ),
+        "cpus": (
+            cpus is None or all(_is_list_of_strings(cpus, name) for name in ("models", "features")),
+            "must be {models: [...], features: [...]}, lists of names",
+        ),
+        "mayHaveRun": (isinstance(may_have_run, bool), "must be true or false"),
     }
     problems = [Problem(path, message) for path, (valid, message) in expected.items() if not valid]
     if problems or not isinstance(document, dict):
@@ -100,10 +106,12 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         old,
         namespace,
         seed or default_seed,
-        known,
-        vmi,
+        machine_types=known,
+        cpus=None if cpus is None else CPUs(frozenset(cpus["models"]), frozenset(cpus["features"])),
+        vmi=vmi,
         record_key=default_seed,
         seed_is_unique=bool(seed),
+        may_have_run=may_have_run,
     )
 
 

@@ -10,6 +10,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from apimachinery.unstructured import Json, at
@@ -17,18 +18,19 @@ from defaulter import domain, hook, pci_addresses, validation, walker
 from defaulter.added_devices import Ports, read_ports
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
-from defaulter.fields import ARCHITECTURES, DEVICES, DOMAIN, INTERFACES
+from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, HOST_CPUS, INTERFACES
 from defaulter.json_paths import DocumentEditor, Path, format_path
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.limits import MAX_DEVICES
 from defaulter.machine_types import (
     ALIASES,
-    MachineTypes,
     find_substitute,
     is_canonical,
     resolve_alias,
     unavailable_message,
 )
+from defaulter.nodes import CPUs, MachineTypes
+from defaulter.version_differences import find_replacements
 from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_complex
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
@@ -48,6 +50,8 @@ class LibvirtChoices:
     """values by their paths in the spec"""
     record: str | None = None
     """the hardware record, if the cluster's configuration enables it"""
+    warnings: tuple[str, ...] = ()
+    """values that this libvirt does not know, which those of the nodes may know"""
 
 
 class LibvirtCache:
@@ -114,11 +118,13 @@ class LibvirtDefaults:
         machine_types: MachineTypes | None,
         record: Any,
         record_key: str = "",
+        cpus: CPUs | None = None,
+        may_have_run: bool = False,
     ) -> None:
         self._spec, self._location, self._cluster, self._host = spec, location, cluster, host
-        self._machine_types = machine_types
+        self._machine_types, self._cpus = machine_types, cpus
         self._record = record
-        self._record_key = record_key
+        self._record_key, self._may_have_run = record_key, may_have_run
         known = host.machines().get(libvirt_architecture(spec))
         if known is None:
             raise LibvirtUnavailable(f"there is no emulator for {architecture(spec)} here")
@@ -126,7 +132,7 @@ class LibvirtDefaults:
 
     def errors(self, old: Json | None) -> list[FieldError]:
         """Every error of the spec. libvirt's errors are included only if another error was found."""
-        found = validation.validate_values(self._spec, self._host.cpu_models(libvirt_architecture(self._spec)))
+        found = validation.validate_values(self._spec, self._known_cpu_models())
         found += self._excessive_slot_count()
         if self._record is not None:
             try:
@@ -136,17 +142,41 @@ class LibvirtDefaults:
         machine = at(self._spec, *MACHINE_TYPE)
         # A stored VM may still be changed when no node has its machine type any more.
         stored = at(old, *self._location.spec, *MACHINE_TYPE) == machine
-        if self._cluster.unavailable_machines == "refuse" and isinstance(machine, str) and not stored:
-            message = unavailable_message(machine, self._machine_types) if is_canonical(machine) else None
+        if isinstance(machine, str) and is_canonical(machine) and not stored:
+            strict = self._cluster.unavailable_machines == "refuse" or machine not in self._known
+            message = unavailable_message(machine, self._machine_types) if strict else None
             found += [] if message is None else [FieldError(MACHINE_TYPE, message)]
+        if all(error.path != MACHINE_TYPE for error in found):
+            found += self._unknown_family(machine)
         return [*found, *self._further_errors(found)] if found else []
+
+    def _unknown_family(self, machine: Any) -> list[FieldError]:
+        """An error if no machine type of this QEMU has the buses of the VM's. Raises `LibvirtUnavailable` if a node has
+        the type."""
+        if (
+            not isinstance(machine, str)
+            or not machine
+            or machine in self._known
+            or find_substitute(machine, self._known)
+        ):
+            return []
+        message = f"QEMU {self._host.qemu()} does not support the machine type {machine}, nor one of its family"
+        if self._machine_types is not None and machine in self._machine_types.somewhere:
+            raise LibvirtUnavailable(message)
+        return [FieldError(MACHINE_TYPE, message)]
+
+    def _known_cpu_models(self) -> frozenset[str]:
+        """The CPU models that this libvirt or a node's libvirt knows; empty if the nodes are unknown, because their
+        libvirt may be newer."""
+        ours = self._host.cpu_models(libvirt_architecture(self._spec))
+        return ours | self._cpus.models if ours and self._cpus is not None else frozenset()
 
     def ports(self, spec: Json) -> Ports | None:
         """The root ports of this VM with another spec; None without root ports. Raises `DomainRejected`."""
         hotplug = self._hotplug_ports(spec)
         if hotplug is None:
             return None
-        return read_ports(self._define(self._with_known_machine_type(spec), self._record), hotplug.placeholders)
+        return read_ports(self._define_known(self._with_known_machine_type(spec))[0], hotplug.placeholders)
 
     def choose(
         self, open_paths: set[Path], cache: LibvirtCache | None, left_open: frozenset[Path] = frozenset()
@@ -160,41 +190,93 @@ class LibvirtDefaults:
         cached = cache.get(key) if cache is not None else None
         if cached is not None:
             return cached, None
-        final = self._define_or_raise(asked)
+        final, warnings, keeps_addresses = self._define_or_raise(asked)
         # The nodes may have another machine type than this QEMU.
         for element in final.iterfind("os/type"):
             element.set("machine", machine_type)
-        values = [choice for choice in self._read(final) if (*self._location.spec, *choice[0]) in open_paths]
-        choices = LibvirtChoices(tuple(values), self._build_record(final) if self._cluster.record else self._record)
+        values = [
+            (path, value)
+            for path, value in self._read(final)
+            if (*self._location.spec, *path) in open_paths
+            and (path != MACHINE_TYPE or is_canonical(machine_type))
+            and (path[-1] != "pciAddress" or keeps_addresses)
+        ]
+        record = self._build_record(final) if self._cluster.record and keeps_addresses else self._record
+        choices = LibvirtChoices(tuple(values), record, warnings)
         if cache is not None:
             cache.put(key, choices)
         return choices, final
 
+    def warnings(self) -> Iterator[str]:
+        """What could not be checked, because this libvirt does not know it and no node says whether it does."""
+        machine = at(self._spec, *MACHINE_TYPE)
+        if self._machine_types is None and isinstance(machine, str) and is_canonical(machine):
+            substitute = find_substitute(machine, self._known)
+            if machine not in self._known and substitute is not None:
+                yield (
+                    f"QEMU {self._host.qemu()} does not have the machine type {machine}: the addresses were chosen with"
+                    f" {self._known.get(substitute) or substitute}, and it is not known whether a node has the type"
+                )
+        model = at(self._spec, "domain", "cpu", "model")
+        ours = self._host.cpu_models(libvirt_architecture(self._spec))
+        if self._cpus is None and ours and isinstance(model, str) and model not in {*ours, *HOST_CPUS}:
+            yield f"libvirt {self._host.version()} does not know the CPU model {model!r}"
+        for path, feature in walker.list_devices(CPU_FEATURES, self._spec):
+            name = str(feature.get("name"))
+            if self._cpus is not None and name in self._cpus.features:
+                continue
+            if not self._host.knows_cpu_feature(libvirt_architecture(self._spec), name):
+                shown = format_path((*self._location.spec, *path))
+                yield f"{shown}: libvirt {self._host.version()} does not know the CPU feature {name!r}"
+
     def _resolve_machine_type(self) -> str:
-        machine = at(self._spec, *MACHINE_TYPE) or ALIASES[architecture(self._spec)]
-        if is_canonical(machine):
-            return str(machine)
-        return resolve_alias(machine, self._known.get(machine) or machine, self._cluster.machines, self._machine_types)
+        """The VM's machine type: canonical, or the alias if it must stay."""
+        arch = architecture(self._spec)
+        machine = str(at(self._spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(arch) or ALIASES[arch])
+        if is_canonical(machine) or self._may_have_run:
+            return machine
+        accepts = partial(self._cluster.settings.accepts_machine_type, arch)
+        ours = self._known.get(machine)
+        return resolve_alias(machine, ours, self._cluster.machines, self._machine_types, accepts) or machine
 
     def _with_known_machine_type(self, spec: Json) -> Json:
-        """The spec with a machine type that this QEMU has, if only the nodes have the spec's machine type."""
-        machine = at(spec, *MACHINE_TYPE)
-        if not isinstance(machine, str) or machine in self._known:
+        """The spec with a machine type of the same family that this QEMU has, if it does not have the spec's."""
+        machine = at(spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(architecture(spec))
+        if not isinstance(machine, str):
             return spec
-        substitute = find_substitute(machine, self._known, self._cluster.machines, self._machine_types)
-        if substitute is None:
+        substitute = machine if machine in self._known else find_substitute(machine, self._known)
+        if substitute is None or substitute == at(spec, *MACHINE_TYPE):
             return spec
         editor = DocumentEditor(spec)
         editor.replace(MACHINE_TYPE, substitute)
         return editor.document
 
-    def _define_or_raise(self, spec: Json) -> Element:
+    def _define_or_raise(self, spec: Json) -> tuple[Element, tuple[str, ...], bool]:
         try:
-            return self._define(spec, self._record)
+            return self._define_known(spec)
         except DomainRejected as error:
             first = FieldError(find_error_path(str(error), self._spec), str(error))
             errors = (first, *self._further_errors([first]))
             raise InvalidDocument(each.below(self._location.spec) for each in errors) from error
+
+    def _define_known(self, spec: Json) -> tuple[Element, tuple[str, ...], bool]:
+        """libvirt's domain with neutral values instead of those that libvirt does not know, warnings about them, and
+        whether the PCI addresses are those of the VM nevertheless."""
+        editor, keeps_addresses = DocumentEditor(spec), True
+        warnings: list[str] = []
+        for _ in range(MAX_LIBVIRT_ERRORS):
+            try:
+                return self._define(editor.document, self._record), tuple(warnings), keeps_addresses
+            except DomainRejected as error:
+                replacements = find_replacements(str(error), editor.document)
+                if not replacements:
+                    raise
+                for each in replacements:
+                    editor.replace(each.path, each.value)
+                    keeps_addresses = keeps_addresses and each.keeps_addresses
+                shown = format_path((*self._location.spec, *replacements[0].path))
+                warnings.append(f"{shown} is not checked, because libvirt {self._host.version()} is too old: {error}")
+        raise LibvirtUnavailable("libvirt knows too few of the values")
 
     def _define(self, spec: Json, record: str | None = None) -> Element:
         root = domain.build(with_input_device(spec, self._location))
@@ -235,6 +317,11 @@ class LibvirtDefaults:
                 self._define(editor.document)
                 return
             except DomainRejected as error:
+                replacements = find_replacements(str(error), editor.document)
+                for each in replacements:
+                    editor.replace(each.path, each.value)
+                if replacements:
+                    continue
                 path = find_error_path(str(error), editor.document)
                 if path not in known:
                     yield FieldError(path, str(error))

@@ -1,25 +1,21 @@
-"""Resolves aliases of machine types, and counts the machine types that the cluster's nodes can run.
+"""Resolves aliases of machine types, and finds the type with which this libvirt computes addresses.
 
-KubeVirt puts the machine types of a node on its labels. A client of the defaulter that watches nodes sends them with
-each request. An alias is resolved to the first of these:
+Since 1.6 KubeVirt puts the machine types of a node on its labels: those of the QEMU in virt-launcher's image. A client
+of the defaulter that watches nodes sends them with each request. For a new VM, an alias is resolved to the first of:
 
 1. the type that the administrator configured;
-2. this libvirt's type, if all nodes can run it;
-3. the newest version of the type that all nodes can run.
+2. the newest version that all nodes can run, or else the newest that at least one node can run;
+3. this libvirt's type, if the machine types of the nodes are unknown.
+
+Only a type that the cluster's KubeVirt accepts is chosen. Otherwise the alias stays. The alias of a VM that may have
+run always stays, because only the node knew which type the guest got.
 """
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
-from apimachinery.unstructured import Json
-
-SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
-"""label of all nodes that KubeVirt manages, with any value; other nodes run no VMs"""
-ARCHITECTURE_LABEL = "kubernetes.io/arch"
-MACHINE_TYPE_LABEL_PREFIX = "machine-type.node.kubevirt.io/"
+from defaulter.nodes import MachineTypes
 
 UnavailablePolicy = Literal["warn", "refuse"]
 
@@ -27,109 +23,92 @@ ALIASES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
 """KubeVirt's machine type for a VM without one, by architecture"""
 
 
-@dataclass(frozen=True)
-class MachineTypes:
-    everywhere: frozenset[str]
-    """types that all nodes of an architecture can run"""
-    somewhere: frozenset[str]
-    """types that at least one node can run"""
+FAMILIES: Mapping[str, str] = {
+    "q35": "pc-q35-",
+    "pc": "pc-i440fx-",
+    "virt": "virt-",
+    "s390-ccw": "s390-ccw-virtio-",
+    "s390-ccw-virtio": "s390-ccw-virtio-",
+}
+"""What the canonical types of an alias begin with. QEMU gives an alias to the newest version of its family."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
-    name: str
-    architecture: str
-    machines: frozenset[str]
-
-
-def read_node(document: Json) -> Node:
-    metadata = document["metadata"]
-    labels = metadata.get("labels") or {}
-    machines = frozenset(
-        key.removeprefix(MACHINE_TYPE_LABEL_PREFIX)
-        for key, value in labels.items()
-        if key.startswith(MACHINE_TYPE_LABEL_PREFIX) and value == "true"
-    )
-    return Node(metadata["name"], labels.get(ARCHITECTURE_LABEL, ""), machines)
-
-
-class MachineTypeIndex:
-    """Counts the nodes of each machine type as a watch reports changes, so that a query does not visit every node."""
-
-    def __init__(self) -> None:
-        self._nodes: Counter[str] = Counter()
-        self._machines: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._current: MachineTypes | None = None
-        self._fresh = True
-
-    def node_changed(self, old: Node | None, new: Node | None) -> None:
-        for node, count in ((old, -1), (new, 1)):
-            if node is not None and node.machines:
-                self._nodes[node.architecture] += count
-                for machine in node.machines:
-                    self._machines[node.architecture][machine] += count
-        self._fresh = False
-
-    def current(self) -> MachineTypes | None:
-        """The machine types of the nodes; None while no node has a machine type."""
-        if not self._fresh:
-            counts = [
-                (machine, count, self._nodes[architecture])
-                for architecture, machines in self._machines.items()
-                for machine, count in machines.items()
-                if count > 0
-            ]
-            somewhere = frozenset(machine for machine, _, _ in counts)
-            everywhere = frozenset(machine for machine, count, nodes in counts if count == nodes)
-            self._current = MachineTypes(everywhere, somewhere) if somewhere else None
-            self._fresh = True
-        return self._current
+_VERSION = re.compile(r"-(rhel)?[0-9][0-9.]*$")
+"""the version of a type of any family"""
 
 
 def is_canonical(machine: str) -> bool:
-    """Whether a machine type has a version, and so always means the same hardware. An alias depends on QEMU."""
-    return any(part[:1].isdigit() or part.startswith("rhel") for part in machine.split("-")[1:])
+    """Whether a machine type has a version, and so always means the same hardware. An alias depends on QEMU.
+
+    The version is a number (`pc-q35-7.2`), one of RHEL (`pc-q35-rhel9.6.0`), or a release of Ubuntu (`pc-q35-noble`).
+    """
+    return _family(machine) is not None or _VERSION.search(machine) is not None
 
 
 def is_version_of(alias: str, machine: str) -> bool:
-    same = machine.removeprefix("pc-").startswith(f"{alias.removeprefix('pc-')}-")
-    return bool(alias) and not is_canonical(alias) and is_canonical(machine) and same
+    family = FAMILIES.get(alias)
+    return family is not None and _family(machine) == family
 
 
-def resolve_alias(alias: str, ours: str, configured: Mapping[str, str], available: MachineTypes | None) -> str:
-    """The canonical type of an alias; `ours` is the type that this libvirt has for it."""
+def resolve_alias(
+    alias: str,
+    ours: str | None,
+    configured: Mapping[str, str],
+    available: MachineTypes | None,
+    accepts: Callable[[str], bool] = lambda machine: True,
+) -> str | None:
+    """The canonical type of an alias for a new VM; None if it is unknown what the nodes would make of the alias.
+
+    `ours` is the type that this libvirt has for the alias, `accepts` whether the cluster's KubeVirt accepts a type."""
     if alias in configured:
         return configured[alias]
-    if available is None or ours in available.everywhere:
-        return ours
+    if available is None:
+        return ours if ours is not None and accepts(ours) else None
     for types in (available.everywhere, available.somewhere):
-        versions = [machine for machine in types if is_version_of(alias, machine)]
-        if versions:
-            return max(versions, key=_version)
-    return ours
+        versions = [machine for machine in types if is_version_of(alias, machine) and accepts(machine)]
+        if newest := _newest(versions):
+            return newest
+    return None
 
 
-def _version(machine: str) -> tuple[tuple[int, ...], str]:
-    return tuple(int(digits) for digits in re.findall(r"\d+", machine.rpartition("-")[2])), machine
+def _newest(machines: Iterable[str]) -> str | None:
+    """What QEMU's alias of a family stands for. QEMU builds of RHEL have only its own versions. Builds of Ubuntu have
+    others beside the numbers, for which Ubuntu has aliases of its own."""
+    versions = {machine: _version(machine) for machine in machines}
+    numbered = {machine: version for machine, version in versions.items() if version[0] == 0} or {
+        machine: version for machine, version in versions.items() if version[0] == 1
+    }
+    return max(numbered, key=numbered.__getitem__, default=None)
 
 
-def find_substitute(
-    machine: str, known: Collection[str], configured: Mapping[str, str], available: MachineTypes | None
-) -> str | None:
-    """An alias that this libvirt knows, for a machine type that only the nodes have. None if the nodes do not have the
-    type either. All versions of a type have the same PCI slots."""
-    if machine in configured.values():
-        return next((alias for alias, real in configured.items() if real == machine and alias in known), None)
-    if available is None or machine not in available.somewhere:
-        return None
-    return next((alias for alias in ALIASES.values() if alias in known and is_version_of(alias, machine)), None)
+def _family(machine: str) -> str | None:
+    """The family of a canonical machine type; None for an alias and for types of other families."""
+    return next((prefix for prefix in FAMILIES.values() if machine.startswith(prefix) and machine != prefix), None)
+
+
+def _version(machine: str) -> tuple[int, tuple[int, ...]]:
+    """How the version is written (0: a number, 1: RHEL's, 2: another), and its numbers."""
+    text = machine.removeprefix(_family(machine) or "")
+    written = 0 if text[:1].isdigit() else 1 if text.startswith("rhel") else 2
+    return written, tuple(int(digits) for digits in re.findall(r"\d+", text))
+
+
+def find_substitute(machine: str, known: Collection[str]) -> str | None:
+    """The alias that this libvirt knows for the family of a machine type that it does not have. None for a type of an
+    unknown family.
+
+    All versions of a family have the same buses and slots, and libvirt chooses addresses by the family. So the
+    addresses are those of the VM's own machine type, which stays in the spec."""
+    family = _family(machine)
+    return next((alias for alias, prefix in FAMILIES.items() if prefix == family and alias in known), None)
 
 
 def unavailable_message(machine: str, available: MachineTypes | None) -> str | None:
     """A message that no node can run the machine type. None if a node can, or if the nodes are unknown."""
     if available is None or machine in available.somewhere:
         return None
-    newest = sorted((each for each in available.everywhere if is_canonical(each)), key=_version, reverse=True)[:6]
+    canonical = filter(is_canonical, available.everywhere)
+    newest = sorted(canonical, key=lambda each: (*_version(each), each), reverse=True)[:6]
     alternatives = f"; all of them have {', '.join(newest)}" if newest else ""
     return f"no node of the cluster can run the machine type {machine}{alternatives}"
 

@@ -11,9 +11,9 @@ from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import normalize_address
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults
-from defaulter.machine_types import is_version_of
+from defaulter.machine_types import is_canonical, is_version_of
 from defaulter.undefaulted import fields_left_to_libvirt
-from defaulter.vm_paths import VMLocation
+from defaulter.vm_paths import VMLocation, locate, opted_out
 
 
 def fill_stored_values(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> None:
@@ -71,6 +71,21 @@ def _addresses(document: Json, location: VMLocation, field: str) -> Iterator[Any
     yield from (at(disk, "disk", field) for _, disk in entries(document, *devices, "disks"))
     nics = [nic for _, nic in entries(document, *devices, "interfaces") if nic.get("state") != "absent"]
     yield from (nic.get(field) for nic in nics)
+
+
+def with_machine_type(document: Json, vmi: Json | None) -> Json:
+    """The document, with the machine type that the guest of the VMI runs or has run, if the document has none or an
+    alias of that type. KubeVirt writes the type into the VMI's status when the guest runs."""
+    location, ran = locate(document), at(vmi, "status", "machine", "type")
+    if location is None or opted_out(document) or not isinstance(ran, str) or not is_canonical(ran):
+        return document
+    editor = DocumentEditor(document)
+    machine = editor.get(path := (*location.spec, "domain", "machine", "type"))
+    if is_unset(machine):
+        editor.fill(path, ran)
+    elif isinstance(machine, str) and is_version_of(machine, ran):
+        editor.replace(path, ran)
+    return editor.document
 
 
 def _fill_machine_type(editor: DocumentEditor, location: VMLocation, old: Json) -> None:

@@ -17,7 +17,8 @@ CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")
 
 
 def undefaulted_fields(document: Json, *, macs: MACPolicy = "deterministic") -> list[str]:
-    """Paths that defaulting would fill. Empty for a document that is complete, opted out, or has no VM."""
+    """Unset paths that defaulting would fill. Empty for a document that is complete, opted out, or has no VM. A machine
+    type alias is set: the alias of a VM that may have run stays."""
     location = locate(document)
     if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
         return []
@@ -25,7 +26,7 @@ def undefaulted_fields(document: Json, *, macs: MACPolicy = "deterministic") -> 
     set_kubevirt_defaults(editor, location, CLUSTER_INDEPENDENT)
     paths = [path for path, _ in editor.filled]
     paths += fields_left_to_libvirt(editor.document, location, macs)
-    return [format_path(path) for path in paths]
+    return [format_path(path) for path in paths if is_unset(at(document, *path))]
 
 
 def fields_left_to_libvirt(document: Json, location: VMLocation, macs: MACPolicy) -> Iterator[Path]:

@@ -190,4 +190,5 @@ def _duplicates(spec: Json) -> Iterator[FieldError]:
 def _unknown_cpu_model(spec: Json, models: frozenset[str]) -> Iterator[FieldError]:
     model = at(spec, "domain", "cpu", "model")
     if models and isinstance(model, str) and model and model not in models and model not in HOST_CPUS:
-        yield FieldError(parse_path("domain.cpu.model"), f"libvirt does not know the CPU model {shown(model)}")
+        message = f"no libvirt knows the CPU model {shown(model)}, neither the defaulter's nor that of a node"
+        yield FieldError(parse_path("domain.cpu.model"), message)

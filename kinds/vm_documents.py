@@ -31,6 +31,14 @@ def may_have_run(document: Json, *, going: bool = False) -> bool:
     return going or bool(at(document, "status", "runStrategy")) or (state == "Stopped" and not runs)
 
 
+RESTORED = "restore.kubevirt.io/lastRestoreUID"
+"""KubeVirt's annotation of a VM that it has restored or cloned from a snapshot"""
+
+
+def is_restored(document: Json) -> bool:
+    return bool(at(document, "metadata", "annotations", RESTORED))
+
+
 def with_firmware_uuid(document: Json) -> Json:
     """The VM, with the firmware UUID that KubeVirt would derive if the domain has none."""
     domain = at(document, "spec", "template", "spec", "domain")

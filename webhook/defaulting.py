@@ -24,7 +24,7 @@ from defaulter.contract import (
     undefaulted_fields,
 )
 from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import may_have_run, with_firmware_uuid
+from kinds.vm_documents import is_restored, may_have_run, with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import ApiError
 from webhook.reasons import AdmissionReason, FailOpenReason
@@ -57,6 +57,7 @@ class DefaulterClient(Protocol):
         vmi: Json | None = None,
         namespace: str | None = None,
         seed: str | None = None,
+        may_have_run: bool = False,
     ) -> DefaultingResponse: ...
 
 
@@ -74,6 +75,7 @@ class NoDefaulter:
         vmi: Json | None = None,
         namespace: str | None = None,
         seed: str | None = None,
+        may_have_run: bool = False,
     ) -> DefaultingResponse:
         raise DefaulterUnavailable("no defaulter is configured")
 
@@ -163,7 +165,9 @@ class DefaultingHandler:
         # those of other objects, and are the same if the request is repeated.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
         namespace = request.namespace or None
-        return await self._defaulter.complete(document, old=old, vmi=vmi, namespace=namespace, seed=seed)
+        return await self._defaulter.complete(
+            document, old=old, vmi=vmi, namespace=namespace, seed=seed, may_have_run=guest_may_have_run(request)
+        )
 
 
 def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:
@@ -195,11 +199,22 @@ def _is_address(path: str) -> bool:
 def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:
     """Whether the request creates the VMI of a VM with complete hardware. Such a VMI needs no call to the defaulter,
     because admission has checked the hardware with the VM."""
+    started = request.operation == "CREATE" and _is_vmi_of_vm(request)
+    return started and not undefaulted_fields(request.object or {}, macs=macs)
+
+
+def guest_may_have_run(request: AdmissionRequest) -> bool:
+    """Whether the guest may have run before. A VMI with a VM counts, because its VM has no machine type yet."""
+    if request.kind == "VirtualMachineInstance":
+        return request.old is not None or _is_vmi_of_vm(request)
+    return is_restored(request.object or {}) or (request.old is not None and may_have_run(request.old))
+
+
+def _is_vmi_of_vm(request: AdmissionRequest) -> bool:
     owners = typed(list, request.object, "metadata", "ownerReferences") or []
-    started = request.kind == "VirtualMachineInstance" and any(
+    return request.kind == "VirtualMachineInstance" and any(
         at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True for owner in owners
     )
-    return started and request.operation == "CREATE" and not undefaulted_fields(request.object or {}, macs=macs)
 
 
 def with_stored_identity(request: AdmissionRequest) -> Json:

@@ -11,7 +11,7 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from apimachinery.unstructured import Json
-from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MachineTypeIndex, MACPolicy, Node, read_node
+from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
 from kinds import KINDS
 from kubevirt import cluster_settings
 from runtime.api import Api
@@ -127,8 +127,8 @@ def _parts(
     registry: CollectorRegistry,
 ) -> WebhookParts:
     metrics = Metrics(registry, [*(kind.kind for kind in KINDS), *(kind for _, kind in DEFAULTED_KINDS)])
-    machine_types = MachineTypeIndex()
-    nodes.subscribe(machine_types.node_changed)
+    node_index = NodeIndex()
+    nodes.subscribe(node_index.node_changed)
     defaulter: DefaulterClient = NoDefaulter()
     defaulting: AdmissionHandler = NoDefaulter()
     drift: HardwareDrift | None = None
@@ -137,7 +137,7 @@ def _parts(
             settings.defaulter_url,
             budgets.defaulter_seconds,
             session,
-            machine_types=machine_types.current,
+            nodes=node_index,
             kubevirt=lambda: cluster_settings.choose(kubevirts.all),
         )
         defaulting = handler = DefaultingHandler(

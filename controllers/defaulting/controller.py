@@ -20,6 +20,7 @@ from controllers.defaulting.observe import (
     observe,
     parse_namespace,
     parse_vm,
+    vmi_state,
 )
 from controllers.defaulting.plan import (
     FillHardware,
@@ -42,6 +43,7 @@ from defaulter.contract import (
     MACPolicy,
     UndecidedDocument,
     undefaulted_fields,
+    with_machine_type,
 )
 from kinds.meta import UNDEFAULTED
 from kinds.vm_documents import may_have_run, with_firmware_uuid
@@ -60,7 +62,13 @@ class DefaulterClient(Protocol):
     """The part of `defaulter.contract.Defaulter` that this package uses."""
 
     async def complete(
-        self, document: Json, *, old: Json | None = None, namespace: str | None = None, seed: str | None = None
+        self,
+        document: Json,
+        *,
+        old: Json | None = None,
+        namespace: str | None = None,
+        seed: str | None = None,
+        may_have_run: bool = False,
     ) -> DefaultingResponse: ...
 
 
@@ -71,13 +79,13 @@ class DefaultingWriter:
         self._events = events
         self._seed = seed or None
 
-    async def fill(self, document: Json, request: Json) -> Json | None:
+    async def fill(self, document: Json, request: Json, *, may_have_run: bool) -> Json | None:
         """Returns the VM with all hardware fields, or None and an event if the defaulter cannot fill them.
 
         `request` is the document for the defaulter, with known facts about the guest. It is the stored document too, so
         that the devices that have addresses keep them. Raises DefaulterUnavailable."""
         try:
-            answer = await self._defaulter.complete(request, old=request, seed=self._seed)
+            answer = await self._defaulter.complete(request, old=request, seed=self._seed, may_have_run=may_have_run)
         except (InvalidDocument, ForbiddenChange, UndecidedDocument) as error:
             self._undecided(document, str(error))
             return None
@@ -198,15 +206,14 @@ class DefaultingController:
         if observed is None:
             return None
         vm, vmi, document = observed
-        match plan(self._snapshot(vm, vmi, namespace)):
+        match plan(self._snapshot(vm, vmi_state(vmi), namespace)):
             case Wait(seconds):
                 return seconds and seconds * (0.5 + hash_fraction("/".join(key)))
             case RemoveAnnotation():
                 await self._writer.remove_annotation(document)
                 return None
             case FillHardware(reason):
-                started = may_have_run(document, going=vmi == "finishing")
-                return await self._fill(key, document, with_firmware_uuid(document) if started else document, reason)
+                return await self._fill(key, document, vmi, reason)
 
     def _snapshot(self, vm: VM, vmi: VMIState, namespace: Namespace) -> DefaultingSnapshot:
         scope = self.scopes.store.get(("", DEFAULTING_CONFIGURATION))
@@ -221,12 +228,14 @@ class DefaultingController:
         if found:
             self._reported[vm.key] = found
 
-    async def _fill(self, key: Key, document: Json, request: Json, reason: str) -> float | None:
+    async def _fill(self, key: Key, document: Json, vmi: Json | None, reason: str) -> float | None:
+        started = may_have_run(document, going=vmi is not None)
+        request = with_machine_type(with_firmware_uuid(document), vmi) if started else document
         self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
             return self._pause(key)
         try:
-            filled = await self._writer.fill(document, request)
+            filled = await self._writer.fill(document, request, may_have_run=started)
         except DefaulterUnavailable as error:
             self.breaker = self.breaker.failed(self._now())
             log.info("cannot fill the hardware of VM %s/%s: %s", *key, error.reason)

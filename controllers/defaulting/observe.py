@@ -99,23 +99,28 @@ def parse_namespace(document: Json) -> Namespace:
     return Namespace(document["metadata"]["name"], document["metadata"].get("labels") or {})
 
 
-async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[VM, VMIState, Json] | None:
-    """The VM from the API, the state of its VMI, and its document. None if the VM does not exist."""
+async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[VM, Json | None, Json] | None:
+    """The VM from the API, its VMI or None, and its document. None if the VM does not exist."""
     try:
         document = await api.get(VMS, *key)
     except NotFound:
         return None
     vm = parse_vm(document, macs)
-    return vm, await _vmi_state(api, key) if vm.undefaulted else "absent", document
+    return vm, await _find_vmi(api, key) if vm.undefaulted else None, document
 
 
-async def _vmi_state(api: Api, key: Key) -> VMIState:
+async def _find_vmi(api: Api, key: Key) -> Json | None:
     try:
-        document = await api.get(VMIS, *key)
+        return await api.get(VMIS, *key)
     except NotFound:
+        return None
+
+
+def vmi_state(vmi: Json | None) -> VMIState:
+    if vmi is None:
         return "absent"
-    finished = at(document, "status", "phase") in ("Succeeded", "Failed")
-    return "finishing" if finished or at(document, "metadata", "deletionTimestamp") else "running"
+    finished = at(vmi, "status", "phase") in ("Succeeded", "Failed")
+    return "finishing" if finished or at(vmi, "metadata", "deletionTimestamp") else "running"
 
 
 MAX_NAMES = 3

@@ -17,7 +17,7 @@ def test_all_problems_are_reported_at_once_with_those_of_libvirt(libvirt: Libvir
         disk("a", pciAddress="0000:05:01.0"),
         disk("b", bus="floppy"),
         nic("c", macAddress="zz", model="e2000"),
-        domain={"machine": {"type": "pc-q35-99.0"}, "cpu": {"model": "Z80"}},
+        domain={"machine": {"type": "q36"}, "cpu": {"cores": -1}},
     )
     assert set(libvirt.default(vm(content)).problems) == {
         f"{D}.devices.disks[0].disk.pciAddress",
@@ -25,7 +25,7 @@ def test_all_problems_are_reported_at_once_with_those_of_libvirt(libvirt: Libvir
         f"{D}.devices.interfaces[0].macAddress",
         f"{D}.devices.interfaces[0].model",
         f"{D}.machine.type",
-        f"{D}.cpu.model",
+        f"{D}.cpu.cores",
     }
 
 

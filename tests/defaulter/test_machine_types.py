@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from defaulter.contract import HARDWARE_ANNOTATION, MachineTypeIndex, MachineTypes, read_node
+from defaulter.contract import HARDWARE_ANNOTATION, MachineTypes, with_machine_type
 from defaulter.hook import read_record
-from defaulter.machine_types import Node, find_substitute, limited_message, resolve_alias, unavailable_message
+from defaulter.machine_types import (
+    find_substitute,
+    is_canonical,
+    is_version_of,
+    limited_message,
+    resolve_alias,
+    unavailable_message,
+)
 from defaulter.worker_process import SingleWorker
+from kubevirt.cluster_settings import ClusterSettings
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 
@@ -22,18 +31,59 @@ def offer(*everywhere: str, some: tuple[str, ...] = ()) -> MachineTypes:
 
 
 @pytest.mark.parametrize(
+    ("machine", "canonical", "alias"),
+    [
+        ("pc-q35-7.2", True, "q35"),
+        ("pc-q35-rhel9.6.0", True, "q35"),
+        ("pc-q35-noble", True, "q35"),
+        ("pc-i440fx-rhel7.6.0", True, "pc"),
+        ("pc-1.3", True, None),
+        ("virt-rhel9.6.0", True, "virt"),
+        ("s390-ccw-virtio-9.2", True, "s390-ccw-virtio"),
+        ("pseries-rhel9.0.0", True, None),
+        ("q35", False, None),
+        ("pc", False, None),
+        ("virt", False, None),
+        ("s390-ccw-virtio", False, None),
+        ("ubuntu-q35", False, None),
+        ("microvm", False, None),
+        ("", False, None),
+    ],
+)
+def test_a_canonical_type_has_a_version(machine: str, canonical: bool, alias: str | None) -> None:
+    assert is_canonical(machine) is canonical
+    found = [name for name in ("q35", "pc", "virt", "s390-ccw-virtio", "") if is_version_of(name, machine)]
+    assert found == ([] if alias is None else [alias])
+
+
+@pytest.mark.parametrize(
     ("alias", "configured", "offered", "real"),
     [
         pytest.param("q35", {}, None, OURS, id="the nodes are unknown"),
+        pytest.param("virt", {}, None, None, id="the nodes are unknown, and this QEMU has no such alias"),
         pytest.param("q35", {"q35": "pc-q35-9.0"}, offer(OURS), "pc-q35-9.0", id="a configured type comes first"),
-        pytest.param("q35", {}, offer("q35", OURS, "pc-q35-9.2"), OURS, id="this libvirt's type, if every node has it"),
+        pytest.param("q35", {}, offer("q35", OURS, "pc-q35-9.2"), "pc-q35-9.2", id="the nodes' newest, not ours"),
+        pytest.param("q35", {}, offer("q35", "pc-q35-6.2"), "pc-q35-6.2", id="nodes that are older"),
+        pytest.param("q35", {}, offer("pc-q35-9.2", "pc-q35-10.0"), "pc-q35-10.0", id="10 is newer than 9"),
+        pytest.param("q35", {}, offer("pc-q35-4.0", "pc-q35-4.0.1"), "pc-q35-4.0.1", id="a patch is newer"),
         pytest.param(
             "q35",
             {},
             offer("q35", "pc-q35-rhel9.4.0", "pc-q35-rhel9.10.0", "pc-i440fx-rhel7.6.0"),
             "pc-q35-rhel9.10.0",
-            id="the newest type of all nodes",
+            id="CentOS and RHEL",
         ),
+        pytest.param(
+            "q35",
+            {},
+            offer("q35", "ubuntu-q35", "pc-q35-noble", "pc-q35-jammy-maxcpus", "pc-q35-8.2", "pc-q35-8.1"),
+            "pc-q35-8.2",
+            id="Ubuntu's q35 is upstream's newest",
+        ),
+        pytest.param("ubuntu-q35", {}, offer("ubuntu-q35", "pc-q35-noble"), None, id="Ubuntu's own alias stays"),
+        pytest.param("pc", {}, offer("pc", "pc-i440fx-9.2", "pc-q35-10.0"), "pc-i440fx-9.2", id="an older PC"),
+        pytest.param("virt", {}, offer("virt", "virt-9.2", "virt-rhel9.6.0"), "virt-9.2", id="arm64"),
+        pytest.param("s390-ccw-virtio", {}, offer("s390-ccw-virtio-9.2"), "s390-ccw-virtio-9.2", id="s390x"),
         pytest.param(
             "q35",
             {},
@@ -48,30 +98,63 @@ def offer(*everywhere: str, some: tuple[str, ...] = ()) -> MachineTypes:
             "pc-q35-9.2",
             id="unless the nodes share no type",
         ),
-        pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), OURS, id="types of another architecture do not count"),
+        pytest.param("q35", {}, offer("q35"), None, id="nodes that name only the alias"),
+        pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), None, id="types of another architecture do not count"),
     ],
 )
-def test_an_alias_becomes_a_type_that_the_nodes_have(
-    alias: str, configured: dict[str, str], offered: MachineTypes | None, real: str
+def test_an_alias_becomes_what_the_nodes_would_make_of_it(
+    alias: str, configured: dict[str, str], offered: MachineTypes | None, real: str | None
 ) -> None:
-    assert resolve_alias(alias, OURS, configured, offered) == real
+    assert resolve_alias(alias, OURS if alias == "q35" else None, configured, offered) == real
 
 
 @pytest.mark.parametrize(
-    ("machine", "configured", "offered", "asked"),
+    ("patterns", "offered", "real"),
     [
-        ("pc-q35-rhel9.6.0", {}, offer("pc-q35-rhel9.6.0"), "q35"),
-        ("pc-q35-rhel9.6.0", {}, offer(some=("pc-q35-rhel9.6.0",)), "q35"),
-        ("pc-q35-rhel9.6.0", {"q35": "pc-q35-rhel9.6.0"}, None, "q35"),
-        ("pc-q35-rhel9.6.0", {}, offer("pc-q35-rhel9.4.0"), None),
-        ("pc-q35-rhel9.6.0", {}, None, None),
-        ("virt-rhel9.6.0", {}, offer("virt-rhel9.6.0"), None),
+        (("q35*", "pc-q35*"), offer(OURS, "pc-q35-9.2"), "pc-q35-9.2"),
+        (("q35", "pc-q35-8.*"), offer("pc-q35-8.1", "pc-q35-8.2", "pc-q35-9.2"), "pc-q35-8.2"),
+        (("q35", "pc-q35-rhel*"), None, None),
+        (("q35",), offer("pc-q35-9.2"), None),
     ],
 )
-def test_a_type_that_only_the_nodes_have_has_a_substitute(
-    machine: str, configured: dict[str, str], offered: MachineTypes | None, asked: str | None
+def test_only_a_type_that_kubevirt_accepts_is_chosen(
+    patterns: tuple[str, ...], offered: MachineTypes | None, real: str | None
 ) -> None:
-    assert find_substitute(machine, {"q35", "pc"}, configured, offered) == asked
+    settings = ClusterSettings(emulated_machines={"amd64": patterns})
+    assert resolve_alias("q35", OURS, {}, offered, partial(settings.accepts_machine_type, "amd64")) == real
+
+
+@pytest.mark.parametrize(
+    ("machine", "asked"),
+    [
+        ("pc-q35-rhel9.6.0", "q35"),
+        ("pc-q35-99.0", "q35"),
+        ("pc-i440fx-rhel7.6.0", "pc"),
+        ("virt-rhel9.6.0", None),
+        ("pc-1.3", None),
+        ("q36", None),
+        ("q35", None),
+    ],
+)
+def test_a_type_that_this_qemu_lacks_has_a_substitute_of_its_family(machine: str, asked: str | None) -> None:
+    assert find_substitute(machine, {"q35", "pc"}) == asked
+
+
+@pytest.mark.parametrize(
+    ("given", "ran", "expected"),
+    [
+        pytest.param("q35", "pc-q35-10.0", "pc-q35-10.0", id="an alias"),
+        pytest.param(None, "pc-q35-10.0", "pc-q35-10.0", id="no type"),
+        pytest.param("q35", "q35", "q35", id="KubeVirt does not know the type yet"),
+        pytest.param("pc-q35-9.0", "pc-q35-10.0", "pc-q35-9.0", id="the author wrote another"),
+        pytest.param("pc", "pc-q35-10.0", "pc", id="the author changed the family"),
+    ],
+)
+def test_a_vm_keeps_the_type_that_its_guest_ran(given: str | None, ran: str, expected: str) -> None:
+    vmi = {"status": {"machine": {"type": ran}}}
+    assert machine(with_machine_type(of(given), vmi)) == expected
+    assert with_machine_type(of(given), None) == of(given)
+    assert with_machine_type(of(given), {}) == of(given)
 
 
 def test_messages_about_unavailable_types() -> None:
@@ -83,31 +166,6 @@ def test_messages_about_unavailable_types() -> None:
     assert "not every node" in str(limited_message("pc-q35-rhel9.6.0", nodes))
     assert limited_message("pc-q35-rhel9.4.0", nodes) is None
     assert unavailable_message("pc-q35-7.2", None) is None
-
-
-def kubelet(name: str, *machines: str, arch: str = "amd64") -> Node:
-    labels = {f"machine-type.node.kubevirt.io/{machine}": "true" for machine in machines}
-    return read_node({"metadata": {"name": name, "labels": {"kubernetes.io/arch": arch, **labels}}})
-
-
-def test_machine_types_follow_the_labels_of_nodes() -> None:
-    index = MachineTypeIndex()
-    assert index.current() is None
-    old, new = kubelet("a", "q35", "pc-q35-9.0"), kubelet("a", "q35", "pc-q35-9.0", "pc-q35-9.2")
-    index.node_changed(None, old)
-    index.node_changed(None, kubelet("b", "q35", "pc-q35-9.2"))
-    index.node_changed(None, kubelet("not-kubevirt-s"))
-    index.node_changed(None, kubelet("c", "virt-9.2", arch="arm64"))
-    assert index.current() == offer("q35", "virt-9.2", some=("pc-q35-9.0", "pc-q35-9.2"))
-    index.node_changed(old, new)
-    assert index.current() == offer("q35", "virt-9.2", "pc-q35-9.2", some=("pc-q35-9.0",))
-    index.node_changed(new, None)
-    assert index.current() == offer("q35", "virt-9.2", "pc-q35-9.2")
-
-
-def test_a_label_with_false_is_no_machine_type() -> None:
-    labels = {"machine-type.node.kubevirt.io/q35": "false", "kubernetes.io/arch": "amd64"}
-    assert read_node({"metadata": {"name": "a", "labels": labels}}).machines == frozenset()
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +215,8 @@ def test_a_type_that_no_node_has_is_an_error_or_a_warning(libvirt: Libvirt, stri
     assert "no node of the cluster can run the machine type pc-q35-6.2" in refused.problems[path]
     (warning,) = libvirt.default(document, offered=RHEL).warnings
     assert warning == refused.problems[path]
+    unknown = libvirt.default(of("pc-q35-99.0"), offered=RHEL)
+    assert list(unknown.problems) == [path], "neither this QEMU nor a node has it"
 
 
 @pytest.mark.libvirt
@@ -178,8 +238,48 @@ def test_a_type_that_only_some_nodes_have_is_a_warning(strict: Libvirt) -> None:
 
 
 @pytest.mark.libvirt
-def test_a_type_without_qemu_and_node_is_invalid(libvirt: Libvirt) -> None:
-    assert "does not support machine type" in str(libvirt.default(of("pc-q35-rhel9.6.0")).content)
-    assert libvirt.default(of("pc-q35-rhel9.6.0"), offered=RHEL).status == 200
-    again = libvirt.default(of("pc-q35-rhel9.6.0"))
-    assert again.status == 422, "what was decided with the nodes' word is not remembered for those without it"
+def test_a_type_that_this_qemu_lacks_is_a_warning_where_the_nodes_are_unknown(libvirt: Libvirt) -> None:
+    document = of("pc-q35-rhel9.6.0")
+    answer = libvirt.default(document)
+    assert machine(answer.object) == "pc-q35-rhel9.6.0"
+    assert addresses(answer.object) == addresses(libvirt.default(of("q35")).object)
+    (warning,) = answer.warnings
+    assert "does not have the machine type pc-q35-rhel9.6.0" in warning
+    with_nodes = libvirt.default(document, offered={**RHEL, "everywhere": ["pc-q35-rhel9.6.0"]})
+    assert with_nodes.object == answer.object
+    assert not with_nodes.warnings
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize("kind", ["q36", "q36-1.0", "virt-9.2"])
+def test_a_type_of_a_family_that_this_qemu_lacks(libvirt: Libvirt, kind: str) -> None:
+    (path,) = (refused := libvirt.default(of(kind))).problems
+    assert path == "spec.template.spec.domain.machine.type"
+    assert "does not support the machine type" in refused.problems[path]
+    here = {"everywhere": [kind], "somewhere": [kind]}
+    assert libvirt.default(of(kind), offered=here).status == 501, "the webhook lets it pass, undefaulted"
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize("kind", [None, "q35"])
+def test_the_alias_of_a_guest_that_may_have_run_stays(libvirt: Libvirt, strict: Libvirt, kind: str | None) -> None:
+    for worker, offered in ((libvirt, None), (libvirt, RHEL), (strict, RHEL)):
+        answer = worker.default(of(kind), mayHaveRun=True, **({"offered": offered} if offered else {}))
+        assert inner(answer.object)["domain"].get("machine", {}).get("type") == kind
+        assert addresses(answer.object) == addresses(libvirt.default(of(kind)).object)
+        assert not answer.warnings
+    known = with_machine_type(of(kind), {"status": {"machine": {"type": "pc-q35-10.0"}}})
+    assert machine(libvirt.default(known, mayHaveRun=True).object) == "pc-q35-10.0"
+
+
+@pytest.mark.libvirt
+def test_the_kubevirt_object_has_the_type_of_a_vm_without_one(libvirt: Libvirt) -> None:
+    def kubevirt(**configuration: Any) -> dict[str, Any]:
+        return {"spec": {"configuration": configuration}}
+
+    assert machine(libvirt.default(of(None), kubevirt=kubevirt(machineType="pc-q35-rhel9.4.0")).object) == (
+        "pc-q35-rhel9.4.0"
+    )
+    only_rhel = kubevirt(architectureConfiguration={"amd64": {"emulatedMachines": ["q35", "pc-q35-rhel*"]}})
+    assert machine(libvirt.default(of("q35"), kubevirt=only_rhel).object) == "q35", "virt-api would refuse ours"
+    assert machine(libvirt.default(of("q35"), kubevirt=only_rhel, offered=RHEL).object) == "pc-q35-rhel9.4.0"

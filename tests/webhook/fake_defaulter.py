@@ -34,6 +34,8 @@ class FakeDefaulter:
 
     def __init__(self) -> None:
         self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []
+        self.may_have_run: bool | None = None
+        """of the last request"""
         self.kubevirt: Json | None = None
         """the KubeVirt object of the last request over HTTP"""
         self.vmis: list[Json | None] = []
@@ -53,7 +55,9 @@ class FakeDefaulter:
         vmi: Json | None = None,
         namespace: str | None = None,
         seed: str | None = None,
+        may_have_run: bool = False,
     ) -> DefaultingResponse:
+        self.may_have_run = may_have_run
         self.vmis.append(vmi)
         self.asked.append((document, old, namespace, seed))
         await self.goes_on.wait()

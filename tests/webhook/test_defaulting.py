@@ -25,7 +25,7 @@ from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
 from webhook.defaulting import DefaultingHandler, FindVMI, NoDefaulter, unreadable_vmi
 from webhook.reasons import AdmissionReason, FailOpenReason
-from webhook.review import AdmissionResponse, to_admission_review
+from webhook.review import AdmissionRequest, AdmissionResponse, to_admission_review
 
 Json = dict[str, Any]
 
@@ -93,6 +93,36 @@ async def test_a_vm_older_than_poolhouse_keeps_its_uuid_at_its_start() -> None:
     assert uuid == at(with_firmware_uuid(stopped), "spec", "template", "spec", "domain", "firmware", "uuid")
     new = await ask(FakeDefaulter()).handle(request(started))
     assert at(new.object, "spec", "template", "spec", "domain", "firmware", "uuid") != uuid
+
+
+OWNER = {"kind": "VirtualMachine", "controller": True, "name": "web", "uid": "u"}
+STOPPED = {**vm(disk("root")), "status": {"printableStatus": "Stopped"}}
+STOPPED = STOPPED | {"spec": STOPPED["spec"] | {"running": False}}
+RESTORED = vm(disk("root"), meta={"annotations": {"restore.kubevirt.io/lastRestoreUID": "u"}})
+VMI = {"kind": "VirtualMachineInstance", "metadata": {"name": "web", "namespace": "shop"}, "spec": {"domain": {}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        pytest.param(request(VM), False, id="a new VM"),
+        pytest.param(request(VM, vm()), False, id="a VM before its first start"),
+        pytest.param(request(VM, STOPPED), True, id="a VM that has stopped"),
+        pytest.param(request(RESTORED), True, id="a VM from a snapshot"),
+        pytest.param(request(VMI, kind="VirtualMachineInstance"), False, id="a VMI without a VM"),
+        pytest.param(
+            request(
+                {**VMI, "metadata": {**VMI["metadata"], "ownerReferences": [OWNER]}}, kind="VirtualMachineInstance"
+            ),
+            True,
+            id="the VMI of a VM without a machine type",
+        ),
+    ],
+)
+async def test_the_defaulter_is_told_whether_the_guest_may_have_run(asked: AdmissionRequest, expected: bool) -> None:
+    defaulter = FakeDefaulter()
+    await ask(defaulter).handle(asked)
+    assert defaulter.may_have_run is expected
 
 
 async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:

@@ -118,6 +118,44 @@ async def test_vms_of_an_unknown_namespace_wait_for_it() -> None:
     assert (await reconcile_all(made), api.asked) == (["web"], ["virtualmachines/web"])
 
 
+@pytest.mark.parametrize(
+    ("vmi", "status", "machine", "may_have_run"),
+    [
+        pytest.param(
+            {"status": {"phase": "Succeeded", "machine": {"type": "pc-q35-10.0"}}}, {}, "pc-q35-10.0", True, id="VMI"
+        ),
+        pytest.param(None, {"runStrategy": "Always"}, "q35", True, id="the last VMI is gone"),
+        pytest.param(None, {}, "q35", False, id="it has never started"),
+    ],
+)
+async def test_a_guest_keeps_the_machine_type_that_it_ran(
+    vmi: Json | None, status: Json, machine: str, may_have_run: bool
+) -> None:
+    stored = vm("web", AFTER, **status)
+    stored["spec"]["template"]["spec"]["domain"]["machine"] = {"type": "q35"}
+    defaulter, recorder = FakeDefaulter(), FakeRecorder()
+
+    class StoredApi(EmptyApi):
+        async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+            found = {"virtualmachines": stored, "virtualmachineinstances": vmi}[resource.plural]
+            return found if found is not None else await super().get(resource, namespace, name)
+
+        async def replace(self, resource: Resource, body: Json) -> Json:
+            return body
+
+    api = cast(Api, StoredApi())
+    made = DefaultingController(
+        api, DefaultingWriter(api, defaulter, cast(EventRecorder, recorder), seed="s"), now=lambda: 0.0
+    )
+    set_configuration(made, configuration())
+    set_namespace(made)
+    made.vms.change(("shop", "web"), stored)
+    assert await reconcile_all(made) == ["web"]
+    (asked,) = defaulter.asked
+    assert at(asked[0], "spec", "template", "spec", "domain", "machine", "type") == machine
+    assert (defaulter.may_have_run, recorder.reasons) == (may_have_run, ["HardwareDecided"])
+
+
 EMPTY = webhook_vm(disk("root"), annotations={UNDEFAULTED: "DefaulterUnavailable"})
 DECIDED = filled(EMPTY, "s")
 FIRMWARE = ("spec", "template", "spec", "domain", "firmware")
@@ -159,5 +197,5 @@ async def test_the_answer_decides_what_is_written(
 ) -> None:
     recorder = FakeRecorder()
     writer = DefaultingWriter(cast(Api, None), defaulter, cast(EventRecorder, recorder), seed="s")
-    assert await writer.fill(stored, asked) == written
+    assert await writer.fill(stored, asked, may_have_run=False) == written
     assert recorder.reasons == reasons

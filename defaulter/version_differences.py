@@ -1,0 +1,83 @@
+"""Finds out whether libvirt rejects a value only because it, or its QEMU, is older than those of the nodes.
+
+Such a value stays in the spec, with a warning. To choose the other values, libvirt is asked about a domain with a
+neutral value in its place.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from apimachinery.unstructured import Json, at
+from defaulter.fields import PANIC, SOUND, TPM, VIDEO
+from defaulter.json_paths import Path, parse_path
+from defaulter.vmi_spec import video_type
+from defaulter.walker import list_devices
+
+
+@dataclass(frozen=True)
+class Replacement:
+    path: Path
+    value: Any
+    """The neutral value; None removes the field."""
+    keeps_addresses: bool
+    """Whether libvirt chooses the same PCI addresses with the neutral value."""
+
+
+Find = Callable[[Json, str], Iterator[Replacement]]
+
+
+def find_replacements(message: str, spec: Json) -> tuple[Replacement, ...]:
+    """Replacements for the values that this error of libvirt is about. Empty if every version would reject the spec,
+    or if no neutral value is known."""
+    for pattern, find in _RULES:
+        match = re.search(pattern, message, re.IGNORECASE)
+        if match is not None:
+            return tuple(find(spec, next((group for group in match.groups() if group), "")))
+    return ()
+
+
+def _panic_model(spec: Json, model: str) -> Iterator[Replacement]:
+    for path, device in list_devices(PANIC, spec):
+        if device.get("model") == model:
+            # pvpanic is a PCI device, whose place only a newer libvirt knows.
+            yield Replacement(path, None, keeps_addresses=False)
+
+
+def _video_type(spec: Json, model: str) -> Iterator[Replacement]:
+    for path, device in list_devices(VIDEO, spec):
+        neutral = video_type(spec)
+        if device.get("type") not in (None, neutral):
+            # The first display adapter has the same slot whatever its type; ramfb is no PCI device.
+            yield Replacement((*path, "type"), neutral, keeps_addresses=device["type"] != "ramfb")
+
+
+def _sound_model(spec: Json, model: str) -> Iterator[Replacement]:
+    for path, _ in list_devices(SOUND, spec):
+        yield Replacement(path, None, keeps_addresses=False)
+
+
+def _tpm(spec: Json, model: str) -> Iterator[Replacement]:
+    for path, _ in list_devices(TPM, spec):
+        yield Replacement(path, None, keeps_addresses=True)
+
+
+def _hyperv(spec: Json, feature: str) -> Iterator[Replacement]:
+    path = parse_path("domain.features.hyperv")
+    names = {"stimer": "synictimer", "vendor_id": "vendorid"}
+    found = at(spec, *path)
+    name = names.get(feature, feature)
+    if isinstance(found, dict):
+        yield Replacement((*path, name) if name in found else path, None, keeps_addresses=True)
+
+
+_UNSUPPORTED = r"(?:not supported|not available|unsupported)"
+_RULES: tuple[tuple[str, Find], ...] = (
+    (r"unknown panic model '([\w-]+)'|panic.* model '?([\w-]+)'? .*" + _UNSUPPORTED, _panic_model),
+    (r"does not support video (?:model|type) '([\w-]+)'|unknown video model '([\w-]+)'", _video_type),
+    (r"does not support sound|sound .*" + _UNSUPPORTED, _sound_model),
+    (r"TPM .*" + _UNSUPPORTED + r"|unsupported TPM|does not support TPM", _tpm),
+    (r"hyper-?v (?:enlightenment )?feature:? '?([\w-]+)'?", _hyperv),
+)
+"""Messages about values that depend on the version. Other messages are about errors of the author."""

@@ -41,6 +41,8 @@ class Cluster:
     """name of the context; None selects the kubeconfig's current context"""
     timeout_seconds: float = TIMEOUT_SECONDS
     everywhere: bool = False
+    requested_namespace: str | None = None
+    """the namespace of `-n`; None if the context's namespace is used"""
 
     @property
     def scope(self) -> str | None:
@@ -208,4 +210,5 @@ def find_cluster(
         raise Failed(f"there is no context {context} in {found.joined}; there are {known}")
     chosen = context or (found.current if len(found.paths) > 1 else None)
     inherited = found.contexts.get(chosen or found.current or "", "default")
-    return Cluster(found.joined, namespace or inherited, chosen, timeout_seconds or NO_TIMEOUT_SECONDS, everywhere)
+    timeout_seconds = timeout_seconds or NO_TIMEOUT_SECONDS
+    return Cluster(found.joined, namespace or inherited, chosen, timeout_seconds, everywhere, namespace or None)

@@ -50,7 +50,7 @@ def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: st
     """
     if (name is None) == (source is None):
         raise click.UsageError("give the name of a pool, vmirs/NAME of a replica set, or -f FILE")
-    documents = [_validate(each, cluster.namespace) for each in _read(source)] if source is not None else []
+    documents = [_validate(each, cluster) for each in _read(source)] if source is not None else []
 
     async def simulate(api: Api) -> list[Json]:
         if name is not None:
@@ -88,14 +88,21 @@ async def _get(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
     return await api.get(REPLICA_SETS, cluster.namespace, name)
 
 
-def _validate(manifest: Manifest, namespace: str) -> Json:
-    """Returns the object as admission would store it. Raises `Failed` with all problems."""
+def _validate(manifest: Manifest, cluster: Cluster) -> Json:
+    """Returns the object as admission would store it. Raises `Failed` with all problems, and for an object of another
+    namespace than that of `-n`, as kubectl does."""
     kind = next(kind for kind in planned_kinds() if kind.kind == manifest.document["kind"])
     document = kind.normalize(manifest.document)
     if problems := kind.problems(document):
         lines = (f"{each.path}: {each.message}" for each in problems)
         raise Failed("\n  ".join([f"{manifest.place}: admission would reject it:", *lines]))
-    return {**document, "metadata": {"namespace": namespace, **document["metadata"]}}
+    metadata = {"namespace": cluster.namespace, **document["metadata"]}
+    if cluster.requested_namespace not in (None, metadata["namespace"]):
+        raise Failed(
+            f"{manifest.place}: metadata.namespace is {metadata['namespace']}, and -n is {cluster.requested_namespace};"
+            " leave one of them out, or give the same"
+        )
+    return {**document, "metadata": metadata}
 
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ import yaml
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
-from cli.output import count_noun, output_option, print_result
+from cli.output import Failed, count_noun, output_option, print_result
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -42,6 +43,14 @@ SECRET = frozenset(
 """fields that can contain secrets or long certificates"""
 SECRET_VARIABLE = "POOLHOUSE_IDENTITY_SEED"
 """the only setting of Poolhouse that must stay secret"""
+KNOWN_ANNOTATIONS = ("poolhouse.dev", "kubevirt.io", "kubernetes.io", "k8s.io", "helm.sh")
+"""domains of annotations whose meaning is known; other annotations may hold anything"""
+_SECRET_NAME = re.compile(r"pass|pwd|secret|token|cred|auth|seed|private|api.?key|access.?key|^key$", re.IGNORECASE)
+_PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
+_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*(?=@)")
+_RANDOM = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9+/_=-]{20,}")
+"""a word that looks like a key: long, and with letters and digits"""
+_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 OMITTED = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
 
 
@@ -77,11 +86,14 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
 
     The file contains the objects of Poolhouse in all namespaces, their VMs, revisions and retained disks, migrations,
     events, the pods and logs of Poolhouse's services, webhook configurations and versions. It contains no Secrets,
-    cloud-init data, certificates or environment variables, except settings of Poolhouse that are not secret. Objects
-    that you may not read are listed in problems.txt. Check the file before you send it.
+    cloud-init data, certificates, environment variables except settings of Poolhouse, annotations except those of
+    Kubernetes, KubeVirt, Helm and Poolhouse, and no kernel arguments that look like secrets. Objects that you may not
+    read are listed in problems.txt. Check the file before you send it.
     """
     name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = file or Path(f"{name}.tar.gz")
+    if not target.parent.is_dir() or target.is_dir():
+        raise Failed(f"{target} cannot be written: {target.parent} is no directory, or {target} is one")
     stack_pages = _pages_of_stack(cluster.kubeconfig.parent)
     pages, problems = cluster.run(
         lambda api: collect(api, lambda text: click.echo(text, err=True), in_pods=not stack_pages)
@@ -90,7 +102,10 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
     if problems:
         pages.append(Page("problems.txt", "\n".join(problems) + "\n"))
-    _write(target, name, pages)
+    try:
+        _write(target, name, pages)
+    except OSError as error:
+        raise Failed(f"{target} cannot be written: {error.strerror}") from None
     missing = f"; {count_noun(len(problems), 'problem')} in problems.txt" if problems else ""
     paths = [page.path for page in pages]
     print_result(
@@ -205,20 +220,51 @@ def _tail(path: Path) -> str:
 def redacted(value: Any) -> Any:
     """Returns the value without secrets, managedFields and the last applied configuration."""
     if isinstance(value, Mapping):
-        shown = {
-            key: REDACTED if key in SECRET else redacted(each) for key, each in value.items() if key not in OMITTED
-        }
-        if isinstance(variables := shown.get("env"), list):
-            shown["env"] = [_variable(each) for each in variables]
-        return shown
+        return {key: _field(key, each) for key, each in value.items() if key not in OMITTED}
+    if isinstance(value, str):
+        return _USER_OF_URL.sub(REDACTED, _PRIVATE_KEY.sub(REDACTED, value))
     return [redacted(each) for each in value] if isinstance(value, list) else value
+
+
+def _field(key: str, value: Any) -> Any:
+    if key in SECRET:
+        return REDACTED
+    if key == "annotations" and isinstance(value, Mapping):
+        shown = redacted(value)
+        return {name: text if _is_known(name) else REDACTED for name, text in shown.items()}
+    if key == "env" and isinstance(value, list):
+        return [_variable(redacted(each)) for each in value]
+    if key == "kernelArgs" and isinstance(value, str):
+        return " ".join(map(_argument, redacted(value).split(" ")))
+    if key in ("args", "command") and isinstance(value, list):
+        return [_argument(each) if isinstance(each, str) else each for each in redacted(value)]
+    return redacted(value)
+
+
+def _is_known(annotation: str) -> bool:
+    domain = annotation.rpartition("/")[0]
+    return any(domain == known or domain.endswith(f".{known}") for known in KNOWN_ANNOTATIONS)
 
 
 def _variable(each: Any) -> Any:
     """Redacts an environment variable, except settings of Poolhouse that are not secret."""
     name = str(each.get("name")) if isinstance(each, Mapping) else ""
+    if not name or "value" not in each:
+        return each
     known = name.startswith("POOLHOUSE_") and name != SECRET_VARIABLE
-    return each if known or not name or "value" not in each else {**each, "value": REDACTED}
+    return each if known and not _looks_secret("", str(each["value"])) else {**each, "value": REDACTED}
+
+
+def _argument(text: str) -> str:
+    """Redacts the value of an argument such as `name=value` if it looks like a secret."""
+    name, is_assigned, value = text.partition("=")
+    if not is_assigned:
+        return REDACTED if _looks_secret("", text) else text
+    return f"{name}={REDACTED}" if _looks_secret(name, value) else text
+
+
+def _looks_secret(name: str, value: str) -> bool:
+    return bool(_SECRET_NAME.search(name) or (_RANDOM.fullmatch(value) and not _UUID.fullmatch(value)))
 
 
 def _yaml(value: Any) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 import pytest
+from click.testing import CliRunner
 
 from apimachinery.unstructured import Json
-from cli.support_bundle import REDACTED, Listing, collect, redacted
+from cli.support_bundle import REDACTED, Listing, collect, redacted, support_bundle
 from runtime.api import Api
 from runtime.errors import Forbidden
 from runtime.resource import Resource
@@ -22,8 +24,8 @@ from runtime.resource import Resource
             id="cloud-init data is left out, wherever it is",
         ),
         pytest.param(
-            {"metadata": {"name": "a", "managedFields": [1], "annotations": {"b": "c"}}},
-            {"metadata": {"name": "a", "annotations": {"b": "c"}}},
+            {"metadata": {"name": "a", "managedFields": [1], "annotations": {"poolhouse.dev/image-id": "c"}}},
+            {"metadata": {"name": "a", "annotations": {"poolhouse.dev/image-id": "c"}}},
             id="who wrote what is left out",
         ),
         pytest.param(
@@ -50,6 +52,56 @@ from runtime.resource import Resource
                 ]
             },
             id="settings of ours are told, the seed is not",
+        ),
+        pytest.param(
+            {"annotations": {"note": "x", "example.com/db": "y", "vm.kubevirt.io/os": "z", "evilkubevirt.io/a": "b"}},
+            {
+                "annotations": {
+                    "note": REDACTED,
+                    "example.com/db": REDACTED,
+                    "vm.kubevirt.io/os": "z",
+                    "evilkubevirt.io/a": REDACTED,
+                }
+            },
+            id="annotations of others are left out",
+        ),
+        pytest.param(
+            {
+                "kernelBoot": {
+                    "kernelArgs": "console=ttyS0 root=/dev/vda1 luks.password=hunter2 t0=AKIA1234567890ABCDEF ro"
+                }
+            },
+            {
+                "kernelBoot": {
+                    "kernelArgs": f"console=ttyS0 root=/dev/vda1 luks.password={REDACTED} t0={REDACTED} ro",
+                }
+            },
+            id="kernel arguments that look like secrets",
+        ),
+        pytest.param(
+            {"env": [{"name": "POOLHOUSE_DEFAULTER_URL", "value": "https://me:hunter2@defaulter:8085"}]},
+            {"env": [{"name": "POOLHOUSE_DEFAULTER_URL", "value": f"https://{REDACTED}@defaulter:8085"}]},
+            id="credentials in a URL",
+        ),
+        pytest.param(
+            {"env": [{"name": "POOLHOUSE_X", "value": "ghp_16C7e42F292c6912E7710c838347Ae178B4a"}]},
+            {"env": [{"name": "POOLHOUSE_X", "value": REDACTED}]},
+            id="a setting that looks like a secret",
+        ),
+        pytest.param(
+            {"args": ["--token=abc", "--port=8443", "controllers"]},
+            {"args": [f"--token={REDACTED}", "--port=8443", "controllers"]},
+            id="arguments of containers",
+        ),
+        pytest.param(
+            {"metadata": {"uid": "e4686d2c-6e8d-4335-b8fd-81bee22f4814"}, "url": "docker://registry/image:1"},
+            {"metadata": {"uid": "e4686d2c-6e8d-4335-b8fd-81bee22f4814"}, "url": "docker://registry/image:1"},
+            id="identities and images are shown",
+        ),
+        pytest.param(
+            {"message": "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nend"},
+            {"message": f"{REDACTED}\nend"},
+            id="private keys, wherever they are",
         ),
         pytest.param(
             {"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
@@ -133,3 +185,14 @@ async def test_the_logs_of_our_services_are_found(cluster: Cluster, logs: list[s
 async def test_an_embedded_stack_has_no_pods_to_miss() -> None:
     _, problems = await collect(cast(Api, Cluster("vms", runs=False)), lambda text: None, in_pods=False)
     assert problems == []
+
+
+@pytest.mark.parametrize(
+    "file", [pytest.param("missing/bundle.tar.gz", id="no directory"), pytest.param(".", id="a directory")]
+)
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_read(tmp_path: Path, file: str) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {}}]\n")
+    result = CliRunner().invoke(support_bundle, ["-f", str(tmp_path / file), "--kubeconfig", str(kubeconfig)])
+    assert (result.exit_code, "cannot be written" in result.output) == (1, True), result.output
+    assert "reading" not in result.output

@@ -1,0 +1,57 @@
+"""The namespace of an object in a file, beside `-n`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.cluster import Cluster
+from cli.manifests import Manifest
+from cli.output import Failed
+from cli.plan import _validate, plan
+from tests.kinds.documents import pool
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: a
+contexts: [{name: a, context: {namespace: current}}]
+"""
+
+
+def document(namespace: str | None) -> Any:
+    made = pool()
+    made["metadata"] = {"name": "web", **({"namespace": namespace} if namespace else {})}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("requested", "given", "expected"),
+    [
+        pytest.param(None, None, "current", id="the namespace of the context"),
+        pytest.param(None, "shop", "shop", id="the namespace of the file"),
+        pytest.param("shop", None, "shop", id="the namespace of -n"),
+        pytest.param("shop", "shop", "shop", id="the same in both"),
+        pytest.param("test", "shop", None, id="different ones"),
+    ],
+)
+def test_the_namespace_of_an_object(requested: str | None, given: str | None, expected: str | None) -> None:
+    cluster = Cluster(Path("none"), requested or "current", requested_namespace=requested)
+    manifest = Manifest(document(given), "pool.yaml")
+    if expected is not None:
+        assert _validate(manifest, cluster)["metadata"]["namespace"] == expected
+        return
+    with pytest.raises(Failed, match=r"pool.yaml: metadata.namespace is shop, and -n is test"):
+        _validate(manifest, cluster)
+
+
+def test_a_file_of_another_namespace_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    (tmp_path / "pool.json").write_text(json.dumps(document("shop")))
+    options = ["-f", str(tmp_path / "pool.json"), "--kubeconfig", str(tmp_path / "kubeconfig"), "-n", "test"]
+    result = CliRunner().invoke(plan, options)
+    assert (result.exit_code, "metadata.namespace is shop, and -n is test" in result.output) == (1, True)

@@ -8,6 +8,7 @@ defaulting fills the field again where it applies. All other defaults stay, even
 choose others today. A value that the author wrote is never removed.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -89,7 +90,8 @@ def follow_author(document: Json, old: Json | None) -> Edit:
         other = {path for path in known if not is_same(bases.get(path), old_bases.get(path))}
     gone = {*orphans, *(path for path in other if not _is_added(path)), *_taken(own, author)}
     superseded = {path: value for path, value in known.items() if path in gone}
-    left = without(spec, {path: value for path, value in superseded.items() if path in own})
+    parents = {parent for path in superseded for parent in _parents(path) if not _is_added(parent)}
+    left = without(spec, {path: value for path, value in own.items() if path in superseded or path in parents})
     removed = _removed_by_author(old_spec, known, now) if record is not None else {}
     return Edit(
         _with_spec(document, location, left),
@@ -98,6 +100,13 @@ def follow_author(document: Json, old: Json | None) -> Edit:
         superseded,
         frozenset(bases.keys() - old_bases.keys()),
     )
+
+
+def _parents(path: str) -> Iterator[str]:
+    """The paths of the objects that contain the field."""
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
 
 
 def _written(known: Fields, now: Fields, evidence: Evidence) -> set[str]:
@@ -267,8 +276,8 @@ def warnings(edit: Edit, result: Json) -> Iterator[str]:
     ]
     for path, value, new in changes[:MAX_WARNINGS]:
         field = format_path((*location.spec, path))
-        old = "which Poolhouse had added" if path.endswith("]") else f"which Poolhouse had set to {value!r}"
-        outcome = "was removed" if new is None else f"is now {new!r}"
+        old = "which Poolhouse had added" if path.endswith("]") else f"which Poolhouse had set to {json.dumps(value)}"
+        outcome = "was removed" if new is None else f"is now {json.dumps(new)}"
         yield f"{field}, {old}, {outcome}: it depends on fields that you changed"
     if len(changes) > MAX_WARNINGS:
         yield f"{len(changes) - MAX_WARNINGS} more defaults changed, because they depend on fields that you changed"

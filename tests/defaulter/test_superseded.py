@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from defaulter.contract import forbidden_changes
 from defaulter.field_record import DEFAULTED_FIELDS, LAST_APPLIED, flatten
-from defaulter.superseded import follow_author, record_defaults
+from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.test_defaulting_properties import HOW, contents
@@ -567,3 +567,14 @@ def test_an_edit_gives_the_hardware_of_the_same_edit_without_defaults(
         p: v for p, v in fresh.items() if not p.endswith(PLACES)
     }
     assert {p for p in after if p.endswith(PLACES)} == {p for p in fresh if p.endswith(PLACES)}
+
+
+def test_an_object_of_a_default_goes_with_it() -> None:
+    """Even before the defaulter answers: KubeVirt refuses an empty `video` without a graphics device."""
+    stored = vm(spec(domain={"devices": {"video": {"type": "vga"}}}))
+    record = {"domain.devices.video": {}, "domain.devices.video.type": "vga", "domain.machine.type": "pc-q35-7.2"}
+    stored["metadata"]["annotations"] = {DEFAULTED_FIELDS: json.dumps(record)}
+    change = put("domain.devices.autoattachGraphicsDevice", False)
+    assert "video" not in inner(follow_author(edited(stored, [change]), stored).document)["domain"]["devices"]
+    arm = preserve_stored_values(edited(stored, [put("architecture", "arm64")]), stored)
+    assert "video" not in inner(arm)["domain"]["devices"]

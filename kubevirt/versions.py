@@ -1,6 +1,7 @@
-"""The releases of KubeVirt, and its feature gates that decide which fields and requests a cluster accepts.
+"""The releases of KubeVirt, and what each of them has of the fields, requests and behaviour that Poolhouse relies on.
 
-The releases in the tables were read in KubeVirt's source at the tag of each release.
+`FEATURES` is the only place for such facts: the defaulter asks it, and docs/kubevirt-versions.md is made from it. The
+releases were read in KubeVirt's source at the tag of each release. `seen` says on which releases it was tried.
 """
 
 from __future__ import annotations
@@ -8,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Literal
 
 Release = tuple[int, int]
 """major and minor version"""
 
-OLDEST: Release = (1, 5)
-NEWEST: Release = (1, 9)
+RELEASES: tuple[Release, ...] = ((1, 5), (1, 6), (1, 7), (1, 8), (1, 9))
+OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
 BETA_IS_ON: Release = (1, 9)
 """the first release that enables a feature gate in beta without being told to"""
 
@@ -28,24 +30,177 @@ class FeatureGate:
     beta: Release | None = None
     general: Release | None = None
     """The first release in which the feature is always enabled (GA)."""
+    deprecated: Release | None = None
 
 
 VIDEO_CONFIG = FeatureGate("VideoConfig", alpha=(1, 6), beta=(1, 7), general=(1, 9))
 PANIC_DEVICES = FeatureGate("PanicDevices", alpha=(1, 6), beta=(1, 7), general=(1, 9))
 DECLARATIVE_HOTPLUG_VOLUMES = FeatureGate("DeclarativeHotplugVolumes", alpha=(1, 6), beta=(1, 9))
-HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes")
+HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes", deprecated=(1, 9))
 PERSISTENT_RESERVATION = FeatureGate("PersistentReservation", general=(1, 9))
 SIDECAR = FeatureGate("Sidecar")
 PLUGINS = FeatureGate("Plugins", alpha=(1, 9))
 
-GATES = (
-    VIDEO_CONFIG,
-    PANIC_DEVICES,
-    DECLARATIVE_HOTPLUG_VOLUMES,
-    HOTPLUG_VOLUMES,
-    PERSISTENT_RESERVATION,
-    SIDECAR,
-    PLUGINS,
+Support = Literal["no", "gate", "default", "always"]
+"""Whether a release lacks a feature, has it behind a feature gate that is off or on by default, or always has it."""
+
+
+@dataclass(frozen=True)
+class Feature:
+    name: str
+    api: str
+    """The field, request or label, as KubeVirt spells it."""
+    use: str
+    """What Poolhouse writes or asks, and what it does where the feature is missing."""
+    since: Release | None = None
+    """The first release with the feature. None: before `OLDEST`."""
+    gate: FeatureGate | None = None
+    seen: tuple[Release, ...] = ()
+    """Releases on which it was tried on a real cluster."""
+
+    def support(self, release: Release) -> Support:
+        """The support without any feature gate in the KubeVirt object."""
+        if self.since is not None and release < self.since:
+            return "no"
+        if self.gate is None or (self.gate.general is not None and release >= self.gate.general):
+            return "always"
+        return "default" if is_enabled(self.gate, release, (), ()) else "gate"
+
+
+FEATURES = (
+    Feature(
+        "Display adapter",
+        "`domain.devices.video.type`",
+        "Written where KubeVirt accepts it, else left empty. KubeVirt 1.6 to 1.8 refuse a VM with the field if the gate"
+        " is off; 1.5 does not know the field.",
+        since=(1, 6),
+        gate=VIDEO_CONFIG,
+    ),
+    Feature(
+        "Panic devices",
+        "`domain.devices.panicDevices`",
+        "The model of a device without one is written. Poolhouse adds no panic device.",
+        since=(1, 6),
+        gate=PANIC_DEVICES,
+    ),
+    Feature(
+        "Watchdog of s390x",
+        "`domain.devices.watchdog.diag288`",
+        "The action of a watchdog without one is written.",
+        since=(1, 6),
+    ),
+    Feature(
+        "Firmware UUID by virt-api",
+        "`domain.firmware.uuid`",
+        "virt-api writes a random UUID when a VM is created, and Poolhouse keeps it. In 1.5 Poolhouse writes one that"
+        " is computed from the VM's name.",
+        since=(1, 6),
+    ),
+    Feature(
+        "Firmware serial by virt-api",
+        "`domain.firmware.serial`",
+        "As the UUID. In 1.5 and 1.6 Poolhouse writes it.",
+        since=(1, 7),
+    ),
+    Feature(
+        "Machine types on node labels",
+        "`machine-type.node.kubevirt.io/...`",
+        "Read to replace an alias of a new VM. Without the labels the defaulter's own QEMU decides.",
+        since=(1, 6),
+    ),
+    Feature(
+        "CPU models on node labels",
+        "`cpu-model.node.kubevirt.io/...`",
+        "Read to accept CPU models that only the nodes' libvirt knows.",
+    ),
+    Feature(
+        "Machine type of a running guest",
+        "`status.machine.type` of the VMI",
+        "Read when an older VM stops, so that it keeps its machine type.",
+    ),
+    Feature(
+        "Spare root ports for hotplug",
+        "eight or sixteen PCI ports in total",
+        "The same ports are assumed when addresses are chosen. In 1.5 virt-launcher reserves ports for four NICs only.",
+        since=(1, 6),
+    ),
+    Feature(
+        "Version of the PCI layout",
+        "`kubevirt.io/pci-topology-version`",
+        "Not needed: Poolhouse writes the addresses. The annotation is in 1.6.4 and 1.7.2 too.",
+        since=(1, 8),
+    ),
+    Feature(
+        "Hotplug of NICs",
+        "interfaces added to a running VM",
+        "An added NIC gets an address that is free in the running VM.",
+    ),
+    Feature(
+        "Declarative hotplug of volumes",
+        "`hotpluggable` volumes added to a running VM",
+        "An added virtio disk gets an address that is free in the running VM. Without the gate KubeVirt attaches it at"
+        " the next start.",
+        since=(1, 6),
+        gate=DECLARATIVE_HOTPLUG_VOLUMES,
+    ),
+    Feature(
+        "Hotplug of volumes by request",
+        "`addvolume`, `removevolume`",
+        "Not asked. The devices that KubeVirt adds to the VM get addresses as others do. Deprecated in 1.9.",
+        gate=HOTPLUG_VOLUMES,
+    ),
+    Feature(
+        "Persistent reservations",
+        "`lun.reservation`",
+        "Left as written.",
+        gate=PERSISTENT_RESERVATION,
+    ),
+    Feature(
+        "Sidecar hooks",
+        "`hooks.kubevirt.io/hookSidecars`",
+        "`poolhouse hook` prints one, which restores the hardware record. Only users apply it.",
+        gate=SIDECAR,
+    ),
+    Feature(
+        "Plugins",
+        "`plugin.kubevirt.io/v1alpha1`",
+        "`poolhouse hook --plugin` prints one. Only users apply it.",
+        since=(1, 9),
+        gate=PLUGINS,
+    ),
+    Feature(
+        "Requests to a VM",
+        "`subresources.kubevirt.io/v1`: start, stop, restart, pause, unpause",
+        "Asked by pools and warm pools. The client accepts any content type.",
+    ),
+    Feature(
+        "Migration policies",
+        "`migrations.kubevirt.io/v1alpha1`",
+        "One is written for each of Poolhouse's policies.",
+    ),
+    Feature(
+        "Instance types and preferences",
+        "`instancetype.kubevirt.io/v1beta1`",
+        "Read where a VM refers to them.",
+    ),
+    Feature(
+        "Live update by default",
+        "`vmRolloutStrategy: LiveUpdate`",
+        "Not relied on. In 1.5 the default is `Stage`: a change of a running VM waits for its restart.",
+        since=(1, 6),
+    ),
+    Feature(
+        "Disabled feature gates",
+        "`developerConfiguration.disabledFeatureGates`",
+        "Read. Before 1.9 a gate in beta is off unless the KubeVirt object lists it.",
+        since=(1, 8),
+    ),
+    Feature(
+        "KubeVirt's own pools",
+        "`pool.kubevirt.io/v1beta1`",
+        "Never touched. 1.5 and 1.6 have only `v1alpha1`.",
+        since=(1, 7),
+    ),
 )
 
 

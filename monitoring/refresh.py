@@ -5,7 +5,7 @@ from pathlib import Path
 
 import defaulter.app
 import webhook.app
-from monitoring import dashboard, metrics, reasons, settings
+from monitoring import dashboard, kubevirt_versions, metrics, reasons, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -16,6 +16,7 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),
         Path("docs/reference/settings.md"): settings.page(),
+        Path("docs/kubevirt-versions.md"): kubevirt_versions.page(),
         Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/openapi-defaulter.json"): json.dumps(defaulter.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/dashboard.md"): dashboard.page(),

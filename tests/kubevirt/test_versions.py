@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from kubevirt.versions import VIDEO_CONFIG, FeatureGate, Release, is_enabled, parse_release
+from kubevirt.versions import (
+    DECLARATIVE_HOTPLUG_VOLUMES,
+    FEATURES,
+    RELEASES,
+    VIDEO_CONFIG,
+    FeatureGate,
+    Release,
+    is_enabled,
+    parse_release,
+)
 
 
 @pytest.mark.parametrize(
@@ -45,3 +54,23 @@ def test_whether_a_gate_is_enabled(
     gate: FeatureGate, release: Release | None, enabled: tuple[str, ...], disabled: tuple[str, ...], expected: bool
 ) -> None:
     assert is_enabled(gate, release, enabled, disabled) is expected
+
+
+@pytest.mark.parametrize(
+    ("gate", "expected"),
+    [
+        (VIDEO_CONFIG, ["no", "gate", "gate", "gate", "always"]),
+        (DECLARATIVE_HOTPLUG_VOLUMES, ["no", "gate", "gate", "gate", "default"]),
+    ],
+)
+def test_the_support_of_each_release(gate: FeatureGate, expected: list[str]) -> None:
+    (feature,) = (each for each in FEATURES if each.gate is gate)
+    assert [feature.support(release) for release in RELEASES] == expected
+
+
+def test_a_feature_and_its_gate_agree() -> None:
+    for feature in FEATURES:
+        if feature.gate is not None:
+            assert feature.gate.alpha == feature.since, feature.name
+        assert all(feature.support(release) != "no" for release in feature.seen), feature.name
+    assert len({feature.name for feature in FEATURES}) == len(FEATURES)

@@ -70,5 +70,6 @@ REPLICA_SET = Kind(
     templates=(Template(("spec", "template"), VMIS),),
     plan_path="/apis/replicasets/plan",
     checks=replicaset.CHECKS,
+    warning_checks=replicaset.WARNINGS,
     normalizer=replicaset.normalize,
 )

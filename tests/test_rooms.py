@@ -24,7 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "kubevirt": {"apimachinery"},
     "service": {"apimachinery"},
     # The kinds of Poolhouse, and what follows from them.
-    "kinds": {"apimachinery"},
+    "kinds": {"apimachinery", "kubevirt"},
     "manifests": {"apimachinery", "kinds"},
     "migrationpolicies": {"apimachinery", "kinds"},
     # The client library for the Kubernetes API.

@@ -6,8 +6,14 @@ from apimachinery.label_selectors import matches
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries
 from kinds.checks.metadata import booleans_to_text, is_label, selector_problems
-from kinds.checks.vm_template import template_label_problems, vmi_problems
+from kinds.checks.vm_template import (
+    template_metadata_problems,
+    unknown_field_warnings,
+    unused_metadata,
+    vmi_problems,
+)
 from kinds.validation import quoted
+from kubevirt.fields import VMI_SPEC
 
 
 def selector(document: Json) -> Iterator[Problem]:
@@ -51,9 +57,7 @@ def template(document: Json) -> Iterator[Problem]:
         if isinstance(name, str) and name and not is_label(name.rstrip("-") if field == "generateName" else name):
             message = f"must be lower case letters, digits and '-', not {quoted(name)}: VMIs are named after it"
             yield Problem(f"{path}.metadata.{field}", message)
-    yield from template_label_problems(
-        at(document, "spec", "template", "metadata", "labels"), f"{path}.metadata.labels"
-    )
+    yield from template_metadata_problems(document, ("spec", "template"))
     yield from vmi_problems(at(document, "spec", "template", "spec"), f"{path}.spec")
 
 
@@ -62,4 +66,10 @@ def normalize(document: Json) -> Json:
     return booleans_to_text(document, "spec", "template", "metadata", "labels")
 
 
+def template_warnings(document: Json) -> Iterator[str]:
+    yield from unknown_field_warnings(at(document, "spec", "template", "spec"), VMI_SPEC, "spec.template.spec")
+    yield from unused_metadata(document)
+
+
 CHECKS = (selector, template)
+WARNINGS = (template_warnings,)

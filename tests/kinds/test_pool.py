@@ -71,6 +71,34 @@ WRONG = [
     pytest.param(pool(maxUnavailable="25%\n"), {"spec.maxUnavailable": "percentage"}, id="a line break at the end"),
     pytest.param(pool(maxUnavailable=["1"]), {"spec.maxUnavailable": "not a list"}, id="a list of numbers"),
     pytest.param(
+        changed(pool(), {"finalizers": ["a/b"], "ownerReferences": [{"uid": "x"}]}, "spec", "template", "metadata"),
+        {
+            "spec.template.metadata.finalizers": "is not for a template",
+            "spec.template.metadata.ownerReferences": "is not for a template",
+        },
+        id="finalizers and owners of each VM",
+    ),
+    pytest.param(
+        changed(pool(), {"namespace": "kube-system"}, "spec", "template", "spec", "template", "metadata"),
+        {"spec.template.spec.template.metadata.namespace": 'in the namespace of this object, "default"'},
+        id="VMs of another namespace",
+    ),
+    pytest.param(
+        changed(pool(), [{"name": "root", "persistentVolumeClaim": {"claimName": "../x"}}], *INSTANCE, "volumes"),
+        {"spec.template.spec.template.spec.volumes[0].persistentVolumeClaim.claimName": 'not "../x"'},
+        id="a claim that cannot exist",
+    ),
+    pytest.param(
+        changed(pool(), [{"name": "root", "containerDisk": {"image": "\n"}}], *INSTANCE, "volumes"),
+        {"spec.template.spec.template.spec.volumes[0].containerDisk.image": "without spaces"},
+        id="an image that cannot exist",
+    ),
+    pytest.param(
+        changed(pool(), [{"name": "root", "secret": {"secretName": "a b"}}], *INSTANCE, "volumes"),
+        {"spec.template.spec.template.spec.volumes[0].secret.secretName": 'not "a b"'},
+        id="a Secret that cannot exist",
+    ),
+    pytest.param(
         pool(updateStrategy={"proactive": {}, "unmanaged": {}}),
         {"spec.updateStrategy": "only one update strategy"},
         id="two update strategies",
@@ -217,6 +245,8 @@ def test_all_problems_are_reported_at_once() -> None:
     ]
 
 
+DISK = (*INSTANCE, "domain", "devices", "disks", 0)
+
 CAUTIONS = [
     pytest.param(pool(), [], id="nothing to say"),
     pytest.param(
@@ -252,6 +282,21 @@ CAUTIONS = [
         id="the claim of a disk that each VM has of its own",
     ),
     pytest.param(changed(pool(), {"name": "x"}, "spec", "template", "metadata"), ["not used"], id="a name for all"),
+    pytest.param(
+        changed(changed(pool(), {}, *INSTANCE, "domain", "cpuu"), "sata", *DISK, "disk", "buss"),
+        [
+            "spec.template.spec.template.spec.domain.devices.disks[0].disk.buss: KubeVirt has no such field, and"
+            ' ignores it; did you mean "bus"?',
+            "spec.template.spec.template.spec.domain.cpuu: KubeVirt has no such field, and ignores it; did you mean"
+            ' "cpu"?',
+        ],
+        id="fields that KubeVirt does not have",
+    ),
+    pytest.param(
+        changed(pool(), {"uid": "x", "resourceVersion": "7"}, "spec", "template", "metadata"),
+        ["spec.template.metadata.uid is not used", "spec.template.metadata.resourceVersion is not used"],
+        id="metadata of another object",
+    ),
 ]
 
 

@@ -22,9 +22,10 @@ from defaulter.contract import (
     UndecidedDocument,
     preserve_stored_values,
     undefaulted_fields,
+    with_machine_type,
 )
 from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import is_restored, may_have_run, with_firmware_uuid
+from kinds.vm_documents import is_restored, may_have_run, run_strategy, with_firmware_uuid
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import ApiError
 from webhook.reasons import AdmissionReason, FailOpenReason
@@ -98,7 +99,9 @@ class DefaultingHandler:
         self._now, self._macs, self.breaker = now, macs, breaker
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if runs_undefaulted(request, self._macs) or defaulted_by_its_vm(request, self._macs):
+        if runs_undefaulted(request, self._macs):
+            return await self._keep_machine_type(request)
+        if defaulted_by_its_vm(request, self._macs):
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
         self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
@@ -147,6 +150,22 @@ class DefaultingHandler:
             log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
             return {}
 
+    async def _keep_machine_type(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Writes the machine type of the running guest into a VM that is being stopped, because the next start would
+        resolve an alias again, and the VMI is gone by then."""
+        skipped = AdmissionResponse(reason=AdmissionReason.SKIPPED)
+        if not is_stopping(request):
+            return skipped
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                vmi = await self._find_vmi(request.namespace, request.name)
+        except (ApiError, TimeoutError) as error:
+            log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
+            return skipped
+        document = request.object or {}
+        kept = with_machine_type(document, vmi)
+        return skipped if kept == document else AdmissionResponse(object=kept)
+
     async def _stored_problems(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:
         """Problems of the stored object; none if the defaulter does not respond in time."""
         try:
@@ -177,6 +196,12 @@ def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:
 def runs(request: AdmissionRequest) -> bool:
     """Whether the request concerns a VM with a VMI, or an existing VMI."""
     return request.kind == "VirtualMachineInstance" or at(request.object, "status", "created") is True
+
+
+def is_stopping(request: AdmissionRequest) -> bool:
+    """Whether the update stops the VM, for example by `virtctl stop`."""
+    before, after = (run_strategy(typed(dict, each, "spec") or {}) for each in (request.old, request.object))
+    return request.kind == "VirtualMachine" and before != "Halted" and after == "Halted"
 
 
 def runs_undefaulted(request: AdmissionRequest, macs: MACPolicy) -> bool:

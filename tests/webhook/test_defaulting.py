@@ -125,6 +125,47 @@ async def test_the_defaulter_is_told_whether_the_guest_may_have_run(asked: Admis
     assert defaulter.may_have_run is expected
 
 
+def running(machine: str = "q35", **spec: Any) -> Json:
+    """A VM without defaults that runs."""
+    found = vm(disk("root"))
+    inner = found["spec"]["template"]["spec"]
+    domain = {**inner["domain"], "machine": {"type": machine}}
+    template = {**found["spec"]["template"], "spec": {**inner, "domain": domain}}
+    content = {"runStrategy": "Always", "template": template, **spec}
+    return {**found, "spec": content, "status": {"created": True}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "vmi", "expected"),
+    [
+        pytest.param(running(), running(runStrategy="Halted"), "pc-q35-10.0", "pc-q35-10.0", id="stop"),
+        pytest.param(running(), running(runStrategy="Halted"), None, "q35", id="without a VMI"),
+        pytest.param(running(), running(runStrategy="Halted"), "", "q35", id="before KubeVirt knows the type"),
+        pytest.param(running(), running(runStrategy="Manual"), "pc-q35-10.0", "q35", id="no stop"),
+        pytest.param(
+            running("pc-q35-9.0"),
+            running("pc-q35-9.0", runStrategy="Halted"),
+            "pc-q35-10.0",
+            "pc-q35-9.0",
+            id="canonical",
+        ),
+    ],
+)
+async def test_an_older_vm_gets_the_machine_type_of_its_guest_when_it_stops(
+    old: Json, new: Json, vmi: str | None, expected: str
+) -> None:
+    async def find_vmi(namespace: str, name: str) -> Json | None:
+        assert (namespace, name) == ("shop", "web")
+        return None if vmi is None else {"status": {"machine": {"type": vmi}}}
+
+    defaulter = FakeDefaulter()
+    verdict = await ask(defaulter, find_vmi=find_vmi).handle(request(new, old))
+    stored = verdict.object or new
+    assert at(stored, "spec", "template", "spec", "domain", "machine", "type") == expected
+    assert undefaulted_fields(stored) == undefaulted_fields(new), "nothing else changes in a running VM"
+    assert not defaulter.asked
+
+
 async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:
     nameless = vm(disk(), meta={"name": "", "generateName": "web-"})
     one, other = [

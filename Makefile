@@ -12,13 +12,14 @@ PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
 CONTROL_PLANE := $(call stamp,control-plane,local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum)
 HELM := $(call stamp,helm,local/helm/go.mod)
+NODE := $(call stamp,node,requirements/node.sh tests/node/kubelet/go.sum tests/node/kubelet/*/main.go tests/node/coredns/go.sum)
 GUEST := $(VENV)/.guest
 PROMETHEUS := $(VENV)/.prometheus
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test lint bench generate docs manifests plugin setup lock clean
+.PHONY: run test test-node lint bench generate docs manifests plugin setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -29,6 +30,12 @@ WORKERS := 3
 
 test: setup $(PROMETHEUS) $(HELM)
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# The chart with its images on real nodes. NODES=short: one node, from installation to uninstallation.
+NODES := all
+
+test-node: setup $(HELM) $(NODE)
+	@POOLHOUSE_TEST_NODE=$(NODES) exec $(BIN)/python -m pytest tests/node --durations=5
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -83,6 +90,12 @@ $(GUEST): | $(INSTALLED)
 $(HELM): | $(CONTROL_PLANE)
 	@$(BIN)/python -m local.helm
 	@rm -f $(VENV)/.helm-* && touch $@
+
+# Only the tests of nodes need kubelet, containerd and the tools that build images.
+$(NODE): | $(CONTROL_PLANE)
+	@sh requirements/node.sh
+	@$(BIN)/python -m tests.node.programs
+	@rm -f $(VENV)/.node-* && touch $@
 
 # Only the tests of alerts and the dashboard need Prometheus.
 $(PROMETHEUS): | $(INSTALLED)

@@ -42,14 +42,15 @@ def store_pair(pair: KeyPair, directory: Path, name: str) -> None:
     write_atomically(directory / f"{name}.crt", pair.certificate)
 
 
-def prepare_cluster_certificates(directory: Path, now: datetime) -> KeyPair:
-    """Creates or renews the cluster CA and the API server's certificates. Returns the CA."""
+def prepare_cluster_certificates(directory: Path, now: datetime, more_hosts: tuple[str, ...] = ()) -> KeyPair:
+    """Creates or renews the cluster CA and the API server's certificates. Returns the CA. `more_hosts` are names and
+    addresses of the API server besides those of every stack."""
     ca = load_pair(directory, "ca")
     if ca is None or ca.validity.renewal_due(now):
         ca = certificates.new_ca("poolhouse cluster", now, CLUSTER_LIFE)
         store_pair(ca, directory, "ca")
     # Pods connect to the first address of the Service CIDR; some clients use the DNS names of the Service.
-    hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1")
+    hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1", *more_hosts)
     if certificate_renewal_due(load_pair(directory, "apiserver"), ca, hosts, now):
         store_pair(new_server_certificate(ca, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver")
     proxy = load_pair(directory, "proxy")

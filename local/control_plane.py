@@ -1,7 +1,10 @@
 """The components of the Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager."""
 
+from pathlib import Path
+
 from local.binaries import Programs
 from local.components import Component, HttpProbe, SocketProbe
+from local.engine.virt_api import FRONT_PROXY
 from local.paths import StackPaths
 
 # Without the PVC protection controller, deleted PVCs would keep their finalizer and never disappear.
@@ -17,10 +20,10 @@ CONTROLLERS = (
 
 
 def control_plane_components(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> tuple[Component, ...]:
-    return _etcd(programs, paths), _apiserver(programs, paths, ports), _manager(programs, paths, ports)
+    return etcd(programs, paths), _apiserver(programs, paths, ports), _manager(programs, paths, ports)
 
 
-def _etcd(programs: Programs, paths: StackPaths) -> Component:
+def etcd(programs: Programs, paths: StackPaths) -> Component:
     """etcd uses neither TLS nor passwords here, so it listens on sockets in a directory that only its owner may enter.
     For `unix://HOST:PORT` etcd creates the socket `HOST:PORT` in its working directory."""
     sockets = paths.runtime / "etcd"
@@ -67,18 +70,24 @@ def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> 
             "--service-cluster-ip-range=10.0.0.0/24",
             # With a reconciler, the API server would retry without end to write loopback endpoints, which are invalid.
             "--endpoint-reconciler-type=none",
-            # The front proxy certificate authenticates requests that the API server forwards to extension API servers.
-            f"--proxy-client-cert-file={tls}/proxy.crt",
-            f"--proxy-client-key-file={tls}/proxy.key",
-            f"--requestheader-client-ca-file={tls}/ca.crt",
-            "--requestheader-allowed-names=poolhouse-front-proxy",
-            "--requestheader-username-headers=X-Remote-User",
-            "--requestheader-group-headers=X-Remote-Group",
-            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            *request_header_flags(tls),
         ),
         ready=HttpProbe(f"https://127.0.0.1:{port}/readyz", paths.ca),
         after=("etcd",),
         stop_seconds=20,
+    )
+
+
+def request_header_flags(tls: Path) -> tuple[str, ...]:
+    """The front proxy certificate authenticates requests that the API server forwards to extension API servers."""
+    return (
+        f"--proxy-client-cert-file={tls}/proxy.crt",
+        f"--proxy-client-key-file={tls}/proxy.key",
+        f"--requestheader-client-ca-file={tls}/ca.crt",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
     )
 
 

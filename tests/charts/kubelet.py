@@ -4,8 +4,8 @@ A container runs as a local process with the environment, the probes and the Ser
 of Deployments and Jobs shows the result. A Service is a port on loopback that forwards to its ready Pods. Fields that
 the chart does not use are not supported.
 
-With $POOLHOUSE_IMAGES, a directory of images that `tests.image.clean_root` has kept, Pods run confined in these images
-and connect to the API server without the recorder.
+tests/node has all of this for real, but needs root and minutes. This substitute stays because it runs on every machine
+beside the other tests, and because it records which rights the services use and starts the engine of VMs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ import aiohttp
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, NotFound
 from runtime.resource import Resource
-from tests.charts.container import CREDENTIALS, Image, credentials, terminate
 from tests.charts.rbac_recorder import Recorder
 from tests.ports import free_port
 
@@ -82,7 +81,6 @@ class Kubelet:
         self._namespace = namespace
         self.logs = logs
         self.recorder = Recorder(kubeconfig)
-        self.images = Path(kept) if (kept := os.environ.get("POOLHOUSE_IMAGES")) else None
         self._balancers: dict[str, Balancer] = {}
         self._pods: dict[str, list[Pod]] = {}
         self._jobs: dict[str, asyncio.Task[None]] = {}
@@ -289,24 +287,12 @@ class Kubelet:
         environment["POOLHOUSE_LISTEN"] = f"127.0.0.1:{port}"
         environment["POOLHOUSE_DIR"] = str(self.logs)  # identifies the workers of this defaulter
         token = await self._token(spec["serviceAccountName"]) if spec["automountServiceAccountToken"] else ""
-        if self.images is not None:
-            image = Image.load(self.images, container["image"])
-            if token:
-                volumes[CREDENTIALS] = self._disk / name / "credentials"
-                environment |= credentials(volumes[CREDENTIALS], self._kubeconfig, self._namespace, token)
-            environment, command = (
-                {**image.environment, **environment},
-                image.command(spec, volumes, container["command"]),
-            )
-        else:
-            there = {path: str(directory) for path, directory in volumes.items()}
-            environment = {key: there.get(value, value) for key, value in environment.items()}
-            environment |= {key: os.environ[key] for key in INHERITED if key in os.environ}
-            if token:
-                environment["KUBECONFIG"] = str(
-                    await self._recorder_kubeconfig(spec["serviceAccountName"], name, token)
-                )
-            command = [*ENTRYPOINT, *arguments]
+        there = {path: str(directory) for path, directory in volumes.items()}
+        environment = {key: there.get(value, value) for key, value in environment.items()}
+        environment |= {key: os.environ[key] for key in INHERITED if key in os.environ}
+        if token:
+            environment["KUBECONFIG"] = str(await self._recorder_kubeconfig(spec["serviceAccountName"], name, token))
+        command = [*ENTRYPOINT, *arguments]
         with (self.logs / f"{name}.log").open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 *command, cwd=ROOT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
@@ -395,7 +381,8 @@ class Kubelet:
 
     async def _stop_pod(self, pod: Pod) -> None:
         await asyncio.sleep(pod.container["lifecycle"]["preStop"]["sleep"]["seconds"])
-        terminate(pod.process, contained=self.images is not None)
+        with contextlib.suppress(ProcessLookupError):
+            pod.process.terminate()
         try:
             async with asyncio.timeout(pod.spec["terminationGracePeriodSeconds"]):
                 await pod.process.wait()

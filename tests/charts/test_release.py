@@ -223,8 +223,6 @@ roles. Every other right that is granted and not used is superfluous."""
 
 
 def test_roles_grant_no_superfluous_right(cluster: Cluster) -> None:
-    if cluster.kubelet.images is not None:
-        pytest.skip("Pods that run in images connect to the API server without the recorder")
     documents = template(cluster.values())
     for service in ("webhook", "controllers"):
         name = f"poolhouse-{service}"

@@ -479,3 +479,25 @@ def test_objects_have_labels_and_the_release_namespace(rendered: list[Json]) -> 
         assert labels["app.kubernetes.io/part-of"] == "poolhouse", each["metadata"]["name"]
         assert labels["team"] == "vms"
         assert each["metadata"].get("namespace", NAMESPACE) == NAMESPACE
+
+
+PREFERENCES = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def test_replicas_prefer_different_nodes_and_zones(rendered: list[Json]) -> None:
+    for service in SERVICES:
+        deployment = named(rendered, "Deployment")[f"poolhouse-{service}"]["spec"]
+        terms = deployment["template"]["spec"]["affinity"]["podAntiAffinity"][PREFERENCES]
+        keys = {each["podAffinityTerm"]["topologyKey"] for each in terms}
+        assert keys == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+        assert all(each["podAffinityTerm"]["labelSelector"] == deployment["selector"] for each in terms)
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [{"affinity": {"nodeAffinity": {}}}, {"topologySpreadConstraints": [{"maxSkew": 1}]}],
+    ids=["affinity", "topologySpreadConstraints"],
+)
+def test_chosen_placement_replaces_the_default(chosen: Json) -> None:
+    pod = named(template({"webhook": chosen}), "Deployment")["poolhouse-webhook"]["spec"]["template"]["spec"]
+    assert {key: pod[key] for key in ("affinity", "topologySpreadConstraints") if key in pod} == chosen

@@ -1,4 +1,4 @@
-"""Checks the text of both Dockerfiles. `clean_root` checks that they build and run."""
+"""Checks the text of both Dockerfiles. tests/node builds and runs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.image.clean_root import expand, instructions
+from tests.image.dockerfile import expand, instructions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKERFILES = ("Dockerfile", "Dockerfile.defaulter")

@@ -65,19 +65,27 @@ spec:
       affinity:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- with $values.topologySpreadConstraints }}
       topologySpreadConstraints:
-        {{- if $values.topologySpreadConstraints }}
-        {{- toYaml $values.topologySpreadConstraints | nindent 8 }}
-        {{- else }}
-        {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
-        - maxSkew: 1
-          topologyKey: {{ $key }}
-          whenUnsatisfiable: ScheduleAnyway
-          labelSelector:
-            matchLabels:
-              {{- include "poolhouse.selector" $.component | nindent 14 }}
-        {{- end }}
-        {{- end }}
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- if not (or $values.affinity $values.topologySpreadConstraints) }}
+      # The scheduler ignores optional topologySpreadConstraints on nodes that lack one of their labels, and many nodes
+      # have no zone.
+      affinity:
+        podAntiAffinity:
+          preferredDuringSchedulingIgnoredDuringExecution:
+            {{- range $key, $weight := dict "kubernetes.io/hostname" 100 "topology.kubernetes.io/zone" 50 }}
+            - weight: {{ $weight }}
+              podAffinityTerm:
+                topologyKey: {{ $key }}
+                labelSelector:
+                  matchLabels:
+                    {{- include "poolhouse.selector" $.component | nindent 20 }}
+                # During a rollout, Pods of the earlier template do not count.
+                matchLabelKeys: [pod-template-hash]
+            {{- end }}
+      {{- end }}
       securityContext:
         {{- include "poolhouse.podSecurityContext" $root | nindent 8 }}
       # Longer than the preStop hook and the longest admission timeout together.

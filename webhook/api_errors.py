@@ -39,7 +39,7 @@ def problems_of(error: ApiError) -> tuple[Problem, ...]:
         case NotFound():
             return (Problem("kind", "this cluster does not serve this kind"),)
         case Invalid() | Forbidden() if error.status != 401:
-            return _causes(error) or _unknown_fields(error) or (Problem("", _DENIED.sub("", error.message)),)
+            return _causes(error) or unknown_fields(error) or (Problem("", _DENIED.sub("", error.message)),)
         case _:
             return ()
 
@@ -48,7 +48,7 @@ def _causes(error: ApiError) -> tuple[Problem, ...]:
     return tuple(dict.fromkeys(Problem(_text(cause, "field"), _text(cause, "message")) for cause in error.causes))
 
 
-def _unknown_fields(error: ApiError) -> tuple[Problem, ...]:
+def unknown_fields(error: ApiError) -> tuple[Problem, ...]:
     """Unknown fields of the document, from the message of strict decoding, which has no causes."""
     return tuple(Problem(path, "unknown field") for path in _UNKNOWN_FIELD.findall(error.message))
 

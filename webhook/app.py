@@ -51,6 +51,7 @@ BEARER = HTTPBearer(
 )
 ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": models.ErrorResponse, "description": "The request was refused; the problems say why."},
+    501: {"model": models.ErrorResponse, "description": "The defaulter cannot decide this object."},
     503: {"model": models.ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
 }
 CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "description": "The controllers"}]

@@ -10,15 +10,17 @@ from typing import Any, Literal
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at, typed
-from defaulter.contract import DefaulterUnavailable, InvalidDocument
+from defaulter.contract import DefaulterUnavailable, InvalidDocument, UndecidedDocument
 from kinds import by_gvk
 from kinds.checks.metadata import is_label, is_subdomain
 from kinds.kind import Kind
+from kubevirt.fields import VM_SPEC, VMI_SPEC, format_steps
+from kubevirt.fields import unknown_fields as unknown_kubevirt_fields
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.resource import VMIS, VMS, Resource
-from webhook.api_errors import problems_of, query_error
+from webhook.api_errors import problems_of, query_error, unknown_fields
 from webhook.defaulting import DefaulterClient, problems_in
 from webhook.models import DryRunResponse, PlanStep, QueryError
 from webhook.plans import PlanClient
@@ -32,6 +34,7 @@ VERBS: Mapping[Operation, tuple[str, ...]] = {"create": ("create",), "update": (
 LIBVIRT_VM = ("kubevirt.io/v1alpha1", "VM")
 """API version and kind of the VM with a libvirt domain as spec. No API server serves this kind."""
 
+KUBEVIRT_TYPES = {VMS.kind: VM_SPEC, VMIS.kind: VMI_SPEC}
 KUBEVIRT = {(resource.api_version, resource.kind): resource for resource in (VMS, VMIS)}
 
 
@@ -116,6 +119,8 @@ class DryRun:
             done = await self.defaulter.complete(target.document, namespace=target.namespace, seed=self.seed or None)
         except InvalidDocument as refusal:
             return _denied(*problems_in(refusal))
+        except UndecidedDocument as error:
+            raise QueryError(501, Problem("", f"the defaulter cannot decide: {error.reason}")) from None
         except DefaulterUnavailable as error:
             problem = Problem("", f"the defaulter is unavailable: {error.reason}")
             raise QueryError(503, problem, retry_after_seconds=1) from None
@@ -129,7 +134,11 @@ class DryRun:
             problems = problems_of(error)
             if not problems:
                 raise
-            return _denied(*problems, warnings=tuple(warnings))
+            if unknown := unknown_fields(error):
+                # Strict decoding stops before admission, whose problems belong to the same answer.
+                further = await self._problems_beside_unknown_fields(target, token, operation, warnings)
+                problems = (*(_with_nearest(target, problem) for problem in unknown), *further)
+            return _denied(*dict.fromkeys(problems), warnings=tuple(dict.fromkeys(warnings)))
         # The field managers of a dry run describe the request, not the object.
         stored.get("metadata", {}).pop("managedFields", None)
         if self.plans is None or target.kind is None or not target.kind.plan_path:
@@ -138,8 +147,25 @@ class DryRun:
         plan = {} if answer.steps is None else {"plan": answer.steps}
         return _allowed(stored, (*warnings, *answer.warnings), **plan)
 
-    async def _send(self, target: Target, token: str, operation: Operation, warnings: list[str]) -> Json:
-        query = {"dryRun": "All", "fieldValidation": "Strict"}
+    async def _problems_beside_unknown_fields(
+        self, target: Target, token: str, operation: Operation, warnings: list[str]
+    ) -> tuple[Problem, ...]:
+        try:
+            await self._send(target, token, operation, warnings, field_validation="Ignore")
+        except ApiError as error:
+            return problems_of(error)
+        return ()
+
+    async def _send(
+        self,
+        target: Target,
+        token: str,
+        operation: Operation,
+        warnings: list[str],
+        *,
+        field_validation: Literal["Strict", "Ignore"] = "Strict",
+    ) -> Json:
+        query = {"dryRun": "All", "fieldValidation": field_validation}
         body = target.document
         if operation == "create":
             path = target.resource.path(target.namespace)
@@ -150,6 +176,16 @@ class DryRun:
             version = at(stored, "metadata", "resourceVersion")
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
         return await self.api.request("PUT", path, body=body, query=query, token=token, warnings=warnings)
+
+
+def _with_nearest(target: Target, problem: Problem) -> Problem:
+    """The problem of an unknown field of KubeVirt's kinds, with the name of the most similar field."""
+    type_name = KUBEVIRT_TYPES.get(target.resource.kind) if target.kind is None else None
+    spec = target.document.get("spec")
+    for field in unknown_kubevirt_fields(spec, type_name, ("spec",)) if type_name is not None else ():
+        if field.nearest and format_steps(field.path) == problem.path:
+            return Problem(problem.path, f'{problem.message}; did you mean "{field.nearest}"?')
+    return problem
 
 
 def _denied(*problems: Problem, warnings: tuple[str, ...] = ()) -> DryRunResponse:

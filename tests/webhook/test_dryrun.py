@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from defaulter.contract import Problem
+from defaulter.contract import Problem, UndecidedDocument
 from tests.runtime.faulty_server import Request, Script, status
 from tests.webhook.builders import api_server, disk, vm
 from tests.webhook.conftest import RunningWebhook
@@ -91,6 +91,41 @@ async def test_local_problems_are_reported_together_without_a_dry_run(webhook: R
         "spec.template",
     }
     assert len(webhook.api_server.requests) == 1
+
+
+async def test_unknown_fields_and_all_other_problems_are_in_one_answer(webhook: RunningWebhook) -> None:
+    message = (
+        'VirtualMachine in version "v1" cannot be handled as a VirtualMachine: strict decoding error: unknown field'
+        ' "spec.template.spec.domain.cpuu", unknown field "spec.template.spec.domain.devices.disks[0].disk.buss"'
+    )
+    cause = {"field": "spec.template.spec.domain.machine.type", "message": "no such machine"}
+
+    async def server(request: Request) -> None:
+        if request.path.endswith("selfsubjectaccessreviews"):
+            return await request.answer(201, {"status": {"allowed": True}})
+        if request.query["fieldValidation"] == "Strict":
+            return await request.answer(400, {**status(400, "BadRequest"), "message": message})
+        refusal = status(422, "Invalid")
+        return await request.answer(422, {**refusal, "details": {"causes": [cause]}})
+
+    webhook.api_server.script = server
+    told = (await webhook.dry_run(vm(disk(buss="sata"), cpuu={}))).json()
+    assert told["problems"] == [
+        {"path": "spec.template.spec.domain.cpuu", "message": 'unknown field; did you mean "cpu"?'},
+        {
+            "path": "spec.template.spec.domain.devices.disks[0].disk.buss",
+            "message": 'unknown field; did you mean "bus"?',
+        },
+        {"path": "spec.template.spec.domain.machine.type", "message": "no such machine"},
+    ]
+
+
+async def test_an_object_that_the_defaulter_cannot_decide(webhook: RunningWebhook) -> None:
+    webhook.api_server.script = api_server()
+    webhook.defaulter.away, webhook.defaulter.fails = "there is no emulator for arm64 here", UndecidedDocument
+    told = await webhook.dry_run(LIBVIRT_SHAPED)
+    message = "the defaulter cannot decide: there is no emulator for arm64 here"
+    assert (told.status_code, told.json()["problems"][0]["message"]) == (501, message)
 
 
 @pytest.mark.parametrize("namespace", ["..", "a/b", "", "UPPER", 7, None, ["x"]])

@@ -22,7 +22,9 @@ _HOMES = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_D
 
 def environment(root: Path) -> dict[str, str]:
     """Environment variables that confine a libvirt to its root and prevent daemons for networks and storage."""
-    return {**dict.fromkeys(_HOMES, str(root)), "LIBVIRT_AUTOSTART": "0"}
+    # libvirt warns about each program that it may not probe, for example Debian's script qemu-system-i386.
+    quiet = {"LIBVIRT_LOG_FILTERS": "4:qemu_capabilities"}
+    return {**dict.fromkeys(_HOMES, str(root)), "LIBVIRT_AUTOSTART": "0", **quiet}
 
 
 class RootDirectories:

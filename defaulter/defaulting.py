@@ -299,6 +299,6 @@ def _warnings(
         reason = (
             "KubeVirt places devices on the root complex itself"
             if places_on_root_complex(location)
-            else "a disk or NIC of this VM is conventional PCI"
+            else "a device of this VM is conventional PCI"
         )
         yield f"PCI addresses are not set: {reason}"

@@ -190,18 +190,16 @@ class LibvirtDefaults:
         cached = cache.get(key) if cache is not None else None
         if cached is not None:
             return cached, None
-        final, warnings, keeps_addresses = self._define_or_raise(asked)
+        final, warnings = self._define_or_raise(asked)
         # The nodes may have another machine type than this QEMU.
         for element in final.iterfind("os/type"):
             element.set("machine", machine_type)
         values = [
             (path, value)
             for path, value in self._read(final)
-            if (*self._location.spec, *path) in open_paths
-            and (path != MACHINE_TYPE or is_canonical(machine_type))
-            and (path[-1] != "pciAddress" or keeps_addresses)
+            if (*self._location.spec, *path) in open_paths and (path != MACHINE_TYPE or is_canonical(machine_type))
         ]
-        record = self._build_record(final) if self._cluster.record and keeps_addresses else self._record
+        record = self._build_record(final) if self._cluster.record and not warnings else self._record
         choices = LibvirtChoices(tuple(values), record, warnings)
         if cache is not None:
             cache.put(key, choices)
@@ -251,7 +249,7 @@ class LibvirtDefaults:
         editor.replace(MACHINE_TYPE, substitute)
         return editor.document
 
-    def _define_or_raise(self, spec: Json) -> tuple[Element, tuple[str, ...], bool]:
+    def _define_or_raise(self, spec: Json) -> tuple[Element, tuple[str, ...]]:
         try:
             return self._define_known(spec)
         except DomainRejected as error:
@@ -259,21 +257,19 @@ class LibvirtDefaults:
             errors = (first, *self._further_errors([first]))
             raise InvalidDocument(each.below(self._location.spec) for each in errors) from error
 
-    def _define_known(self, spec: Json) -> tuple[Element, tuple[str, ...], bool]:
-        """libvirt's domain with neutral values instead of those that libvirt does not know, warnings about them, and
-        whether the PCI addresses are those of the VM nevertheless."""
-        editor, keeps_addresses = DocumentEditor(spec), True
+    def _define_known(self, spec: Json) -> tuple[Element, tuple[str, ...]]:
+        """libvirt's domain with neutral values instead of those that libvirt does not know, and warnings about them."""
+        editor = DocumentEditor(spec)
         warnings: list[str] = []
         for _ in range(MAX_LIBVIRT_ERRORS):
             try:
-                return self._define(editor.document, self._record), tuple(warnings), keeps_addresses
+                return self._define(editor.document, self._record), tuple(warnings)
             except DomainRejected as error:
                 replacements = find_replacements(str(error), editor.document)
                 if not replacements:
                     raise
                 for each in replacements:
                     editor.replace(each.path, each.value)
-                    keeps_addresses = keeps_addresses and each.keeps_addresses
                 shown = format_path((*self._location.spec, *replacements[0].path))
                 warnings.append(f"{shown} is not checked, because libvirt {self._host.version()} is too old: {error}")
         raise LibvirtUnavailable("libvirt knows too few of the values")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apimachinery.unstructured import Json, at
-from defaulter.fields import PANIC, SOUND, TPM, VIDEO
+from defaulter.fields import PANIC, TPM, VIDEO
 from defaulter.json_paths import Path, parse_path
 from defaulter.vmi_spec import video_type
 from defaulter.walker import list_devices
@@ -21,8 +21,6 @@ class Replacement:
     path: Path
     value: Any
     """The neutral value; None removes the field."""
-    keeps_addresses: bool
-    """Whether libvirt chooses the same PCI addresses with the neutral value."""
 
 
 Find = Callable[[Json, str], Iterator[Replacement]]
@@ -41,26 +39,21 @@ def find_replacements(message: str, spec: Json) -> tuple[Replacement, ...]:
 def _panic_model(spec: Json, model: str) -> Iterator[Replacement]:
     for path, device in list_devices(PANIC, spec):
         if device.get("model") == model:
-            # pvpanic is a PCI device, whose place only a newer libvirt knows.
-            yield Replacement(path, None, keeps_addresses=False)
+            # pvpanic is a conventional PCI device: a VM with it gets no PCI addresses (`vmi_spec.holds_addresses`).
+            yield Replacement(path, None)
 
 
 def _video_type(spec: Json, model: str) -> Iterator[Replacement]:
     for path, device in list_devices(VIDEO, spec):
         neutral = video_type(spec)
         if device.get("type") not in (None, neutral):
-            # The first display adapter has the same slot whatever its type; ramfb is no PCI device.
-            yield Replacement((*path, "type"), neutral, keeps_addresses=device["type"] != "ramfb")
-
-
-def _sound_model(spec: Json, model: str) -> Iterator[Replacement]:
-    for path, _ in list_devices(SOUND, spec):
-        yield Replacement(path, None, keeps_addresses=False)
+            # The display adapter is on the root bus, where a spec holds no addresses.
+            yield Replacement((*path, "type"), neutral)
 
 
 def _tpm(spec: Json, model: str) -> Iterator[Replacement]:
     for path, _ in list_devices(TPM, spec):
-        yield Replacement(path, None, keeps_addresses=True)
+        yield Replacement(path, None)
 
 
 def _hyperv(spec: Json, feature: str) -> Iterator[Replacement]:
@@ -69,14 +62,13 @@ def _hyperv(spec: Json, feature: str) -> Iterator[Replacement]:
     found = at(spec, *path)
     name = names.get(feature, feature)
     if isinstance(found, dict):
-        yield Replacement((*path, name) if name in found else path, None, keeps_addresses=True)
+        yield Replacement((*path, name) if name in found else path, None)
 
 
 _UNSUPPORTED = r"(?:not supported|not available|unsupported)"
 _RULES: tuple[tuple[str, Find], ...] = (
     (r"unknown panic model '([\w-]+)'|panic.* model '?([\w-]+)'? .*" + _UNSUPPORTED, _panic_model),
     (r"does not support video (?:model|type) '([\w-]+)'|unknown video model '([\w-]+)'", _video_type),
-    (r"does not support sound|sound .*" + _UNSUPPORTED, _sound_model),
     (r"TPM .*" + _UNSUPPORTED + r"|unsupported TPM|does not support TPM", _tpm),
     (r"hyper-?v (?:enlightenment )?feature:? '?([\w-]+)'?", _hyperv),
 )

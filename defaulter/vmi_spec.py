@@ -83,7 +83,7 @@ def holds_addresses(spec: Json, location: VMLocation) -> bool:
 
     - VMs on s390x;
     - VMs whose devices KubeVirt places on the root complex, because it may assign an address that is already set;
-    - VMs with a disk or NIC on conventional PCI, such as transitional virtio. libvirt puts the device behind a bridge,
+    - VMs with a device on conventional PCI, such as transitional virtio. libvirt puts the device behind a bridge,
       and the next define does not find the bridge at the same address.
     """
     if spec.get("architecture") == "s390x" or places_on_root_complex(location):
@@ -99,3 +99,5 @@ def _conventional_pci(spec: Json) -> Iterator[bool]:
             yield model in CONVENTIONAL_PCI_MODELS or (transitional and model == "virtio")
     for _, disk in entries(spec, "domain", "devices", "disks"):
         yield transitional and at(disk, "disk", "bus") == "virtio"
+    for _, panic in entries(spec, "domain", "devices", "panicDevices"):
+        yield panic.get("model") == "pvpanic"

@@ -75,6 +75,7 @@ FEATURES = (
         " is off; 1.5 does not know the field.",
         since=(1, 6),
         gate=VIDEO_CONFIG,
+        seen=((1, 9),),
     ),
     Feature(
         "Panic devices",
@@ -95,40 +96,47 @@ FEATURES = (
         "virt-api writes a random UUID when a VM is created, and Poolhouse keeps it. In 1.5 Poolhouse writes one that"
         " is computed from the VM's name.",
         since=(1, 6),
+        seen=((1, 9),),
     ),
     Feature(
         "Firmware serial by virt-api",
         "`domain.firmware.serial`",
         "As the UUID. In 1.5 and 1.6 Poolhouse writes it.",
         since=(1, 7),
+        seen=((1, 9),),
     ),
     Feature(
         "Machine types on node labels",
         "`machine-type.node.kubevirt.io/...`",
         "Read to replace an alias of a new VM. Without the labels the defaulter's own QEMU decides.",
         since=(1, 6),
+        seen=((1, 9),),
     ),
     Feature(
         "CPU models on node labels",
         "`cpu-model.node.kubevirt.io/...`",
         "Read to accept CPU models that only the nodes' libvirt knows.",
+        seen=((1, 9),),
     ),
     Feature(
         "Machine type of a running guest",
         "`status.machine.type` of the VMI",
         "Read when an older VM stops, so that it keeps its machine type.",
+        seen=((1, 9),),
     ),
     Feature(
         "Spare root ports for hotplug",
         "eight or sixteen PCI ports in total",
         "The same ports are assumed when addresses are chosen. In 1.5 virt-launcher reserves ports for four NICs only.",
         since=(1, 6),
+        seen=((1, 9),),
     ),
     Feature(
         "Version of the PCI layout",
         "`kubevirt.io/pci-topology-version`",
         "Not needed: Poolhouse writes the addresses. The annotation is in 1.6.4 and 1.7.2 too.",
         since=(1, 8),
+        seen=((1, 9),),
     ),
     Feature(
         "Hotplug of NICs",
@@ -142,6 +150,7 @@ FEATURES = (
         " the next start.",
         since=(1, 6),
         gate=DECLARATIVE_HOTPLUG_VOLUMES,
+        seen=((1, 9),),
     ),
     Feature(
         "Hotplug of volumes by request",
@@ -172,6 +181,7 @@ FEATURES = (
         "Requests to a VM",
         "`subresources.kubevirt.io/v1`: start, stop, restart, pause, unpause",
         "Asked by pools and warm pools. The client accepts any content type.",
+        seen=((1, 9),),
     ),
     Feature(
         "Migration policies",
@@ -194,6 +204,7 @@ FEATURES = (
         "`developerConfiguration.disabledFeatureGates`",
         "Read. Before 1.9 a gate in beta is off unless the KubeVirt object lists it.",
         since=(1, 8),
+        seen=((1, 9),),
     ),
     Feature(
         "KubeVirt's own pools",

@@ -6,6 +6,7 @@ refused before libvirt gets it, because it would only cost a worker.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -78,12 +79,17 @@ def _too_many_vcpus(spec: Json) -> Iterator[FieldError]:
 
 def _values(spec: Json, path: str) -> Iterator[tuple[Path, Any]]:
     """The paths and values of the spec that a path of the table stands for."""
-    before, is_list, after = path.partition("[].")
-    here = parse_path(before)
+    here, inner = _steps(path)
     value = at(spec, *here)
-    if not is_list:
+    if inner is None:
         yield here, value
         return
     for index, item in enumerate(value if isinstance(value, list) else ()):
-        for inner, found in _values(item, after):
-            yield (*here, index, *inner), found
+        yield (*here, index, *inner), at(item, *inner)
+
+
+@cache
+def _steps(path: str) -> tuple[Path, Path | None]:
+    """The path of a value or of a list, and the path of the value in each item of the list."""
+    before, is_list, after = path.partition("[].")
+    return parse_path(before), parse_path(after) if is_list else None

@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from time import monotonic
 from typing import Annotated, Any, NoReturn
 from uuid import uuid4
 
@@ -37,6 +38,7 @@ from kubevirt import cluster_settings
 from runtime.api import Api
 from runtime.events import EventRecorder
 from runtime.informer import Informer, shared_reflectors
+from runtime.instancetypes import InstancetypeReader
 from runtime.leader_election import LeaderElector, LeaseLost
 from runtime.metrics import Metrics
 from runtime.optional_informer import OptionalInformer
@@ -105,6 +107,7 @@ async def run(settings: Settings, certificate_policy: CertificatePolicy | None, 
                     settings.defaulter_url,
                     nodes=node_index,
                     kubevirt=lambda: cluster_settings.choose(kubevirts.all),
+                    read_specs=InstancetypeReader(api, monotonic).read,
                 )
             )
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")

@@ -23,7 +23,7 @@ from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import addressable_devices, devices_without_pci_address
 from defaulter.vm_paths import VMLocation
-from defaulter.vmi_spec import holds_addresses
+from defaulter.vmi_spec import holds_addresses, may_have_bridge
 from defaulter.xml import Element
 
 MAX_STARTS = 16
@@ -118,11 +118,31 @@ def find_added(document: Json, location: VMLocation, old: Json | None, runs: boo
         return []
     hotpluggable = set(hotpluggable_volumes(spec))
     found = []
+    left_open = set(left_for_bridge(document, location, old))
     for path in devices_without_pci_address(document, location):
+        if path in left_open:
+            continue
         is_nic = "interfaces" in path
         name = at(document, *_device(path, location), "name")
         found.append(AddedDevice(path, is_nic, is_nic or name in hotpluggable))
     return found
+
+
+def left_for_bridge(document: Json, location: VMLocation, old: Json | None) -> Iterator[Path]:
+    """Paths of the addresses that are unset in the stored document too, if one of both VMs has a bridge, which an
+    address may move."""
+    if old is None or not any(may_have_bridge(at(each, *location.spec) or {}) for each in (document, old)):
+        return
+    before = {_identify(old, path, location) for path in devices_without_pci_address(old, location)}
+    for path in devices_without_pci_address(document, location):
+        if _identify(document, path, location) in before:
+            yield path
+
+
+def _identify(document: Json, address: Path, location: VMLocation) -> tuple[Any, Any]:
+    """The list and the name of the device whose address has this path."""
+    device = _device(address, location)
+    return device[-2], at(document, *device, "name")
 
 
 def running_addresses(

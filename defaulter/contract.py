@@ -5,23 +5,26 @@ Importing this module loads neither libvirt nor lxml; `Defaulter` loads aiohttp 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
 from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
+from defaulter.instancetypes import MatchedSpecs, expand
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
 from defaulter.stored_values import with_machine_type
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
-from defaulter.undefaulted import undefaulted_fields
+from defaulter.undefaulted import open_addresses, undefaulted_fields
+from defaulter.vm_paths import locate, opted_out
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -43,6 +46,7 @@ __all__ = [
     "InvalidHardwareRecord",
     "MACPolicy",
     "MachineTypes",
+    "MatchedSpecs",
     "Node",
     "NodeIndex",
     "Problem",
@@ -50,7 +54,9 @@ __all__ = [
     "UndecidedDocument",
     "Version",
     "defaulted_fields",
+    "expand",
     "forbidden_changes",
+    "open_addresses",
     "preserve_stored_values",
     "read_node",
     "restore_hardware",
@@ -97,6 +103,12 @@ class DefaultingRequest(_Message):
     kubevirt: Json | None = None
     """The cluster's KubeVirt object. Its version, feature gates and configuration decide which defaults KubeVirt sets
     and accepts. Absent where the client cannot read it."""
+    instancetype: Json | None = None
+    """The spec of the instance type that a VM names."""
+    preference: Json | None = None
+    """The spec of the preference that a VM names. Without it, hardware that it may change is left to KubeVirt."""
+    unread: str = ""
+    """Why the client could not read the instance type or the preference."""
 
 
 class DefaultingResponse(_Message):
@@ -106,6 +118,8 @@ class DefaultingResponse(_Message):
     """The document with its defaults."""
     warnings: tuple[str, ...] = ()
     """Messages for the user, for example, which machine type replaced an alias."""
+    undecided: str = ""
+    """Why hardware is left to KubeVirt, which chooses it when the VM starts. Empty for a complete VM."""
 
 
 class Version(_Message):
@@ -151,7 +165,8 @@ class Defaulter:
 
     Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. The client
     closes only a session that it has opened itself. Each request says what the nodes can run, and contains the KubeVirt
-    object that `kubevirt` returns.
+    object that `kubevirt` returns. For a VM that names an instance type or a preference, it contains what `read_specs`
+    returns for the VM and its namespace: `instancetype`, `preference` and `unread`.
     """
 
     def __init__(
@@ -162,6 +177,7 @@ class Defaulter:
         *,
         nodes: NodeIndex | None = None,
         kubevirt: Callable[[], Json | None] = lambda: None,
+        read_specs: Callable[[Json, str], Awaitable[Json]] | None = None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
@@ -169,6 +185,7 @@ class Defaulter:
         self._owns_session = session is None
         self._nodes = nodes or NodeIndex()
         self._kubevirt = kubevirt
+        self._read_specs = read_specs
 
     async def __aenter__(self) -> Self:
         return self
@@ -203,6 +220,7 @@ class Defaulter:
             "cpus": {"models": [*cpus.models], "features": [*cpus.features]} if cpus else None,
             "mayHaveRun": may_have_run or None,
             "kubevirt": self._kubevirt(),
+            **await self._matched_specs(document, namespace),
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}
@@ -211,6 +229,19 @@ class Defaulter:
         if paths := forbidden_changes(edit.document, response.object):
             raise ForbiddenChange(paths)
         return response.model_copy(update={"object": record_defaults(edit, response.object)})
+
+    async def _matched_specs(self, document: Json, namespace: str | None) -> Json:
+        location = locate(document, namespace)
+        if self._read_specs is None or location is None or not (location.has_instancetype or location.has_preference):
+            return {}
+        if opted_out(document):
+            return {}
+        seconds = self._timeout_seconds / 2
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._read_specs(at(document, *(location.vm or ())), location.namespace)
+        except TimeoutError:
+            return {"unread": f"the API server did not answer within {seconds:g} s"}
 
     async def _post(self, body: Json) -> DefaultingResponse:
         import aiohttp

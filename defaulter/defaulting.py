@@ -12,20 +12,21 @@ A value that is set never changes, except that a machine type alias is replaced 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, entries
+from apimachinery.unstructured import Json, at, entries, replaced
 from defaulter import identity, libvirt_vm, validation, xml
 from defaulter.added_devices import (
     AddedDevice,
     Ports,
     choose_ports,
     find_added,
+    left_for_bridge,
     possible_starts,
     running_addresses,
     without_devices,
@@ -33,8 +34,15 @@ from defaulter.added_devices import (
 from defaulter.codecs import normalize_address
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, is_sealed
+from defaulter.instancetypes import (
+    MatchedSpecs,
+    apply_annotations,
+    apply_attach_preferences,
+    apply_specs,
+    collapse,
+)
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
-from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
+from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults, with_input_device
 from defaulter.libvirt_defaults import (
     MACHINE_TYPE,
     LibvirtCache,
@@ -47,7 +55,7 @@ from defaulter.nodes import CPUs, MachineTypes
 from defaulter.stored_values import fill_stored_values
 from defaulter.superseded import Edit, follow_author
 from defaulter.superseded import warnings as superseded_warnings
-from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac
+from defaulter.undefaulted import devices_without_pci_address, fields_left_to_libvirt, interfaces_without_mac
 from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import holds_addresses
 from defaulter.xml import Element
@@ -80,6 +88,9 @@ class VMRequest:
     """whether no other document has this seed, so that addresses can be derived without the VM's name"""
     may_have_run: bool = False
     """whether the guest may have run before, so that only a node knew what an alias of its machine type meant"""
+    matched: MatchedSpecs = field(default_factory=MatchedSpecs)
+    unread: str = ""
+    """why the spec of the instance type or of the preference is not in `matched`"""
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,8 @@ class DefaultedVM:
     warnings: list[str] = field(default_factory=list)
     domain: Element | None = None
     """libvirt's domain after the last define; None if libvirt was not needed"""
+    undecided: str = ""
+    """why hardware is left to KubeVirt, which chooses it when the VM starts"""
 
 
 def set_defaults(
@@ -105,11 +118,105 @@ def set_defaults(
         return DefaultedVM(request.document)
     raise_errors(location.spec, validation.validate_types(at(request.document, *location.spec)))
     edit = follow_author(request.document, request.old)
+    if location.has_preference and request.matched.preference is None:
+        return _set_independent_defaults(request, edit, location, cluster, host)
+    if request.matched != MatchedSpecs():
+        return _set_matched_defaults(request, edit, location, cluster, host, cache)
+    return _set_vmi_defaults(request, edit, location, cluster, host, cache)
+
+
+def _set_matched_defaults(
+    request: VMRequest,
+    edit: Edit,
+    location: VMLocation,
+    cluster: ClusterConfig,
+    host: Libvirt,
+    cache: LibvirtCache | None,
+) -> DefaultedVM:
+    """The defaults of a VM with an instance type or a preference: those of the VM with their values, as far as a VM may
+    hold them."""
+    matched, editor, known = request.matched, DocumentEditor(edit.document), replace(location, has_preference=False)
+    attached = apply_attach_preferences(editor.get(location.spec), matched.preference)
+    if at(attached, "domain", "devices", "autoattachPodInterface") is False:
+        cluster = replace(cluster, binding="leave")
+    if request.old is not None and edit.old is not None:
+        fill_stored_values(editor, known, edit.old, cluster)
+        if _has_same_hardware(editor, known, request.old, cluster):
+            return DefaultedVM(editor.document, list(_warnings(request, edit, editor, location, cluster)))
+    add_devices(editor, known, cluster)
+    given = editor.get(location.spec)
+    started = with_input_device(apply_attach_preferences(given, matched.preference), location)
+    expanded = apply_specs(started, matched)
+    raise_errors(location.spec, validation.validate_types(expanded))
+    known = replace(
+        known,
+        has_instancetype=location.has_instancetype and matched.instancetype is None,
+        annotations=apply_annotations(location.annotations, matched),
+    )
+    of_start = replace(edit, document=replaced(editor.document, expanded, *location.spec), superseded={})
+    done = _set_vmi_defaults(request, of_start, known, cluster, host, cache)
+    defaulted = at(done.document, *location.spec)
+    spec = collapse(given, expanded, defaulted, has_instancetype=location.has_instancetype)
+    document = replaced(done.document, spec, *location.spec)
+    return replace(done, document=document, warnings=[*superseded_warnings(edit, document), *done.warnings])
+
+
+def _set_independent_defaults(
+    request: VMRequest, edit: Edit, location: VMLocation, cluster: ClusterConfig, host: Libvirt
+) -> DefaultedVM:
+    """The defaults that no preference changes, for a VM whose preference is unknown. libvirt is not asked, because the
+    preference may add devices and may make valid what would be invalid without it."""
+    editor = prepare(request, edit, location, cluster)
+    spec, record = editor.get(location.spec), _own_record(request, editor, location)
+    libvirt_defaults = _asker(request, location, cluster, host, record)(spec)
+    raise_errors(location.spec, libvirt_defaults.known_errors(request.old))
+    if at(spec, *MACHINE_TYPE):
+        editor.replace((*location.spec, *MACHINE_TYPE), libvirt_defaults.resolve_machine_type())
+    reason = request.unread or "its preference was not sent to the defaulter"
+    undecided = f"KubeVirt chooses hardware and addresses of this VM when it starts: {reason}"
+    warnings = [*_warnings(request, edit, editor, location, cluster), undecided]
+    return DefaultedVM(editor.document, warnings, undecided=undecided)
+
+
+def _set_vmi_defaults(
+    request: VMRequest,
+    edit: Edit,
+    location: VMLocation,
+    cluster: ClusterConfig,
+    host: Libvirt,
+    cache: LibvirtCache | None,
+) -> DefaultedVM:
     editor = prepare(request, edit, location, cluster)
     if request.old is not None and _has_same_hardware(editor, location, request.old, cluster):
         return DefaultedVM(editor.document, list(_warnings(request, edit, editor, location, cluster)))
     record = _own_record(request, editor, location)
-    ask = partial(
+    ask = _asker(request, location, cluster, host, record)
+    libvirt_defaults = ask(editor.get(location.spec))
+    raise_errors(location.spec, libvirt_defaults.errors(request.old))
+    left_open = frozenset[Path]()
+    _copy_running_addresses(editor, location, request)
+    if added := find_added(editor.document, location, request.old, request.vmi is not None):
+        running = _running_ports(request, cluster, host)
+        left_open = _address_added_devices(editor, location, added, libvirt_defaults, running)
+        libvirt_defaults = ask(editor.get(location.spec))
+    open_paths = set(fields_left_to_libvirt(editor.document, location, cluster.macs))
+    for_bridge = frozenset(left_for_bridge(editor.document, location, request.old) if request.vmi is not None else ())
+    choices, domain = libvirt_defaults.choose(open_paths, cache, left_open | for_bridge)
+    _fill(editor, location, choices)
+    warnings = [
+        *_warnings(request, edit, editor, location, cluster),
+        *([FOREIGN_RECORD] if record is None and at(request.document, *location.record) is not None else ()),
+        *choices.warnings,
+        *libvirt_defaults.warnings(),
+        *(f"{format_path(path)} stays open until the VM stops: {LEFT_OPEN}" for path in sorted(left_open, key=str)),
+    ]
+    return DefaultedVM(editor.document, warnings, domain)
+
+
+def _asker(
+    request: VMRequest, location: VMLocation, cluster: ClusterConfig, host: Libvirt, record: Any
+) -> Callable[[Json], LibvirtDefaults]:
+    return partial(
         LibvirtDefaults,
         location=location,
         cluster=cluster,
@@ -120,25 +227,6 @@ def set_defaults(
         record_key=request.record_key,
         may_have_run=request.may_have_run,
     )
-    libvirt_defaults = ask(editor.get(location.spec))
-    raise_errors(location.spec, libvirt_defaults.errors(request.old))
-    left_open = frozenset[Path]()
-    _copy_running_addresses(editor, location, request)
-    if added := find_added(editor.document, location, request.old, request.vmi is not None):
-        running = _running_ports(request, cluster, host)
-        left_open = _address_added_devices(editor, location, added, libvirt_defaults, running)
-        libvirt_defaults = ask(editor.get(location.spec))
-    open_paths = set(fields_left_to_libvirt(editor.document, location, cluster.macs))
-    choices, domain = libvirt_defaults.choose(open_paths, cache, left_open)
-    _fill(editor, location, choices)
-    warnings = [
-        *_warnings(request, edit, editor, location, cluster),
-        *([FOREIGN_RECORD] if record is None and at(request.document, *location.record) is not None else ()),
-        *choices.warnings,
-        *libvirt_defaults.warnings(),
-        *(f"{format_path(path)} stays open until the VM stops: {LEFT_OPEN}" for path in sorted(left_open, key=str)),
-    ]
-    return DefaultedVM(editor.document, warnings, domain)
 
 
 def _own_record(request: VMRequest, editor: DocumentEditor, location: VMLocation) -> Any:
@@ -265,7 +353,8 @@ def _has_same_hardware(editor: DocumentEditor, location: VMLocation, old: Json, 
     parts = ("domain", "volumes", "networks", "architecture")
     paths = [location.record, *((*location.spec, part) for part in parts)]
     same = all(at(old, *path) == editor.get(path) for path in paths)
-    return same and not any(fields_left_to_libvirt(editor.document, location, cluster.macs))
+    left = set(fields_left_to_libvirt(editor.document, location, cluster.macs)) if same else set()
+    return same and left <= set(left_for_bridge(editor.document, location, old))
 
 
 def _fill(editor: DocumentEditor, location: VMLocation, choices: LibvirtChoices) -> None:
@@ -302,3 +391,8 @@ def _warnings(
             else "a device of this VM is conventional PCI"
         )
         yield f"PCI addresses are not set: {reason}"
+    elif not location.has_preference and (left := list(devices_without_pci_address(editor.document, location))):
+        devices = ", ".join(format_path((*path[:-1],)) for path in left[:3])
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        reason = "with one, KubeVirt would move conventional PCI devices such as the watchdog, sound or SATA controller"
+        yield f"no PCI address is set for {devices}{more}: {reason}"

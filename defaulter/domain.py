@@ -29,11 +29,14 @@ from defaulter.vmi_spec import (
 from defaulter.xml import Element
 
 NAME = "defaulting"
+USB_REDIRECTIONS = 4
+"""USB devices that a client can redirect to a VM with `clientPassthrough`"""
 PLACEHOLDER_UUID = "00000000-0000-4000-8000-000000000001"
 """UUID of a domain whose spec has none: all defines of a domain need the same UUID"""
 
 
-def build(spec: Json) -> Element:
+def build(spec: Json, usb_resources: frozenset[str] = frozenset()) -> Element:
+    """The domain of a VMI spec. `usb_resources` names the host devices on USB; others are PCI functions."""
     root = xml.element("domain", type="qemu")
     xml.add(root, "name", NAME)
     walker.write(DOMAIN, spec, root)
@@ -48,7 +51,7 @@ def build(spec: Json) -> Element:
                 if kind is not INTERFACES or is_emulated(device):
                     _device(devices, kind, device, spec, path[-1])
     _disk_targets(devices, spec)
-    _add_host_devices(root, devices, spec)
+    _add_host_devices(root, devices, spec, usb_resources)
     _add_default_devices(devices, spec)
     return root
 
@@ -150,7 +153,8 @@ def _disk_targets(devices: Element, spec: Json) -> None:
         prefix = "vd" if target.get("bus") == "virtio" else "sd"
         index, counts[prefix] = counts[prefix], counts[prefix] + 1
         target.set("dev", prefix + _letters(index))
-        if target.get("bus") == "scsi":
+        # KubeVirt leaves the unit of a CD-ROM drive to libvirt.
+        if target.get("bus") == "scsi" and disk.get("device") != "cdrom":
             xml.add(disk, "address", type="drive", controller="0", bus="0", unit=str(index))
 
 
@@ -197,6 +201,10 @@ _COMPLETE = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tp
 
 def _add_default_devices(devices: Element, spec: Json) -> None:
     _add_controllers(devices, spec)
+    if device_field(spec, "clientPassthrough") is not None:
+        for index in range(USB_REDIRECTIONS):
+            redirection = xml.add(devices, "redirdev", type="unix", bus="usb")
+            xml.add(redirection, "source", mode="bind", path=f"/usbredir-{index}")
     keyboard_bus = {"s390x": "virtio", "arm64": "usb"}.get(architecture(spec))
     channel = xml.add(devices, "channel", type="unix")
     xml.add(channel, "target", type="virtio", name="org.qemu.guest_agent.0")
@@ -239,13 +247,16 @@ def _add_controllers(devices: Element, spec: Json) -> None:
 def _needs_usb(devices: Element, spec: Json) -> bool:
     if architecture(spec) != "amd64":
         return architecture(spec) == "arm64"
-    usb = ("input[@bus='usb']", "disk/target[@bus='usb']")
+    usb = ("input[@bus='usb']", "disk[@device='disk']/target[@bus='usb']", "hostdev[@type='usb']")
     return any(devices.find(path) is not None for path in usb) or device_field(spec, "clientPassthrough") is not None
 
 
-def _add_host_devices(root: Element, devices: Element, spec: Json) -> None:
-    for index, (name, address) in enumerate(_pci_host_devices(spec)):
+def _add_host_devices(root: Element, devices: Element, spec: Json, usb_resources: frozenset[str]) -> None:
+    for index, (name, address) in enumerate(_pci_host_devices(spec, usb_resources)):
         _add_host_device(devices, index, name, address)
+    for index, device in entries(spec, "domain", "devices", "hostDevices"):
+        if device.get("deviceName") in usb_resources:
+            _add_usb_device(devices, index, str(device.get("name")))
     shared = [fs for _, fs in entries(spec, "domain", "devices", "filesystems") if "virtiofs" in fs]
     for filesystem in shared:
         _add_filesystem(devices, str(filesystem.get("name")))
@@ -253,11 +264,12 @@ def _add_host_devices(root: Element, devices: Element, spec: Json) -> None:
         _share_memory(root, spec)
 
 
-def _pci_host_devices(spec: Json) -> Iterator[tuple[str, str]]:
-    """Alias and explicit address of each host device, in KubeVirt's order."""
+def _pci_host_devices(spec: Json, usb_resources: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Alias and explicit address of each PCI function of a host, in KubeVirt's order."""
     for field, prefix in (("hostDevices", "hostdevice"), ("gpus", "gpu")):
         for _, device in entries(spec, "domain", "devices", field):
-            yield f"{prefix}-{device.get('name')}", ""
+            if field == "gpus" or device.get("deviceName") not in usb_resources:
+                yield f"{prefix}-{device.get('name')}", ""
     for _, interface in entries(spec, "domain", "devices", "interfaces"):
         if "sriov" in interface and interface.get("state") != "absent":
             yield f"sriov-{interface.get('name')}", interface.get("pciAddress") or ""
@@ -272,6 +284,12 @@ def _add_host_device(devices: Element, index: int, name: str, address: str) -> N
     xml.add(device, "alias", name=alias(name))
     if PCI.accepts(address):
         xml.add(device, "address", **pci_attributes(address))
+
+
+def _add_usb_device(devices: Element, index: int, name: str) -> None:
+    device = xml.add(devices, "hostdev", mode="subsystem", type="usb", managed="no")
+    xml.add(xml.add(device, "source"), "address", bus="1", device=str(index + 1))
+    xml.add(device, "alias", name=alias(f"usb-host-{name}"))
 
 
 def _add_filesystem(devices: Element, name: str) -> None:

@@ -12,6 +12,7 @@ from apimachinery.unstructured import Json
 from defaulter import xml
 from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.errors import InvalidDocument, LibvirtFailed, LibvirtUnavailable, MalformedBody
+from defaulter.instancetypes import MatchedSpecs
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_defaults import LibvirtCache
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 
 ENVELOPE = "DefaultingRequest"
+_MATCHED = ("instancetype", "preference")
 LONE_SURROGATE = "contains a lone surrogate, which is not a character"
 
 
@@ -59,7 +61,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
         if message.get("kind") != ENVELOPE:
             return 200, _encode(done.document)
         response = {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "DefaultingResponse", "object": done.document}
-        return 200, _encode({**response, "warnings": done.warnings})
+        return 200, _encode({**response, "warnings": done.warnings, "undecided": done.undecided})
     except strict_json.InvalidJSON as error:
         return 400, problems_body([Problem("", str(error))])
     except MalformedBody as error:
@@ -87,6 +89,8 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         "namespace": (isinstance(namespace, str | None), "must be a string"),
         "seed": (isinstance(seed, str | None), "must be a string"),
         "kubevirt": (isinstance(kubevirt, dict | None), "must be an object"),
+        **{name: (isinstance(message.get(name), dict | None), "must be an object") for name in _MATCHED},
+        "unread": (isinstance(message.get("unread"), str | None), "must be a string"),
         "offered": (
             types is None or all(_is_list_of_strings(types, name) for name in ("everywhere", "somewhere")),
             "must be {everywhere: [...], somewhere: [...]}, lists of machine types",
@@ -112,6 +116,8 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         record_key=default_seed,
         seed_is_unique=bool(seed),
         may_have_run=may_have_run,
+        matched=MatchedSpecs(*(message.get(name) for name in _MATCHED)),
+        unread=message.get("unread") or "",
     )
 
 

@@ -68,14 +68,14 @@ class ClusterConfig:
 
 
 def with_input_device(spec: Json, location: VMLocation) -> Json:
-    """The spec with the input device that KubeVirt adds to the VMI each time the VM starts. VMs with
-    a preference or on s390x get none."""
+    """The spec with the input device that KubeVirt adds to the VMI each time the VM starts. A preference may choose its
+    bus and type. VMs on s390x get none."""
     devices = at(spec, "domain", "devices")
     wanted = location.is_vm and at(devices, "autoattachInputDevice") is True
-    if not wanted or location.has_preference or at(devices, "inputs") or spec.get("architecture") == "s390x":
+    if not wanted or at(devices, "inputs") or spec.get("architecture") == "s390x":
         return spec
     editor = DocumentEditor(spec)
-    editor.replace(("domain", "devices", "inputs"), [{"name": "default-0", "bus": "usb", "type": "tablet"}])
+    editor.replace(("domain", "devices", "inputs"), [{"name": "default-0"}])
     return editor.document
 
 
@@ -103,7 +103,7 @@ def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster:
         editor.fill((*domain, "memory", "guest"), _memory(editor.get(domain)))
     if not location.has_preference:
         editor.fill((*domain, "features", "acpi", "enabled"), architecture != "s390x")
-    _firmware(editor, domain, architecture)
+        _firmware(editor, domain, architecture)
     _spinlocks(editor, domain)
     _disks(editor, spec, architecture, location.has_preference)
     devices = (*domain, "devices")
@@ -204,5 +204,5 @@ def _devices(editor: DocumentEditor, devices: Path, architecture: str, has_prefe
     if isinstance(editor.get((*devices, "watchdog")), dict) and architecture != "arm64":
         model = "diag288" if architecture == "s390x" else "i6300esb"
         editor.fill((*devices, "watchdog", model, "action"), "reset")
-    if isinstance(editor.get((*devices, "sound")), dict):
+    if isinstance(editor.get((*devices, "sound")), dict) and not has_preference:
         editor.fill((*devices, "sound", "model"), "ich9")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ from defaulter.xml import Element
 if TYPE_CHECKING:  # the cache and the key can be imported without libvirt
     from defaulter.driver import Libvirt
 
+Choice = tuple[Path, Any]
+
 MAX_LIBVIRT_ERRORS = 8
 MACHINE_TYPE: Path = ("domain", "machine", "type")
 MAX_CACHED_CHOICES = 256
@@ -46,7 +49,7 @@ MAX_CACHE_KEY_LENGTH = 65536
 
 @dataclass(frozen=True)
 class LibvirtChoices:
-    values: tuple[tuple[Path, Any], ...]
+    values: tuple[Choice, ...]
     """values by their paths in the spec"""
     record: str | None = None
     """the hardware record, if the cluster's configuration enables it"""
@@ -132,6 +135,11 @@ class LibvirtDefaults:
 
     def errors(self, old: Json | None) -> list[FieldError]:
         """Every error of the spec. libvirt's errors are included only if another error was found."""
+        found = self.known_errors(old)
+        return [*found, *self._further_errors(found)] if found else []
+
+    def known_errors(self, old: Json | None) -> list[FieldError]:
+        """The errors that are found without a define."""
         found = validation.validate_values(self._spec, self._known_cpu_models())
         found += self._excessive_slot_count()
         if self._record is not None:
@@ -148,7 +156,7 @@ class LibvirtDefaults:
             found += [] if message is None else [FieldError(MACHINE_TYPE, message)]
         if all(error.path != MACHINE_TYPE for error in found):
             found += self._unknown_family(machine)
-        return [*found, *self._further_errors(found)] if found else []
+        return found
 
     def _unknown_family(self, machine: Any) -> list[FieldError]:
         """An error if no machine type of this QEMU has the buses of the VM's. Raises `LibvirtUnavailable` if a node has
@@ -184,13 +192,14 @@ class LibvirtDefaults:
         """libvirt's choices for these paths, except those that stay open, and libvirt's domain unless the choices come
         from the cache. Raises `InvalidDocument` with every error."""
         open_paths = open_paths - left_open
-        machine_type, asked = self._resolve_machine_type(), self._with_known_machine_type(self._spec)
-        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE), sorted(map(format_path, left_open)))
+        machine_type, asked = self.resolve_machine_type(), self._with_known_machine_type(self._spec)
+        usb = sorted(self._cluster.settings.usb_resources)
+        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE), sorted(map(format_path, left_open)), usb)
         key = cache_key(self._spec, self._location, open_paths, inputs) if cache is not None else None
         cached = cache.get(key) if cache is not None else None
         if cached is not None:
             return cached, None
-        final, warnings = self._define_or_raise(asked)
+        final, defined, warnings = self._define_or_raise(asked)
         # The nodes may have another machine type than this QEMU.
         for element in final.iterfind("os/type"):
             element.set("machine", machine_type)
@@ -199,6 +208,8 @@ class LibvirtDefaults:
             for path, value in self._read(final)
             if (*self._location.spec, *path) in open_paths and (path != MACHINE_TYPE or is_canonical(machine_type))
         ]
+        if pci_addresses.has_bridge(final):
+            values = self._without_moving_addresses(defined, values)
         record = self._build_record(final) if self._cluster.record and not warnings else self._record
         choices = LibvirtChoices(tuple(values), record, warnings)
         if cache is not None:
@@ -227,7 +238,7 @@ class LibvirtDefaults:
                 shown = format_path((*self._location.spec, *path))
                 yield f"{shown}: libvirt {self._host.version()} does not know the CPU feature {name!r}"
 
-    def _resolve_machine_type(self) -> str:
+    def resolve_machine_type(self) -> str:
         """The VM's machine type: canonical, or the alias if it must stay."""
         arch = architecture(self._spec)
         machine = str(at(self._spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(arch) or ALIASES[arch])
@@ -249,7 +260,7 @@ class LibvirtDefaults:
         editor.replace(MACHINE_TYPE, substitute)
         return editor.document
 
-    def _define_or_raise(self, spec: Json) -> tuple[Element, tuple[str, ...]]:
+    def _define_or_raise(self, spec: Json) -> tuple[Element, Json, tuple[str, ...]]:
         try:
             return self._define_known(spec)
         except DomainRejected as error:
@@ -257,13 +268,14 @@ class LibvirtDefaults:
             errors = (first, *self._further_errors([first]))
             raise InvalidDocument(each.below(self._location.spec) for each in errors) from error
 
-    def _define_known(self, spec: Json) -> tuple[Element, tuple[str, ...]]:
-        """libvirt's domain with neutral values instead of those that libvirt does not know, and warnings about them."""
+    def _define_known(self, spec: Json) -> tuple[Element, Json, tuple[str, ...]]:
+        """libvirt's domain with neutral values instead of those that libvirt does not know, the spec with these values,
+        and warnings about them."""
         editor = DocumentEditor(spec)
         warnings: list[str] = []
         for _ in range(MAX_LIBVIRT_ERRORS):
             try:
-                return self._define(editor.document, self._record), tuple(warnings)
+                return self._define(editor.document, self._record), editor.document, tuple(warnings)
             except DomainRejected as error:
                 replacements = find_replacements(str(error), editor.document)
                 if not replacements:
@@ -274,8 +286,32 @@ class LibvirtDefaults:
                 warnings.append(f"{shown} is not checked, because libvirt {self._host.version()} is too old: {error}")
         raise LibvirtUnavailable("libvirt knows too few of the values")
 
-    def _define(self, spec: Json, record: str | None = None) -> Element:
-        root = domain.build(with_input_device(spec, self._location))
+    def _without_moving_addresses(self, spec: Json, values: list[Choice]) -> list[Choice]:
+        """The values with as many PCI addresses as KubeVirt's defines take without placing another device elsewhere.
+
+        libvirt gives the bridge of conventional PCI devices the first bus that is free when it needs the bridge. With
+        a later bus in use, this is another bus, and the devices behind the bridge and those after it move.
+        """
+        before = self._hardware(spec)
+        for left_out in ((), ("disks",), ("disks", "interfaces")):
+            kept = [choice for choice in values if not _is_address(choice[0], left_out)]
+            editor = DocumentEditor(spec)
+            for path, value in kept:
+                editor.fill(path, value)
+            with suppress(DomainRejected):
+                if self._hardware(editor.document) == before:
+                    break
+        return kept
+
+    def _hardware(self, spec: Json) -> list[str]:
+        """The hardware with which each version of KubeVirt starts the VM without a hook."""
+        return [self._record_of(self._define(spec, reads_back=reads_back)) for reads_back in (True, False)]
+
+    def _record_of(self, domain: Element) -> str:
+        return hook.build_record(domain, self._host.version(), self._host.qemu(), self._record_key)
+
+    def _define(self, spec: Json, record: str | None = None, *, reads_back: bool = True) -> Element:
+        root = domain.build(with_input_device(spec, self._location), self._cluster.settings.usb_resources)
         if places_on_root_complex(self._location) and not pci_addresses.place_on_root_complex(root):
             raise DomainRejected("no space is left on the root PCI bus")
         ports = self._hotplug_ports(spec)
@@ -284,7 +320,9 @@ class LibvirtDefaults:
             def define_with_record(text: str) -> str:
                 return define(text if record is None else hook.restore_hardware(record, text))
 
-            return pci_addresses.assign_pci_addresses(root, ports, virtio_model(spec), define_with_record)
+            return pci_addresses.assign_pci_addresses(
+                root, ports, virtio_model(spec), define_with_record, reads_back=reads_back
+            )
 
     def _hotplug_ports(self, spec: Json) -> pci_addresses.HotplugPorts | None:
         if places_on_root_complex(self._location) or not has_root_ports(spec):
@@ -325,7 +363,7 @@ class LibvirtDefaults:
                 if not _remove(editor, path):
                     return
 
-    def _read(self, final: Element) -> Iterator[tuple[Path, Any]]:
+    def _read(self, final: Element) -> Iterator[Choice]:
         """The values of a domain, by their paths in the spec. Devices are matched by alias, never by order."""
         yield from walker.read(DOMAIN, final, self._spec)
         for devices in DEVICES:
@@ -342,8 +380,12 @@ class LibvirtDefaults:
 
     def _build_record(self, final: Element) -> str:
         """The hardware record of the domain. A stored record stays, byte for byte, while it describes the domain."""
-        record = hook.build_record(final, self._host.version(), self._host.qemu(), self._record_key)
+        record = self._record_of(final)
         return self._record if self._record is not None and hook.same_hardware(self._record, record) else record
+
+
+def _is_address(path: Path, lists: tuple[str, ...]) -> bool:
+    return path[-1] == "pciAddress" and len(path) > 2 and path[2] in lists
 
 
 def _remove(editor: DocumentEditor, path: Path) -> bool:

@@ -18,6 +18,8 @@ from defaulter.xml import Element
 
 Define = Callable[[str], str]
 
+_UNREAD_ADDRESSES = ("filesystem", "panic", "sound", "video", "vsock")
+"""devices whose addresses virt-launcher does not keep: each define chooses them again"""
 _ROOT_MODELS = ("pci-root", "pcie-root", "pcie-expander-bus")
 _LAST_BUS = 31
 """the last bus behind a root port: each port takes one of the 32 slots of bus 0"""
@@ -46,16 +48,26 @@ def hotplug_ports(nics: int, memory_bytes: int, slots: int | None) -> HotplugPor
     return HotplugPorts(max(0, slots - nics), total, min_free)
 
 
-def assign_pci_addresses(domain: Element, ports: HotplugPorts | None, nic_model: str, define: Define) -> Element:
-    """The domain after virt-launcher's three defines, or after one define if `ports` is None."""
+def assign_pci_addresses(
+    domain: Element, ports: HotplugPorts | None, nic_model: str, define: Define, *, reads_back: bool = True
+) -> Element:
+    """The domain after virt-launcher's three defines, or after one define if `ports` is None. Changes `domain`.
+
+    KubeVirt up to 1.9 reads the domain back only if it has placeholders. Without them, its extra ports are the first
+    ports of the domain, and its devices occupy them: `reads_back=False`.
+    """
     if ports is None:
         return xml.read(define(xml.write(domain)))
     extra = ports.extra(len(_pci_devices(domain)))
+    if not ports.placeholders and not reads_back:
+        _append_ports(_devices(domain), extra)
+        return xml.read(define(xml.write(domain)))
     first, originals = deepcopy(domain), [deepcopy(nic) for nic in _devices(domain).iterfind("interface")]
     _devices(first).extend(_placeholder(index, nic_model) for index in range(ports.placeholders))
     # virt-launcher reads only the devices back from libvirt.
     devices = _devices(xml.read(define(xml.write(first))))
     domain.replace(_devices(domain), devices)
+    _drop_unread_addresses(devices)
     if ports.placeholders:
         for nic in devices.findall("interface"):
             devices.remove(nic)
@@ -64,6 +76,11 @@ def assign_pci_addresses(domain: Element, ports: HotplugPorts | None, nic_model:
     _append_ports(devices, extra)
     _forbid_unplug(devices)
     return xml.read(define(xml.write(domain)))
+
+
+def has_bridge(domain: Element) -> bool:
+    """Whether libvirt has put a device behind a bridge, because the device is conventional PCI and not PCI Express."""
+    return any((controller.get("model") or "").endswith("-pci-bridge") for controller in _devices(domain))
 
 
 def place_on_root_complex(domain: Element) -> bool:
@@ -108,6 +125,12 @@ def _placeholder(index: int, model: str) -> Element:
     xml.add(nic, "target", dev=name, managed="no")
     xml.add(nic, "alias", name=name)
     return nic
+
+
+def _drop_unread_addresses(devices: Element) -> None:
+    for device in devices.iterchildren(*_UNREAD_ADDRESSES):
+        for address in device.findall("address[@type='pci']"):
+            device.remove(address)
 
 
 def _append_ports(devices: Element, count: int) -> None:

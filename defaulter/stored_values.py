@@ -5,6 +5,7 @@ another device. Devices are matched by name. A removed device stays removed, bec
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from apimachinery.unstructured import Json, at, entries
@@ -26,8 +27,9 @@ def fill_stored_values(editor: DocumentEditor, location: VMLocation, old: Json, 
 
 
 def _fill_once(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:
-    trial = DocumentEditor(editor.document)
-    set_kubevirt_defaults(trial, location, cluster)
+    # A VM with a preference has stored values too: defaulting wrote what the preference brought.
+    trial, location = DocumentEditor(editor.document), replace(location, has_preference=False)
+    set_kubevirt_defaults(trial, location, replace(cluster, binding="leave"))
     unset = [path for path, _ in trial.filled]
     unset += fields_left_to_libvirt(trial.document, location, cluster.macs)
     filled = False

@@ -88,6 +88,8 @@ def follow_author(document: Json, old: Json | None) -> Edit:
         other = known.keys() - bases.keys()
     else:
         other = {path for path in known if not is_same(bases.get(path), old_bases.get(path))}
+        if _preference(document, location) != _preference(stored, before):
+            other |= known.keys() - bases.keys()
     gone = {*orphans, *(path for path in other if not _is_added(path)), *_taken(own, author)}
     superseded = {path: value for path, value in known.items() if path in gone}
     parents = {parent for path in superseded for parent in _parents(path) if not _is_added(parent)}
@@ -107,6 +109,12 @@ def _parents(path: str) -> Iterator[str]:
     while "." in path:
         path = path.rpartition(".")[0]
         yield path
+
+
+def _preference(document: Json, location: VMLocation) -> tuple[Any, ...]:
+    """The name of the VM's preference, which brings the defaults that KubeVirt's rules do not give."""
+    matcher = at(document, *(location.vm or ()), "spec", "preference")
+    return tuple(at(matcher, part) for part in ("name", "kind", "inferFromVolume"))
 
 
 def _written(known: Fields, now: Fields, evidence: Evidence) -> set[str]:

@@ -1,6 +1,7 @@
 """Finds the fields of a document that still need a default, without libvirt.
 
 The functions use the rules of defaulting, so `undefaulted_fields` is empty exactly if defaulting would fill nothing.
+Only libvirt can tell which addresses a VM with a bridge may have, so that addresses of such a VM are never reported.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, MACPolicy, set_kubevirt_defaults
 from defaulter.machine_types import is_canonical
 from defaulter.vm_paths import VMLocation, locate, opted_out
-from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated
+from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 
 CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")
 """a configuration that fills only fields that do not depend on a cluster"""
@@ -19,14 +20,26 @@ CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")
 def undefaulted_fields(document: Json, *, macs: MACPolicy = "deterministic") -> list[str]:
     """Unset paths that defaulting would fill. Empty for a document that is complete, opted out, or has no VM. A machine
     type alias is set: the alias of a VM that may have run stays."""
+    found = list(_open_fields(document, macs))
+    spec = at(document, *location.spec) if (location := locate(document)) is not None else None
+    has_bridge = isinstance(spec, dict) and may_have_bridge(spec)
+    return [format_path(path) for path in found if not (has_bridge and path[-1] == "pciAddress")]
+
+
+def open_addresses(document: Json) -> list[str]:
+    """Paths of unset PCI addresses, also of a VM with a bridge."""
+    return [format_path(path) for path in _open_fields(document, "leave") if path[-1] == "pciAddress"]
+
+
+def _open_fields(document: Json, macs: MACPolicy) -> Iterator[Path]:
     location = locate(document)
     if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
-        return []
+        return
     editor = DocumentEditor(document)
     set_kubevirt_defaults(editor, location, CLUSTER_INDEPENDENT)
     paths = [path for path, _ in editor.filled]
     paths += fields_left_to_libvirt(editor.document, location, macs)
-    return [format_path(path) for path in paths if is_unset(at(document, *path))]
+    yield from (path for path in paths if is_unset(at(document, *path)))
 
 
 def fields_left_to_libvirt(document: Json, location: VMLocation, macs: MACPolicy) -> Iterator[Path]:
@@ -42,7 +55,8 @@ def fields_left_to_libvirt(document: Json, location: VMLocation, macs: MACPolicy
         yield from (path for path in paths if is_unset(at(document, *path)))
     yield from interfaces_without_mac(document, location, macs)
     panics = (*domain, "devices", "panicDevices")
-    yield from ((*panics, i, "model") for i, panic in entries(document, *panics) if is_unset(panic.get("model")))
+    if not location.has_preference:
+        yield from ((*panics, i, "model") for i, panic in entries(document, *panics) if is_unset(panic.get("model")))
     if holds_addresses(spec, location):
         yield from devices_without_pci_address(document, location)
 

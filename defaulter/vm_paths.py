@@ -49,9 +49,11 @@ class VMLocation:
     has_instancetype: bool
     """whether an instance type sets CPU and memory, which KubeVirt then rejects in the VM"""
     has_preference: bool
-    """whether a preference fills unset fields when the VM starts; it never replaces values"""
+    """whether an unknown preference fills unset fields when the VM starts"""
     annotations: Mapping[str, Any]
     """annotations of the VMI"""
+    vm: Path | None = None
+    """path of the object with the `spec` of the VM; None for a VMI"""
 
     @property
     def record(self) -> Path:
@@ -75,6 +77,7 @@ def locate(document: Json, namespace: str | None = None) -> VMLocation | None:
         has_instancetype=at(vm_spec, "instancetype") is not None,
         has_preference=at(vm_spec, "preference") is not None,
         annotations=typed(dict, document, *paths.vmi, "metadata", "annotations") or {},
+        vm=paths.vm,
     )
 
 

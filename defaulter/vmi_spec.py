@@ -91,6 +91,38 @@ def holds_addresses(spec: Json, location: VMLocation) -> bool:
     return not has_root_ports(spec) or not any(_conventional_pci(spec))
 
 
+SATA_PORTS, LSI_UNITS = 6, 7
+"""disks of the machine's SATA controller, and of the SCSI controllers that libvirt adds for CD-ROM drives"""
+
+
+def may_have_bridge(spec: Json) -> bool:
+    """Whether libvirt may put a device that has no address in the spec behind a bridge, because it is conventional PCI.
+
+    Its bridge has the first bus that is free when libvirt needs it. Not every address of a disk or NIC keeps it there,
+    so that defaulting may leave addresses unset (`libvirt_defaults`).
+    """
+    if not has_root_ports(spec):
+        return False
+    devices = at(spec, "domain", "devices")
+    models = {each.get("model") for _, each in entries(devices, "panicDevices")}
+    return (
+        turned_on(spec, "useVirtioTransitional")
+        or at(devices, "sound", "model") == "ac97"
+        or at(devices, "watchdog", "i6300esb") is not None
+        or "pvpanic" in models
+        or any(_needs_another_controller(spec))
+    )
+
+
+def _needs_another_controller(spec: Json) -> Iterator[bool]:
+    """Whether each disk named sda, sdb, ... has a number that its bus's first controller does not have."""
+    default = "sata" if architecture(spec) == "amd64" else "virtio"
+    kinds = [(disk_kind(disk) or "disk", disk) for _, disk in entries(spec, "domain", "devices", "disks")]
+    buses = [(kind, at(disk, kind, "bus") or default) for kind, disk in kinds]
+    for index, (kind, bus) in enumerate(each for each in buses if each[1] != "virtio"):
+        yield (bus == "sata" and index >= SATA_PORTS) or (bus == "scsi" and kind == "cdrom" and index >= LSI_UNITS)
+
+
 def _conventional_pci(spec: Json) -> Iterator[bool]:
     transitional = turned_on(spec, "useVirtioTransitional")
     for _, interface in entries(spec, "domain", "devices", "interfaces"):

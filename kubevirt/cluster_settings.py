@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Self
 
-from apimachinery.unstructured import Json, at, typed
+from apimachinery.unstructured import Json, at, entries, typed
 from kubevirt.versions import FeatureGate, Release, is_enabled, parse_release
 
 ARCHITECTURES = ("amd64", "arm64", "s390x")
@@ -21,6 +21,7 @@ _CONFIGURATION = (
     "liveUpdateConfiguration",
     "machineType",
     "network",
+    "permittedHostDevices",
     "vmRolloutStrategy",
 )
 _DEVELOPER_CONFIGURATION = ("featureGates", "disabledFeatureGates")
@@ -44,6 +45,8 @@ class ClusterSettings:
     """The machine type of a VM that names none, by architecture."""
     emulated_machines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Patterns of the machine types that KubeVirt accepts, by architecture."""
+    usb_resources: frozenset[str] = frozenset()
+    """Resource names of host devices on USB. Other host devices are PCI functions."""
 
     @classmethod
     def of(cls, kubevirt: Json) -> Self:
@@ -61,6 +64,9 @@ class ClusterSettings:
             cpu_model=_text(configuration, "cpuModel"),
             machine_types={arch: name for arch in ARCHITECTURES if (name := _machine_type(configuration, arch))},
             emulated_machines={arch: names for arch in ARCHITECTURES if (names := _machines(configuration, arch))},
+            usb_resources=frozenset(
+                _text(device, "resourceName") for _, device in entries(configuration, "permittedHostDevices", "usb")
+            ),
         )
 
     @property
@@ -84,6 +90,8 @@ def excerpt(kubevirt: Json) -> Json:
     """The part of a KubeVirt object that `ClusterSettings` reads, which a client sends with each request."""
     configuration = at(kubevirt, "spec", "configuration")
     kept = _keep(configuration, _CONFIGURATION)
+    if "permittedHostDevices" in kept:
+        kept["permittedHostDevices"] = _keep(kept["permittedHostDevices"], ("usb",))
     if "developerConfiguration" in kept:
         kept["developerConfiguration"] = _keep(kept["developerConfiguration"], _DEVELOPER_CONFIGURATION)
     return {

@@ -53,6 +53,26 @@ _AS_KUBEVIRT = "the engine acts as KubeVirt"
 _AS_CDI = "the engine acts as CDI"
 _AS_KUBELET = "the engine acts as the kubelets"
 
+_INSTANCETYPE_RULES = (
+    PolicyRule(
+        "instancetype.kubevirt.io",
+        (
+            "virtualmachineinstancetypes",
+            "virtualmachineclusterinstancetypes",
+            "virtualmachinepreferences",
+            "virtualmachineclusterpreferences",
+        ),
+        ("get",),
+        "to choose the hardware of a VM with an instance type or a preference",
+    ),
+    PolicyRule(
+        "apps",
+        ("controllerrevisions",),
+        ("get",),
+        "to read the instance type or preference that KubeVirt keeps for a VM",
+    ),
+)
+
 CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
     "webhook": (
         PolicyRule(
@@ -77,6 +97,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             if k.listed_at_admission
         ),
         PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
+        *_INSTANCETYPE_RULES,
         PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "to read the defaults of the cluster and KubeVirt's version"),
     ),
     "controllers": (
@@ -117,6 +138,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             names=(webhooks.DEFAULTING_CONFIGURATION,),
         ),
         PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
+        *_INSTANCETYPE_RULES,
         PolicyRule(
             "migrations.kubevirt.io",
             ("migrationpolicies",),

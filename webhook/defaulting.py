@@ -20,6 +20,7 @@ from defaulter.contract import (
     InvalidDocument,
     MACPolicy,
     UndecidedDocument,
+    open_addresses,
     preserve_stored_values,
     undefaulted_fields,
     with_machine_type,
@@ -133,7 +134,10 @@ class DefaultingHandler:
         # Removes the annotation even if fields are unset, because the defaulter's settings leave such fields unset.
         left_open = request.kind == "VirtualMachine" and vmi is not None and has_open_address(answer.object, self._macs)
         reason = FailOpenReason.ADDED_WHILE_RUNNING if left_open else None
-        return AdmissionResponse(object=_annotated(answer.object, reason), warnings=tuple(answer.warnings))
+        if answer.undecided:
+            reason = FailOpenReason.PREFERENCE_UNKNOWN
+        document = _annotated(answer.object, reason)
+        return AdmissionResponse(object=document, warnings=tuple(answer.warnings), reason=reason)
 
     async def _running_vmi(self, request: AdmissionRequest) -> Json | None:
         """The VMI into which KubeVirt hotplugs devices of an update; empty if it cannot be read. None without a VMI,
@@ -142,7 +146,7 @@ class DefaultingHandler:
             return None
         if request.kind == "VirtualMachineInstance":
             return request.old
-        if not has_open_address(preserve_stored_values(request.object or {}, request.old), self._macs):
+        if not open_addresses(preserve_stored_values(request.object or {}, request.old)):
             return None
         try:
             return await self._find_vmi(request.namespace, request.name)

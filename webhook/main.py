@@ -18,6 +18,7 @@ from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import NotFound
 from runtime.informer import Informer
+from runtime.instancetypes import InstancetypeReader
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.optional_informer import OptionalInformer
 from runtime.resource import KUBEVIRTS, VMIS, Resource
@@ -139,6 +140,7 @@ def _parts(
             session,
             nodes=node_index,
             kubevirt=lambda: cluster_settings.choose(kubevirts.all),
+            read_specs=InstancetypeReader(api, monotonic).read,
         )
         defaulting = handler = DefaultingHandler(
             defaulter,

@@ -24,6 +24,10 @@ class FailOpenReason(Reason):
         "AddedWhileRunning",
         "A device was added to a running VM. libvirt chooses its address, which is written when the VM has stopped.",
     )
+    PREFERENCE_UNKNOWN = (
+        "PreferenceUnknown",
+        "The VM's preference cannot be read. KubeVirt chooses the hardware that depends on it when the VM starts.",
+    )
 
 
 class DriftReason(Reason):

@@ -90,9 +90,10 @@ class DefaultingWriter:
             self._undecided(document, str(error))
             return None
         if answer.object == document:
-            self._undecided(document, f"the defaulter leaves {', '.join(undefaulted_fields(document)[:3])} empty")
+            fields = ", ".join(undefaulted_fields(document)[:3])
+            self._undecided(document, answer.undecided or f"the defaulter leaves {fields} empty")
             return None
-        return without_annotation(answer.object)
+        return answer.object if answer.undecided else without_annotation(answer.object)
 
     async def write(self, document: Json, filled: Json, reason: str) -> None:
         """Replaces the VM. Raises Conflict if the VM has changed since the read."""

@@ -54,8 +54,9 @@ class Libvirt:
         status, content = self.once.ask(Operation.DOCUMENT, body, seconds=PATIENCE_SECONDS)
         return Answered(status, json.loads(content))
 
-    def domain(self, document: Json) -> str:
-        status, content = self.once.ask(Operation.DOMAIN, json.dumps(document).encode(), seconds=PATIENCE_SECONDS)
+    def domain(self, document: Json, **envelope: Any) -> str:
+        message = {"kind": "DefaultingRequest", "object": document, **envelope}
+        status, content = self.once.ask(Operation.DOMAIN, json.dumps(message).encode(), seconds=PATIENCE_SECONDS)
         assert status == 200, content
         return content.decode()
 

@@ -152,7 +152,7 @@ LISTED = [{"name": "mine", "bus": "virtio", "type": "tablet"}]
         pytest.param(
             vm(spec(domain={"devices": {**ASKING["devices"], "inputs": LISTED}})), ["mine"], id="one is there"
         ),
-        pytest.param(vm(spec(domain=ASKING), preference={"name": "p"}), [], id="a preference may choose another"),
+        pytest.param(vm(spec(domain=ASKING), preference={"name": "p"}), ["default-0"], id="a preference sets its bus"),
         pytest.param(vm(spec(domain=ASKING, architecture="s390x")), [], id="no USB"),
         pytest.param(vmi(spec(domain=ASKING)), [], id="a VMI stays as it is"),
     ],

@@ -32,7 +32,8 @@ Json = dict[str, Any]
 class FakeDefaulter:
     """The client of the defaulter; `app` is its server."""
 
-    def __init__(self) -> None:
+    def __init__(self, undecided: str = "") -> None:
+        self.undecided = undecided
         self.asked: list[tuple[Json, Json | None, str | None, str | None]] = []
         self.may_have_run: bool | None = None
         """of the last request"""
@@ -68,7 +69,8 @@ class FakeDefaulter:
         answer = self.spoils(filled(document, seed or ""))
         if beyond := forbidden_changes(document, answer):
             raise ForbiddenChange(beyond)
-        return DefaultingResponse(object=answer)
+        warnings = (self.undecided,) if self.undecided else ()
+        return DefaultingResponse(object=answer, warnings=warnings, undecided=self.undecided)
 
 
 def app(stand_in: FakeDefaulter) -> Starlette:

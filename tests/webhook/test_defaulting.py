@@ -462,3 +462,13 @@ async def test_a_vmi_is_not_defaulted_after_its_vm(metadata: dict[str, Any], com
     defaulter = FakeDefaulter()
     await ask(defaulter).handle(request(instance))
     assert bool(defaulter.asked) == asked
+
+
+async def test_a_vm_with_an_unknown_preference_is_marked_until_it_is_known() -> None:
+    document = {**VM, "spec": {**VM["spec"], "preference": {"name": "p"}}}
+    verdict = await ask(FakeDefaulter(undecided="the preference p does not exist")).handle(request(document))
+    assert verdict.reason == FailOpenReason.PREFERENCE_UNKNOWN
+    assert notes(verdict) == {UNDEFAULTED: "PreferenceUnknown"}
+    assert verdict.warnings == ("the preference p does not exist",)
+    again = await ask(FakeDefaulter()).handle(request(verdict.object))
+    assert not notes(again)

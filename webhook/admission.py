@@ -115,9 +115,9 @@ def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
     stored = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
     response = denied_or_tolerated(kind.problems(document), stored)
     forbidden_changes = kind.validate_update(request.old, document)
-    if response.problems or forbidden_changes:
-        return AdmissionResponse(problems=(*response.problems, *forbidden_changes))
     warnings = (*response.warnings, *kind.warnings(document))
+    if response.problems or forbidden_changes:
+        return AdmissionResponse(problems=(*response.problems, *forbidden_changes), warnings=warnings)
     return AdmissionResponse(object=document, warnings=warnings, reason=response.reason)
 
 

@@ -99,7 +99,8 @@ class DryRun:
             await self._authorize(target, token, operation)
             problems = local_problems(target, operation)
             if problems:
-                return _denied(*problems)
+                warnings = target.kind.warnings(target.document) if target.kind is not None else ()
+                return _denied(*problems, warnings=tuple(warnings))
             if target.document["kind"] == LIBVIRT_VM[1]:
                 return await self._default_libvirt_vm(target)
             return await self._at_api_server(target, token, operation)

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from kinds import by_gvk
+from kinds import KINDS, by_gvk
 from kinds.claim import CLAIM
+from kinds.kind import Kind
 from kinds.meta import IMAGE_ID, REQUESTER
+from kinds.pool import POOL
+from tests.kinds.documents import changed, pool
 from tests.kinds.warm import claim
 from tests.webhook.builders import disk, patched, request, review, vm
 from tests.webhook.conftest import RunningWebhook
@@ -17,6 +20,9 @@ from webhook.review import AdmissionResponse
 
 Json = dict[str, Any]
 JANE, JOE = {REQUESTER: "jane"}, {REQUESTER: "joe"}
+
+
+VMI = ("spec", "template", "spec", "template", "spec")
 
 
 def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
@@ -109,3 +115,22 @@ MORE = vm(disk(), disk("data"))
 def test_requests_without_a_change_of_the_spec_are_skipped(asked: Any, why: str | None) -> None:
     found = skip_reason(asked)
     assert found is None if why is None else (found is not None and why in found)
+
+
+def test_a_denial_has_the_warnings_about_unknown_fields_too() -> None:
+    document = changed(changed(pool(), "three", "spec", "replicas"), {}, *VMI, "domain", "cpuu")
+    response = validate_kind(request(document), POOL)
+    assert [problem.path for problem in response.problems] == ["spec.replicas"]
+    assert [warning.partition(": ")[0] for warning in response.warnings] == [".".join((*VMI, "domain", "cpuu"))]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize("value", [None, 3, "x", [], [3], {}, {"a": [None]}, {3: "x"}, True])
+def test_warnings_accept_objects_of_any_shape(kind: Kind, value: Any) -> None:
+    for path in ((), ("template",), ("template", "spec"), ("template", "spec", "template", "spec"), ("ec2",)):
+        for last in ("domain", "volumes", "dataVolumeTemplates", "metadata", "placements", "standby", "replicas"):
+            spec: Any = {last: value}
+            for step in reversed(path):
+                spec = {step: spec}
+            kind.warnings({"metadata": value, "spec": spec})
+            kind.warnings({"spec": value})

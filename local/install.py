@@ -17,8 +17,9 @@ from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
 from kinds.meta import is_installed_by_us
 from kinds.pool import POOL
 from local.components import StackError
+from local.engine.admission import server as admission
 from local.engine.resources import find_condition
-from local.engine.virt_api import GROUP
+from local.engine.virt_api import GROUP, KUBEVIRT_USER
 from local.engine.vm.subresources import VERBS
 from local.services import ACCOUNTS
 from manifests import admission_policy, rbac, webhooks
@@ -130,11 +131,16 @@ async def install_subresources(api: Api, port: int, bundle: bytes) -> None:
 
 
 async def publish_subresources(api: Api, port: int, bundle: bytes) -> None:
-    await apply(api, _subresources(port, bundle))
+    """Applies the APIService and the engine's webhooks, which are those of KubeVirt's virt-api."""
+    await apply(api, [*_subresources(port, bundle), *_engine_webhooks(port, bundle)])
 
 
 async def remove_subresources(api: Api) -> None:
-    await _remove(api, _subresources(1, b""))
+    await _remove(api, [*_subresources(1, b""), *_engine_webhooks(1, b"")])
+
+
+def _engine_webhooks(port: int, bundle: bytes) -> list[Json]:
+    return admission.configurations(f"https://127.0.0.1:{port}", bundle, KUBEVIRT_USER)
 
 
 async def apply(api: Api, documents: Iterable[Json]) -> None:

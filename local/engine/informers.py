@@ -4,10 +4,11 @@ import asyncio
 from datetime import UTC, datetime
 
 from kinds.meta import NAMESPACE, SIMULATION
+from kubevirt.cluster_settings import ClusterSettings
 from local.engine import objects
 from local.engine.fault_injection import Faults, parse_faults
 from local.engine.objects import PVC, VM, VMI, DataVolume, Migration, Node, Pairs
-from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATIONS, NODES, PVCS
+from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, KUBEVIRTS, MIGRATIONS, NODES, PVCS
 from runtime.api import Api
 from runtime.informer import Informer
 from runtime.resource import VMIS, VMS
@@ -31,13 +32,19 @@ class Informers:
         self.migrations: Informer[Migration] = Informer(
             api, MIGRATIONS, objects.read_migration, indexes={"vmi": lambda each: [(each.namespace, each.vmi)]}
         )
+        self.kubevirts: Informer[ClusterSettings] = Informer(api, KUBEVIRTS, ClusterSettings.of)
         self.settings: Informer[Pairs] = Informer(
             api, CONFIG_MAPS, lambda document: objects.read_config_map(document, SIMULATION), namespace=NAMESPACE
         )
 
     @property
     def all(self) -> tuple[Informer[object], ...]:
-        return (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations, self.settings)  # type: ignore[return-value]
+        watched = (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations)
+        return (*watched, self.kubevirts, self.settings)  # type: ignore[return-value]
+
+    def cluster_settings(self) -> ClusterSettings:
+        """Returns the settings of the KubeVirt object, of which a cluster has one."""
+        return next(iter(self.kubevirts.store.all()), ClusterSettings())
 
     async def synced(self) -> None:
         await asyncio.gather(*(informer.synced() for informer in self.all))

@@ -118,7 +118,7 @@ async def serve(settings: Settings) -> None:
             group.create_task(vmis.orphans.run(), name=vmis.orphans.name)
             group.create_task(data_volumes.delete_files(), name="delete-files")
             if settings.serves_subresources:
-                app = VirtApi(api, hypervisor, informers.not_synced, registry)
+                app = VirtApi(api, hypervisor, informers.not_synced, registry, informers.cluster_settings)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None
                 serving = http.serve(
                     app, settings.host, settings.port, settings.tls, clients=clients, http=ClientCertificateProtocol

@@ -1,6 +1,8 @@
-"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, migrate, pause, unpause.
+"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, migrate, pause, unpause. Also
+serves virt-api's webhooks.
 
-The API server authorizes each request before it forwards the request. The app accepts requests of the API server only.
+The API server authorizes each request for a subresource before it forwards the request. The app accepts requests for
+subresources from the API server only.
 """
 
 import json
@@ -10,12 +12,15 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from apimachinery.unstructured import Json
+from kubevirt.cluster_settings import ClusterSettings
 from local.engine import objects
+from local.engine.admission import server as admission
 from local.engine.hypervisor import Hypervisor
 from local.engine.objects import VMI
 from local.engine.resources import MIGRATIONS
 from local.engine.vm import subresources
 from local.engine.vm.subresources import SUCCESS_CODES, UNREADABLE_BODY, VERBS, StatusError
+from manifests.rbac import service_account_user
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound
 from runtime.resource import VMIS, VMS, Key, Resource
@@ -25,6 +30,8 @@ from service.server import DeadlineProtocol, health_app
 GROUP, VERSION = "subresources.kubevirt.io", "v1"
 BASE = f"/apis/{GROUP}/{VERSION}"
 BODY_LIMIT_BYTES = 1 << 20
+KUBEVIRT_USER = service_account_user("engine")
+"""the user whose writes count as KubeVirt's own"""
 FRONT_PROXY = "poolhouse-front-proxy"
 TRIES = 5
 CLIENT_CERTIFICATE = "poolhouse.client-certificate"
@@ -95,8 +102,9 @@ class VirtApi:
         hypervisor: Hypervisor,
         not_ready: Callable[[], Mapping[str, str] | None],
         registry: CollectorRegistry,
+        settings: Callable[[], ClusterSettings] = ClusterSettings,
     ) -> None:
-        self._api, self._hypervisor = api, hypervisor
+        self._api, self._hypervisor, self._settings = api, hypervisor, settings
         self._health = health_app(not_ready, registry)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -120,6 +128,8 @@ class VirtApi:
         path, method = scope["path"], scope["method"]
         if method in ("GET", "HEAD") and (document := discovery(path)) is not None:
             return 200, document
+        if path in admission.WEBHOOKS and method == "POST":
+            return 200, self._review(path, await _body(receive, admission.BODY_LIMIT_BYTES))
         # The path is namespaces/NAMESPACE/RESOURCE/NAME/VERB.
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
@@ -133,6 +143,12 @@ class VirtApi:
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
         await self._execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
         return SUCCESS_CODES[parts[4]], None
+
+    def _review(self, path: str, body: bytes) -> Json:
+        try:
+            return admission.answer(path, body, self._settings(), KUBEVIRT_USER)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StatusError(400, "BadRequest", f"the body is no AdmissionReview: {error!r}") from None
 
     async def _execute(self, verb: str, resource: str, key: Key, options: Json) -> None:
         try:
@@ -186,15 +202,20 @@ def _new_migration(key: Key, selector: Json) -> Json:
     }
 
 
-async def _options(receive: Callable[[], Awaitable[Any]]) -> Json:
-    """Returns the options in the body, which may be empty. The content type is ignored, because clients omit it."""
+async def _body(receive: Callable[[], Awaitable[Any]], limit_bytes: int) -> bytes:
     body, more = b"", True
     while more:
         message = await receive()
         body += message.get("body") or b""
         more = message["type"] != "http.disconnect" and bool(message.get("more_body"))
-        if len(body) > BODY_LIMIT_BYTES:
-            raise StatusError(413, "RequestEntityTooLarge", f"the body must be at most {BODY_LIMIT_BYTES} bytes")
+        if len(body) > limit_bytes:
+            raise StatusError(413, "RequestEntityTooLarge", f"the body must be at most {limit_bytes} bytes")
+    return body
+
+
+async def _options(receive: Callable[[], Awaitable[Any]]) -> Json:
+    """Returns the options in the body, which may be empty. The content type is ignored, because clients omit it."""
+    body = await _body(receive, BODY_LIMIT_BYTES)
     try:
         return parse(body) if body.strip() else {}
     except RequestRefused as refused:

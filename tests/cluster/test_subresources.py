@@ -142,3 +142,30 @@ async def count_vms(place: Place) -> int:
 async def phases(place: Place) -> list[str]:
     found, _ = await place.api.list(VMIS, place.namespace)
     return [(each.get("status") or {}).get("phase", "") for each in found]
+
+
+async def test_virt_api_fills_and_checks_vms_before_poolhouse(place: Place) -> None:
+    await make(place, "Halted", "Stopped")
+    template = (await place.api.get(VMS, place.namespace, "a"))["spec"]["template"]
+    domain = template["spec"]["domain"]
+    assert (template["spec"]["architecture"], domain["machine"]) == ("amd64", {"type": "q35"})
+    assert domain["firmware"].keys() == {"uuid", "serial"}
+    assert template["metadata"]["annotations"] == {"kubevirt.io/pci-topology-version": "v3"}
+    refused = vm("b", running=True)
+    refused["metadata"]["namespace"] = place.namespace
+    with pytest.raises(ApiError, match="Running and RunStrategy are mutually exclusive") as denied:
+        await place.api.create(VMS, refused)
+    assert (denied.value.status, denied.value.reason) == (422, "Invalid")
+    assert 'admission webhook "virtualmachine-validator.kubevirt.io" denied the request' in denied.value.message
+
+
+async def test_only_kubevirt_changes_a_vmi(place: Place) -> None:
+    await make(place, "Always", "Running")
+    with pytest.raises(ApiError, match="update of VMI object is restricted"):
+        await place.api.patch(VMIS, place.namespace, "a", {"spec": {"terminationGracePeriodSeconds": 9}})
+    with pytest.raises(ApiError, match="reserved kubevirt.io/ labels on a VMI object".replace(".", r"\.")):
+        await place.api.patch(VMIS, place.namespace, "a", {"metadata": {"labels": {"kubevirt.io/nodeName": "x"}}})
+    change = {"metadata": {"labels": {"team": "a"}}, "status": {"phase": "Failed"}}
+    changed = await place.api.patch(VMIS, place.namespace, "a", change)
+    assert changed["metadata"]["labels"]["team"] == "a"
+    assert changed["status"]["phase"] == "Running", "virt-api takes the status of others back"

@@ -86,7 +86,8 @@ def check_options(verb: str, options: Json) -> None:
     for option in OPTIONS[verb]:
         value = options.get(option.name)
         if value is not None and not _IS_A[option.go_type](value):
-            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field .{option.name} of type"
+            field = f"{verb.capitalize()}Options.{option.name}"
+            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field {field} of type"
             raise StatusError(400, "BadRequest", f"{UNREADABLE_BODY}{problem} {option.go_type}")
 
 

@@ -139,7 +139,7 @@ STOP, START = {"action": "Stop", "uid": "vmi-uid"}, {"action": "Start"}
             vm("Halted"),
             None,
             {"paused": "yes"},
-            "400 cannot unmarshal string into Go struct field .paused of type bool",
+            "400 cannot unmarshal string into Go struct field StartOptions.paused of type bool",
             id="an option of another type",
         ),
         pytest.param("start", vm("Halted"), None, {"x": 1}, [SetRunning(True)], id="unknown options are ignored"),

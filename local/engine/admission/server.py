@@ -1,0 +1,172 @@
+"""Answers the API server's AdmissionReviews as virt-api does, and names its webhooks."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from apimachinery.unstructured import Json
+from kinds import meta
+from kubevirt.cluster_settings import ClusterSettings
+from local.engine.admission import mutation, validation
+from local.engine.admission.validation import Cause
+
+MUTATING, VALIDATING = "virt-api-mutator", "virt-api-validator"
+VMS, VMIS = "virtualmachines", "virtualmachineinstances"
+BODY_LIMIT_BYTES = 8 << 20
+TIMEOUT_SECONDS = 10
+RUNNING_IS_DEPRECATED = "spec.running is deprecated, please use spec.runStrategy instead."
+
+Review = Callable[[Json, ClusterSettings, bool], Json]
+"""Returns the response to a request, without its UID. The last argument: whether KubeVirt itself sent the request."""
+
+
+def _mutate_vm(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    return _patched(request, mutation.default_vm(request["object"], request["operation"], settings))
+
+
+def _mutate_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    vmi = request["object"]
+    if request["operation"] == "CREATE":
+        return _patched(request, mutation.default_vmi(vmi, settings))
+    old = request["oldObject"]
+    if by_kubevirt or vmi.get("status") == old.get("status"):
+        return {"allowed": True}
+    # A VMI has no status subresource, so virt-api takes back changes of the status by others.
+    status = [{"op": "replace", "path": "/status", "value": old.get("status") or {}}]
+    return {"allowed": True, **_patch(status)}
+
+
+def _validate_vm(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    vm = request["object"]
+    deprecated = (vm.get("spec") or {}).get("running") is not None
+    return _decided(validation.check_vm(vm, settings), [RUNNING_IS_DEPRECATED] if deprecated else [])
+
+
+def _validate_new_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    return _decided(validation.check_new_vmi(request["object"], settings, by_kubevirt=by_kubevirt))
+
+
+def _validate_changed_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    old, new = request["oldObject"], request["object"]
+    return _decided(validation.check_changed_vmi(old, new, by_kubevirt=by_kubevirt))
+
+
+WEBHOOKS: Mapping[str, tuple[str, str, str, tuple[str, ...], Review]] = {
+    "/virtualmachines-mutate": (MUTATING, "virtualmachines-mutator", VMS, ("CREATE", "UPDATE"), _mutate_vm),
+    "/virtualmachineinstances-mutate": (
+        MUTATING,
+        "virtualmachineinstances-mutator",
+        VMIS,
+        ("CREATE", "UPDATE"),
+        _mutate_vmi,
+    ),
+    "/virtualmachines-validate": (VALIDATING, "virtualmachine-validator", VMS, ("CREATE", "UPDATE"), _validate_vm),
+    "/virtualmachineinstances-validate-create": (
+        VALIDATING,
+        "virtualmachineinstances-create-validator",
+        VMIS,
+        ("CREATE",),
+        _validate_new_vmi,
+    ),
+    "/virtualmachineinstances-validate-update": (
+        VALIDATING,
+        "virtualmachineinstances-update-validator",
+        VMIS,
+        ("UPDATE",),
+        _validate_changed_vmi,
+    ),
+}
+"""By path: configuration, name, resource, operations and function of each webhook. Names and paths are virt-api's."""
+
+
+def answer(path: str, body: bytes, settings: ClusterSettings, kubevirt_user: str) -> Json:
+    """Returns the AdmissionReview for a review in JSON. `kubevirt_user` is the user name of KubeVirt itself. Raises
+    ValueError or KeyError for a body that no API server sends."""
+    request = json.loads(body)["request"]
+    by_kubevirt = (request.get("userInfo") or {}).get("username") == kubevirt_user
+    response = WEBHOOKS[path][-1](request, settings, by_kubevirt)
+    header = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return {**header, "response": {"uid": request["uid"], **response}}
+
+
+def configurations(url: str, bundle: bytes, kubevirt_user: str) -> list[Json]:
+    """Returns the webhook configurations. `url` is the base URL of the engine, and `bundle` its CA."""
+    return [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "engine"}},
+            "webhooks": [
+                _webhook(path, url, bundle, kubevirt_user) for path, each in WEBHOOKS.items() if each[0] == name
+            ],
+        }
+        for kind, name in (
+            ("MutatingWebhookConfiguration", MUTATING),
+            ("ValidatingWebhookConfiguration", VALIDATING),
+        )
+    ]
+
+
+def _webhook(path: str, url: str, bundle: bytes, kubevirt_user: str) -> Json:
+    _, name, resource, operations, _ = WEBHOOKS[path]
+    webhook: Json = {
+        "name": f"{name}.kubevirt.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "timeoutSeconds": TIMEOUT_SECONDS,
+        "clientConfig": {"url": url + path, "caBundle": base64.b64encode(bundle).decode()},
+        "rules": [
+            {
+                "apiGroups": ["kubevirt.io"],
+                "apiVersions": ["v1"],
+                "operations": list(operations),
+                "resources": [resource],
+                "scope": "Namespaced",
+            }
+        ],
+    }
+    if resource == VMIS:
+        # virt-api allows KubeVirt's own changes of VMIs. Without these calls, a simulated cluster is faster.
+        others = {"name": "others", "expression": f"request.userInfo.username != '{kubevirt_user}'"}
+        webhook["matchConditions"] = [others]
+    return webhook
+
+
+def _patched(request: Json, document: Json) -> Json:
+    """Replaces whole parts, as virt-api does."""
+    before = request["object"]
+    changes = [
+        {"op": "replace", "path": f"/{part}", "value": document[part]}
+        for part in ("spec", "metadata")
+        if document.get(part) != before.get(part)
+    ]
+    return {"allowed": True, **_patch(changes)}
+
+
+def _patch(operations: list[Json]) -> Json:
+    if not operations:
+        return {}
+    encoded = base64.b64encode(json.dumps(operations).encode()).decode()
+    return {"patchType": "JSONPatch", "patch": encoded}
+
+
+def _decided(causes: list[Cause], warnings: Iterable[str] = ()) -> Json:
+    if not causes:
+        found: Json = {"allowed": True}
+        return {**found, "warnings": list(warnings)} if warnings else found
+    listed: list[dict[str, Any]] = [
+        {key: value for key, value in (("reason", c.type), ("message", c.message), ("field", c.field)) if value}
+        for c in causes
+    ]
+    status = {
+        "status": "Failure",
+        "message": ", ".join(cause.message for cause in causes),
+        "reason": "Invalid",
+        "code": 422,
+        "details": {"causes": listed},
+    }
+    return {"allowed": False, "status": status}

@@ -48,6 +48,9 @@ COMMANDS = {
     "hardware": CommandEntry("cli.hardware:hardware", "Print the devices of a VM, and compare versions of QEMU."),
     "hook": CommandEntry("cli.hook:hook", "Print manifests that restore recorded hardware."),
     "crds": CommandEntry("cli.crds:crds", "Print the CustomResourceDefinitions of Poolhouse."),
+    "conformance": CommandEntry(
+        "cli.conformance:conformance", "Check that a cluster's KubeVirt behaves as Poolhouse expects."
+    ),
     "support-bundle": CommandEntry(
         "cli.support_bundle:support_bundle", "Collect objects, events and logs for support."
     ),

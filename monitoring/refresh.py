@@ -5,7 +5,7 @@ from pathlib import Path
 
 import defaulter.app
 import webhook.app
-from monitoring import dashboard, kubevirt_versions, metrics, reasons, settings
+from monitoring import behaviours, dashboard, kubevirt_versions, metrics, reasons, settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -20,6 +20,7 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/openapi-defaulter.json"): json.dumps(defaulter.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/dashboard.md"): dashboard.page(),
+        Path("docs/reference/behaviours.md"): behaviours.page(),
         Path("charts/poolhouse/monitoring/dashboard.json"): dashboard.text(),
     }
 

@@ -332,6 +332,13 @@ class Api:
         )
         return await self._transport.send(call)
 
+    async def respond(
+        self, method: str, path: str, *, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, bytes]:
+        """Sends any request. Returns the code and the body of a response that may have any body, or none."""
+        call = Request(method.lower(), resource_of_path(path), method, path, body=body, headers=headers)
+        return await self._transport.respond(call)
+
     async def text(self, path: str, *, query: Mapping[str, str] | None = None) -> str:
         """Gets a response that is not JSON, such as the log of a pod or /readyz."""
         raw = await self._transport.send_raw(Request("get", resource_of_path(path), "GET", path, query=query))

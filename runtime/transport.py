@@ -81,6 +81,10 @@ class Transport:
         return parse_object(await self.send_raw(request), str(request))
 
     async def send_raw(self, request: Request) -> bytes:
+        return (await self.respond(request))[1]
+
+    async def respond(self, request: Request) -> tuple[int, bytes]:
+        """The code and the body of a 2xx response."""
         if self.in_flight is None:
             return await self._read(request)
         async with self.in_flight:
@@ -108,12 +112,12 @@ class Transport:
                 if line.strip():
                     yield line
 
-    async def _read(self, request: Request) -> bytes:
+    async def _read(self, request: Request) -> tuple[int, bytes]:
         began = time.perf_counter()
         timeout = asyncio.timeout(request.timeout_seconds or self.timeout_seconds)
         try:
             async with _unreachable(request), timeout, self._open(request) as answer:
-                return await answer.read()
+                return answer.status, await answer.read()
         finally:
             self.metrics.request_seconds.labels(request.verb).observe(time.perf_counter() - began)
 

@@ -1,0 +1,74 @@
+"""The engine behaves as KubeVirt does, and the command that checks it cleans up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import pytest_asyncio
+
+from cli.conformance import check
+from kubevirt.behaviours import BEHAVIOURS, Behaviour
+from local.paths import StackPaths
+from runtime.api import Api
+from tests.cluster.pooling import NAMESPACES
+from tests.cluster.test_engine import ALONE
+from tests.conftest import stack
+from tests.waiting import eventually
+
+PREFIX = "poolhouse-conformance-"
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths(tmp_path_factory.mktemp("conformance"))
+    with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
+
+
+@pytest_asyncio.fixture
+async def api(simulated: StackPaths) -> AsyncIterator[Api]:
+    async with await Api.connect(simulated.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        yield api
+
+
+async def namespaces(api: Api) -> list[str]:
+    found, _ = await api.list(NAMESPACES)
+    return [name for each in found if (name := str(each["metadata"]["name"])).startswith(PREFIX)]
+
+
+async def no_namespaces(api: Api) -> bool:
+    return not await namespaces(api)
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda each: each.name)
+async def test_the_engine_behaves_like_kubevirt(api: Api, behaviour: Behaviour) -> None:
+    version, results = await check(api, [behaviour], 120)
+    assert version.startswith("v1.")
+    assert [(each.outcome, each.message) for each in results] == [("ok", "")]
+
+
+def command(simulated: StackPaths, *options: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "cli.main", "conformance", "--kubeconfig", str(simulated.kubeconfig), *options]
+
+
+async def test_the_command_reports_and_cleans_up(simulated: StackPaths, api: Api) -> None:
+    options = ("--only", "halted-vm-is-stopped", "--only", "restart", "--no-guests", "-o", "json")
+    done = await asyncio.to_thread(subprocess.run, command(simulated, *options), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    outcomes = {each["name"]: each["outcome"] for each in json.loads(done.stdout)["behaviours"]}
+    assert outcomes == {"halted-vm-is-stopped": "ok", "restart": "skipped"}
+    await eventually(lambda: no_namespaces(api))
+
+
+async def test_an_interrupted_command_cleans_up(simulated: StackPaths, api: Api) -> None:
+    running = await asyncio.create_subprocess_exec(*command(simulated), stdout=subprocess.DEVNULL)
+    await eventually(lambda: namespaces(api))
+    running.send_signal(signal.SIGINT)
+    assert await running.wait() == 1
+    await eventually(lambda: no_namespaces(api))

@@ -34,6 +34,8 @@ CHART = yaml.safe_load((ROOT / "charts" / "poolhouse" / "Chart.yaml").read_text(
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PIP_OPTIONS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout")
 """What a build needs of this machine's pip configuration."""
+MAX_LAYERS = 400
+"""With more, the storage is built again: each change of the code adds about thirty."""
 BUILD_SECONDS = 1200
 LOAD_SECONDS = 300
 
@@ -42,6 +44,8 @@ def build(echo: Echo) -> list[Path]:
     """Returns an archive of each image. Raises `StackError`."""
     storage = cache_dir().parent / "images"
     storage.mkdir(parents=True, exist_ok=True)
+    if len(_run([*_buildah(storage), "images", "--all", "--quiet"]).splitlines()) > MAX_LAYERS:
+        shutil.rmtree(storage / "root")
     if not _image_id(storage, BASE):
         echo(f"making the base {BASE} with mmdebstrap")
         _make_base(storage)

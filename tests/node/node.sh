@@ -40,7 +40,7 @@ for private in run var/lib var/log; do
   mkdir -p "$directory/$private"
   mount --bind "$directory/$private" "/$private"
 done
-mkdir -p /run/lock /run/dev /run/cgroups
+mkdir -p /run/lock /run/dev
 
 # Only devices that a node without KVM has, so that no pod finds the disks of this machine.
 mount -t tmpfs -o mode=0755 tmpfs /run/dev

@@ -20,6 +20,7 @@ from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_h
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
 from defaulter.kubevirt_defaults import MACPolicy
+from defaulter.machine_types import resolve_alias
 from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
 from defaulter.stored_values import with_machine_type
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
@@ -59,6 +60,7 @@ __all__ = [
     "open_addresses",
     "preserve_stored_values",
     "read_node",
+    "resolve_alias",
     "restore_hardware",
     "undefaulted_fields",
     "with_firmware_ids",

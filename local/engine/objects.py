@@ -94,6 +94,8 @@ class VMI(PhasedObject):
     volumes: tuple[Volume, ...] = ()
     interfaces: Pairs = ()
     """name and MAC address of each interface"""
+    machine: str = "q35"
+    """the machine type of the spec, which may be an alias"""
     node_label: str = ""
     start_paused: bool = False
     memory: int = 0
@@ -183,6 +185,11 @@ class Node(ApiObject):
         tainted = any(effect in ("NoSchedule", "NoExecute") for _, effect in self.taints)
         return self.ready and not self.cordoned and not self.lost and not tainted
 
+    @property
+    def machine_types(self) -> frozenset[str]:
+        names = (key.partition("machine-type.node.kubevirt.io/") for key, value in self.labels if value == "true")
+        return frozenset(name for _, prefix, name in names if prefix)
+
     def matches(self, node_selector: Pairs) -> bool:
         return set(node_selector) <= set(self.labels)
 
@@ -219,6 +226,7 @@ def read_vmi(document: Json) -> VMI:
         node_selector=_pairs(spec.get("nodeSelector")),
         volumes=tuple(_volumes(spec.get("volumes"))),
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
+        machine=str((domain.get("machine") or {}).get("type") or "q35"),
         node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
         memory=guest_memory(domain),

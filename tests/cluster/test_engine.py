@@ -111,6 +111,7 @@ async def test_a_vm_runs_with_its_disk_and_is_deleted_completely(api: Api) -> No
     instance = await api.get(VMIS, "default", "a")
     assert instance["metadata"]["ownerReferences"][0]["uid"] == machine["metadata"]["uid"]
     assert instance["metadata"]["labels"]["kubevirt.io/nodeName"] == instance["status"]["nodeName"]
+    assert instance["status"]["machine"] == {"type": "pc-q35-7.2"}
     assert (await api.get(PVCS, "default", "a-disk"))["status"]["phase"] == "Bound"
     await api.delete(VMS, "default", "a")
     await eventually(lambda: nothing_left(api))

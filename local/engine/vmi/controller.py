@@ -113,13 +113,14 @@ class VMIController:
 
     def _observe(self, vmi: VMI, faults: Faults) -> phases.VMISnapshot:
         nodes = self._informers.nodes.store.all()
-        node = next((node for node in nodes if node.name == vmi.node), None)
+        by_name = {node.name: node for node in nodes}
         domain = self._domain(vmi, faults)
         if vmi.node or vmi.final or vmi.deleted is not None:
-            return phases.VMISnapshot(vmi, domain, node)
+            return phases.VMISnapshot(vmi, domain, by_name.get(vmi.node))
         used, memory = self._capacity.used(nodes), vmi.memory_with_overhead
         target = self._capacity.reserved_node(vmi.uid) or schedule(vmi.node_selector, memory, nodes, used)
         why_not = "" if target else unschedulable_message(vmi.node_selector, memory, nodes, used)
+        node = by_name.get(target) if target else None
         return phases.VMISnapshot(vmi, domain, node, target, why_not, self._missing_volume(vmi))
 
     def _domain(self, vmi: VMI, faults: Faults) -> Domain:

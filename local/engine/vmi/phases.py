@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from apimachinery import timestamps
 from apimachinery.unstructured import Json
+from defaulter.contract import MachineTypes, resolve_alias
 from local.engine import objects
 from local.engine.hypervisor import Domain
 from local.engine.objects import VMI, Node
@@ -55,7 +56,7 @@ class VMISnapshot:
     vmi: VMI
     domain: Domain
     node: Node | None = None
-    """the node of the VMI"""
+    """the node of the VMI, or the node that the scheduler chose"""
     target: str | None = None
     """name of the node that the scheduler chose"""
     unschedulable: str = ""
@@ -200,9 +201,18 @@ def _status(snapshot: VMISnapshot, now: datetime, phase: str, conditions: list[J
     if phase == "Running" and vmi.phase != "Running":
         status["interfaces"] = [_interface(name, mac) for name, mac in vmi.interfaces]
         status["guestOSInfo"] = {}
+    if phase == "Running" and "machine" not in status and (machine := _machine_type(vmi, snapshot.node)):
+        status["machine"] = {"type": machine}
     if phase in PHASES:
         status.pop("reason", None)
     return status
+
+
+def _machine_type(vmi: VMI, node: Node | None) -> str | None:
+    """The canonical machine type of the domain. QEMU resolves an alias to the newest version of its family."""
+    known = node.machine_types if node is not None else frozenset()
+    found = resolve_alias(vmi.machine, None, {}, MachineTypes(known, known))
+    return found or (vmi.machine if vmi.machine in known else None)
 
 
 def _failed(snapshot: VMISnapshot, now: datetime, reason: str, message: str) -> Json:

@@ -56,6 +56,25 @@ def test_what_becomes_of_it(state: VMISnapshot, phase: str, actions: tuple[Any, 
     assert (made.status["phase"] or "", made.actions) == (phase, actions)
 
 
+LABELS = tuple((f"machine-type.node.kubevirt.io/{name}", "true") for name in ("q35", "pc-q35-7.2", "pc-q35-10.0"))
+
+
+@pytest.mark.parametrize(
+    ("machine", "labels", "expected"),
+    [
+        pytest.param("q35", LABELS, {"type": "pc-q35-10.0"}, id="an alias is the newest version of the node"),
+        pytest.param("pc-q35-7.2", LABELS, {"type": "pc-q35-7.2"}, id="a canonical type stays"),
+        pytest.param("q35", (), None, id="a node without labels"),
+    ],
+)
+def test_a_running_vmi_has_the_machine_type_of_its_domain(machine: str, labels: Any, expected: Any) -> None:
+    state = seen("Scheduled", RUNNING, node=node(labels=labels), machine=machine)
+    status = plan_vmi(state, NOW).status
+    assert status.get("machine") == expected
+    again = plan_vmi(seen("Running", RUNNING, node=node(labels=LABELS), machine=machine, status=status), NOW)
+    assert again.status.get("machine", {}).get("type") == (expected or {"type": "pc-q35-10.0"})["type"]
+
+
 def test_a_scheduled_vmi_has_a_node_name() -> None:
     assert plan_vmi(seen("", target="node-2"), NOW).status["nodeName"] == "node-2"
 

@@ -1,4 +1,4 @@
-"""Implements `poolhouse rollout`: shows, pauses, resumes and undoes updates of a pool."""
+"""Implements `poolhouse rollout`: shows, pauses, promotes, repeats and undoes updates of a pool."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ pool_argument = click.argument("pool", type=POOL, shell_complete=complete_names(
 
 @click.group()
 def rollout() -> None:
-    """Follow, pause, resume and undo updates of a pool."""
+    """Follow, pause, promote, repeat and undo updates of a pool."""
 
 
 @rollout.command()
@@ -105,8 +105,12 @@ def progress(document: Json, now: datetime) -> tuple[State, str]:
     if stopped.get("status") == "False":
         final = stopped.get("reason") in FINAL_REASONS or _deadline_exceeded(spec, status, now)
         return "Failed" if final else "Progressing", f"{name}: {stopped.get('reason')}: {stopped.get('message')}"
+    if stopped.get("reason") == PoolReason.UPDATE_PAUSED:
+        return "Progressing", f"{name}: {stopped.get('message')}"
     updated, available, ready = (status.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
     total, terminating = status.get("replicas", 0), status.get("terminatingReplicas", 0)
+    if updated < desired == total and stopped.get("reason") == PoolReason.COMPLETE:
+        return "Complete", f"{name}: {stopped.get('message')}"
     if updated < desired or total < desired:
         return "Progressing", f"{name}: {updated} of {desired} VMs have the new template"
     if total > desired or terminating:
@@ -270,6 +274,56 @@ def pause(cluster: Cluster, pool: str, output: str) -> None:
 def resume(cluster: Cluster, pool: str, output: str) -> None:
     """Resume a paused pool."""
     _set_paused(cluster, pool, False, output)
+
+
+@rollout.command()
+@pool_argument
+@click.option("--full", is_flag=True, help="Skip all remaining steps, not only the present one.")
+@output_option("text")
+@cluster_options
+def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
+    """End the present step of an update, such as a pause, so that the update continues."""
+
+    async def write(api: Api) -> str:
+        from controllers.pool.observe import POOLS
+        from controllers.pool.steps import ALL
+        from kinds import meta
+
+        document = await get_pool(api, cluster, pool)
+        steps = (document["spec"].get("updateStrategy") or {}).get("proactive", {}).get("steps") or ()
+        progress = (document.get("status") or {}).get("update") or {}
+        done = progress.get("stepsDone", 0)
+        if document["status"].get("observedGeneration", 0) < document["metadata"]["generation"]:
+            raise Failed(f"the controller has not observed the change of {pool} yet; try again")
+        if not steps or done >= len(steps):
+            raise Failed(f"{pool} has no step to leave")
+        value = f"{progress['revision']}={ALL if full else done + 1}"
+        change = {"resourceVersion": document["metadata"]["resourceVersion"], "annotations": {meta.PROMOTE: value}}
+        await api.patch(POOLS, cluster.namespace, pool, {"metadata": change})
+        return "the last step" if full else f"step {done + 1} of {len(steps)}"
+
+    place = cluster.run(write)
+    print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
+
+
+@rollout.command()
+@pool_argument
+@output_option("text")
+@cluster_options
+def restart(cluster: Cluster, pool: str, output: str) -> None:
+    """Restart all VMs of a pool, as an update without another change: within maxUnavailable, by steps if there are."""
+
+    async def write(api: Api) -> None:
+        from apimachinery.timestamps import format_time
+        from controllers.pool.observe import POOLS
+        from kinds import meta
+
+        annotations = {meta.RESTARTED_AT: format_time(api.now())}
+        change = {"spec": {"template": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
+        await api.patch(POOLS, cluster.namespace, pool, change)
+
+    cluster.run(write)
+    print_result(output, f"{pool} restarts its VMs", pool=pool)
 
 
 def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:

@@ -34,6 +34,11 @@ DEFAULTING = f"{DOMAIN}/defaulting"
 DISABLED = "disabled"
 UNDEFAULTED = f"{DOMAIN}/undefaulted"
 
+# On a pool: how far a user has promoted the update, as `REVISION=STEPS`.
+PROMOTE = f"{DOMAIN}/promote"
+# On the VMI template of a pool: a new value restarts all VMs.
+RESTARTED_AT = f"{DOMAIN}/restarted-at"
+
 # On a VM: scale-in never deletes the VM (`Protect`) or deletes it first (`First`).
 SCALE_IN = f"{DOMAIN}/scale-in"
 

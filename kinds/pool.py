@@ -185,6 +185,17 @@ class RetainedDiskStatus(Model):
     """Name of the VM that gets the disk back."""
 
 
+class UpdateProgress(Model):
+    """Progress of an update with steps."""
+
+    revision: str
+    """Name of the revision that the pool is updated to."""
+    steps_done: Count = 0
+    """Number of steps that are done."""
+    paused_since: Time | None = None
+    """Time at which the pause of the next step began."""
+
+
 class PoolStatus(StatusModel):
     """Observed state of the pool."""
 
@@ -213,6 +224,8 @@ class PoolStatus(StatusModel):
     counts from this time."""
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
+    update: UpdateProgress | None = None
+    """Progress of the update, if the update strategy has steps."""
     healing: Healing | None = None
     """State of healing."""
     conditions: Conditions = ()

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from kinds.metav1 import LabelSelector
-from kinds.model import Model, Rule, Tuple, at_most_one_of, expected
+from kinds.model import Count, IntOrPercent, Model, Rule, Tuple, at_most_one_of, expected, has
 
 BasePolicy = Literal["Oldest", "Newest", "Random"]
 StatePreservation = Literal["Disabled", "Offline", "Online"]
@@ -95,11 +95,45 @@ class ScaleInStrategy(Model):
         return self.unmanaged or self.opportunistic or self.proactive or ScaleInProactive()
 
 
+class PauseStep(Model):
+    """A pause of an update."""
+
+    duration_seconds: Annotated[Count, Field(ge=1)] | None = None
+    """Seconds after which the update continues. Without a duration it waits until a user promotes it with
+    `poolhouse rollout promote`."""
+
+
+class UpdateStep(Model):
+    """A step of an update: either `setReplicas` or `pause`."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.setReplicas) != has(self.pause)",
+            message="give exactly one of setReplicas and pause, such as `- setReplicas: 10%` or `- pause: {}`",
+            holds=lambda value: has(value, "setReplicas") != has(value, "pause"),
+        ),
+    )
+    hints: ClassVar[Mapping[str, str]] = {"setWeight": "setReplicas", "duration": "put durationSeconds inside pause"}
+
+    set_replicas: IntOrPercent | None = None
+    """Number of VMs that get the new template, or a percentage of `replicas`, rounded up. The step ends when that many
+    VMs have the template and are available."""
+    pause: PauseStep | None = None
+    """Stops the update for a time, or until a user promotes it."""
+
+
 class UpdateProactive(Model):
     """Update that restarts running VMs."""
 
     selection_policy: SelectionPolicy = SelectionPolicy()
     """Order in which VMs are updated."""
+    partition: IntOrPercent | None = None
+    """Number of VMs that keep the old template, or a percentage of `replicas`, rounded up. VMs that the selection
+    policy puts last keep it. Defaults to none."""
+    steps: Annotated[
+        Tuple[UpdateStep], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
+    ] = ()
+    """Steps of the update, in order. After the last step all VMs get the template. A new pool skips the steps."""
 
 
 class UpdateStrategy(Model):

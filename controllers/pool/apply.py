@@ -130,12 +130,11 @@ class PoolWriter:
         if not actions:
             return Outcome()
         pool = snapshot.pool
+        templates: dict[str, Pool | None] = {snapshot.revision.label: pool}
         # Only the first VM has a dry run, so a VM that was refused before must not come first.
         actions = sorted(actions, key=lambda a: a.name in snapshot.refused)
         try:
-            documents = await self.creator(
-                [template.build_vm(pool, a.ordinal, snapshot.revision, a.retained_disks) for a in actions]
-            )
+            documents = await self.creator([await self._build(snapshot, templates, a) for a in actions])
         except (InvalidDocument, ApiError) as error:
             return self.batches.refuse(pool, actions, error)
         by_action = dict(zip(actions, documents, strict=True))
@@ -147,6 +146,15 @@ class PoolWriter:
             await self.creator.create(by_action[action])
 
         return await self.batches.send(pool, actions, create, max_in_flight=snapshot.burst)
+
+    async def _build(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: Create) -> Json:
+        label = a.revision.rpartition("-")[2]
+        if label not in templates:
+            templates[label] = await self._pool_with_revision(snapshot, label)
+        pool = templates[label]
+        if pool is None:
+            return template.build_vm(snapshot.pool, a.ordinal, snapshot.revision, a.retained_disks)
+        return template.build_vm(pool, a.ordinal, snapshot.revisions_by_label[label], a.retained_disks)
 
     async def _old_disk(self, vm: Json) -> str:
         """An existing disk of the deleted VM of this name, or ""."""

@@ -16,7 +16,7 @@ from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import PVCS, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
-from controllers.shared.vmi import VMI, ObjectView, parse_vmi
+from controllers.shared.vmi import VMI, ObjectView, parse_vmi, text
 from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import POOL, PoolSpec, PoolStatus
@@ -36,6 +36,8 @@ class Pool(ObjectView):
     max_unavailable: int = 1
     deleting: bool = False
     created_at: str = ""
+    promote: str = ""
+    """the annotation poolhouse.dev/promote"""
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,8 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     except ValueError as error:
         return InvalidSpec(*key, status, f"spec.{error}")
     created_at = metadata.get("creationTimestamp") or ""
-    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at)
+    promote = text(metadata, "annotations", meta.PROMOTE)
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, promote)
 
 
 POOLS = Resource.of(POOL)

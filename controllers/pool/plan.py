@@ -30,6 +30,7 @@ from controllers.pool.scaling import (
     scale_out,
     seconds_until_deletion_timeout,
 )
+from controllers.pool.steps import update_limit
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
@@ -71,6 +72,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_deletion_timeout(snapshot, now),
         seconds_until_deadline(snapshot, now),
         seconds_until_healing(snapshot, now),
+        update_limit(snapshot, now).again_seconds,
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
     waits = (*held_back(snapshot, now), *waiting(left, now), *keep_disks(snapshot))

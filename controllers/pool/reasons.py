@@ -30,6 +30,7 @@ class PoolReason(Reason):
         "ProgressDeadlineExceeded",
         "The pool made no progress for `progressDeadlineSeconds`. An update stops.",
     )
+    UPDATE_PAUSED = "UpdatePaused", "A step pauses the update for a time, or until a user promotes it."
     UPDATING = "UpdatingVMs", "The controller updates VMs to the pool's template."
     SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."
     COMPLETE = "Complete", "All VMs are as the spec requires."

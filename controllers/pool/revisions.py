@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at
 from controllers.shared.vm import references
+from kinds import meta
 from kinds.pool import NameGeneration, PoolSpec
 
 # Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
@@ -123,6 +124,8 @@ def _vmi_hash(content: Json) -> str:
     names = [holder[key] for volume in inner.get("volumes") or () for holder, key in references(volume, paths)]
     # KubeVirt expands the instance type and the preference when it starts the VMI.
     expanded = {key: spec.get(key) for key in ("instancetype", "preference")}
+    if restarted := at(spec, "template", "metadata", "annotations", meta.RESTARTED_AT):
+        expanded[meta.RESTARTED_AT] = restarted
     return content_hash({"spec": inner, "postfixed": names, **expanded})
 
 

@@ -17,6 +17,7 @@ from controllers.pool.selection import (
     sort_victims,
     update_has_begun,
 )
+from controllers.pool.steps import update_limit, with_template
 from controllers.shared.conditions import join_names
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
@@ -92,14 +93,20 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     if not behind:
         return
     stopped, budget = deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot)
+    limit = update_limit(snapshot, now)
+    room = limit.allowed - with_template(snapshot)
     for vm in _in_order(snapshot, behind):
         begun = update_has_begun(snapshot, vm)
+        if snapshot.outdated(vm) and room <= 0:
+            yield Waiting(vm.name, limit.reason or "enough VMs have the template")
+            continue
         found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm)
         if found is None and (refusal := stopped or budget.refusal(vm, begun=begun)):
             found = Waiting(vm.name, refusal)
         if found is None:
             budget = budget.without(vm, begun=begun)
             found = _update(snapshot, vm, "the template has changed") if snapshot.outdated(vm) else _restart(vm)
+        room -= isinstance(found, Update)
         yield found
 
 
@@ -157,15 +164,19 @@ OWN_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.FAILED_UPDATE, 
 server cannot refuse an update."""
 
 
-def count_outdated(snapshot: PoolSnapshot) -> int:
+def count_outdated(snapshot: PoolSnapshot, now: datetime) -> int:
+    """The number of VMs that are to be updated or restarted now. Steps and partition keep others waiting."""
     if not _updates_proactively(snapshot):
         return 0
-    return sum(is_behind(snapshot, vm) for vm in snapshot.active)
+    outdated = sum(snapshot.outdated(vm) for vm in snapshot.active)
+    restarts = sum(is_behind(snapshot, vm) for vm in snapshot.active) - outdated
+    room = max(0, update_limit(snapshot, now).allowed - with_template(snapshot))
+    return restarts + min(outdated, room)
 
 
-def is_progressing(snapshot: PoolSnapshot) -> bool:
+def is_progressing(snapshot: PoolSnapshot, now: datetime) -> bool:
     """Whether VMs are missing, outdated or unavailable."""
-    return bool(snapshot.missing or count_outdated(snapshot) or not all(vm.available for vm in snapshot.active))
+    return bool(snapshot.missing or count_outdated(snapshot, now) or not all(vm.available for vm in snapshot.active))
 
 
 def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | None:
@@ -209,7 +220,7 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
 
 def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | None:
     end = deadline(snapshot)
-    if end is None or now >= end or not is_progressing(snapshot):
+    if end is None or now >= end or not is_progressing(snapshot, now):
         return None
     return (end - now).total_seconds()
 

@@ -17,6 +17,7 @@ from controllers.pool.actions import (
 from controllers.pool.autohealing import was_healed
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import DisruptionBudget, sort_victims
+from controllers.pool.steps import stable_revision, update_limit, with_template
 from controllers.shared.conditions import join_names
 from controllers.shared.names import free_ordinals, name_of, parent_and_ordinal
 from controllers.shared.vm import VM
@@ -44,12 +45,16 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         template = parent_and_ordinal(disk.name)[0], disk.template_hash
         retained.setdefault(disk.retained_for, []).append(template)
     found = []
+    room, stable = update_limit(snapshot, now).allowed - with_template(snapshot), stable_revision(snapshot)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
         name = name_of(snapshot.pool.name, ordinal)
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
         disks = tuple(sorted(each for each in retained.get(name, ()) if each[1]))
         after_deletion = deleted and name not in retained
-        found.append(Create(name, ordinal, snapshot.revision.name, reason, after_deletion, disks))
+        # While steps or a partition hold the new template back, a new VM gets the one that it would have had before.
+        revision = snapshot.revision if room > 0 or stable is None else stable
+        room -= 1
+        found.append(Create(name, ordinal, revision.name, reason, after_deletion, disks))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from sorted(found, key=lambda create: create.after_deletion)
 

@@ -139,7 +139,8 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
 
 
 def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
-    document = template.build_vm(snapshot.pool, action.ordinal, snapshot.revision, action.retained_disks)
+    revision = snapshot.revisions_by_label.get(action.revision.rpartition("-")[2], snapshot.revision)
+    document = template.build_vm(snapshot.pool, action.ordinal, revision, action.retained_disks)
     document["metadata"]["uid"] = f"{action.name} (simulated)"
     vms = (*snapshot.vms, _started(parse_vm(document)))
     return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {action.ordinal})

@@ -11,6 +11,7 @@ from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
+from controllers.pool.steps import update_limit, with_template
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
 from kinds import meta
 from kinds.metav1 import Condition
@@ -44,6 +45,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(snapshot.retained_disks),
             "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.retained_for) for each in retained),
+            "update": update_limit(snapshot, now).progress,
             "healing": healing_status(snapshot, healed(plan), now),
             "conditions": conditions,
         }
@@ -137,11 +139,21 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
         return condition("Progressing", False, PoolReason.PAUSED, "spec.paused is true")
     if reason := deadline_exceeded(snapshot, now):
         return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, reason)
-    if outdated := count_outdated(snapshot):
+    limit = update_limit(snapshot, now)
+    if limit.paused:
+        message = f"{with_template(snapshot)} of {active} VMs have the template; {limit.reason}"
+        return condition("Progressing", True, PoolReason.UPDATE_PAUSED, message)
+    if outdated := count_outdated(snapshot, now):
         return condition("Progressing", True, PoolReason.UPDATING, f"{outdated} of {active} VMs are not up to date")
-    if is_progressing(snapshot) or active > wanted or snapshot.deleting:
+    if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
         return condition("Progressing", True, PoolReason.SCALING, f"{active} of {wanted} VMs exist")
-    message = "all VMs are as the spec requires"
+    return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, limit.reason))
+
+
+def _complete(snapshot: PoolSnapshot, kept: str) -> str:
+    active, updated = len(snapshot.active), with_template(snapshot)
+    if updated < active:
+        return f"{updated} of {active} VMs have the template; {kept or 'the update strategy leaves the others'}"
     if any(snapshot.outdated_disks(vm) for vm in snapshot.active):
-        message = "all VMs have the template, but some disks are older: see the condition DisksOutdated"
-    return condition("Progressing", True, PoolReason.COMPLETE, message)
+        return "all VMs have the template, but some disks are older: see the condition DisksOutdated"
+    return "all VMs are as the spec requires"

@@ -133,3 +133,30 @@ def test_changes(before: Any, after: Any, said: list[str]) -> None:
 def test_long_values_are_cut() -> None:
     (line,) = differences({"a": ""}, {"a": "x" * 500})
     assert len(line) < 80
+
+
+def pool_at(reason: str, updated: int, message: str) -> dict[str, Any]:
+    condition = {"type": "Progressing", "status": "True", "reason": reason, "message": message}
+    return {
+        "metadata": {"name": "web", "generation": 1},
+        "spec": {"replicas": 4},
+        "status": {
+            "observedGeneration": 1,
+            "replicas": 4,
+            "updatedReplicas": updated,
+            "availableReplicas": 4,
+            "conditions": [condition],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("reason", "state", "message"),
+    [
+        pytest.param("UpdatePaused", "Progressing", "web: why", id="a pause is not the end"),
+        pytest.param("Complete", "Complete", "web: why", id="a partition is"),
+        pytest.param("UpdatingVMs", "Progressing", "web: 1 of 4 VMs have the new template", id="on the way"),
+    ],
+)
+def test_an_update_by_steps(reason: str, state: str, message: str) -> None:
+    assert progress(pool_at(reason, 1, "why"), NOW) == (state, message)

@@ -125,6 +125,34 @@ async def test_a_template_is_taken_back(shell: Shell) -> None:
     assert (lost.exit_code, "there are" in lost.stderr) == (1, True)
 
 
+async def test_an_update_is_promoted_and_repeated(shell: Shell) -> None:
+    place = shell.place
+    await place.pool(2, updateStrategy={"proactive": {"steps": [{"setReplicas": 1}, {"pause": {}}]}})
+    await until(place.names, ["web-1", "web-2"])
+    refused = await shell.run("rollout", "promote", "web")
+    assert "web has no step to leave" in refused.stderr
+    # A restart is an update, whose steps take hold.
+    await until(lambda: observed(place), True)
+    await shell.json("rollout", "restart", "web")
+    await until(lambda: observed(place), True)
+    await until(lambda: paused_or_first(place), True)
+    assert (await shell.json("rollout", "promote", "web", "--full"))["full"] is True
+    await until(lambda: updated(place), 2)
+
+
+async def observed(place: Place) -> bool:
+    pool = await place.seen()
+    return bool((pool.get("status") or {}).get("observedGeneration") == pool["metadata"]["generation"])
+
+
+async def paused_or_first(place: Place) -> bool:
+    return (await place.seen())["status"]["update"]["stepsDone"] < 2
+
+
+async def updated(place: Place) -> int:
+    return int((await place.seen())["status"]["updatedReplicas"])
+
+
 async def test_a_pool_is_paused_and_goes_on(shell: Shell) -> None:
     await shell.place.pool(1)
     await until(shell.place.names, ["web-1"])

@@ -15,7 +15,7 @@ from controllers.pool.observe import POOLS, REVISIONS
 from runtime import transport
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
-from tests.cluster.test_pool import OFFLINE, condition, said, status, web
+from tests.cluster.test_pool import OFFLINE, condition, is_there, said, status, web
 
 Json = dict[str, Any]
 
@@ -113,6 +113,30 @@ async def test_a_template_that_does_not_start_takes_no_more_than_the_limit_and_c
     await running.change(template=good)
     await complete(running)
     assert await running.names() == web(1, 2, 3, 4)
+
+
+async def test_an_update_by_steps_waits_for_its_promotion(running: Place) -> None:
+    steps = [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": "50%"}, {"pause": {"durationSeconds": 1}}]
+    await running.pool(4, maxUnavailable=2, updateStrategy={"proactive": {"steps": steps}})
+    await complete(running)
+    before = await runs(running)
+    await running.change(template=bigger())
+    await until(lambda: condition(running, "Progressing"), ("True", "UpdatePaused"))
+    assert await status(running, "updatedReplicas") == 1
+    # A VM that is created meanwhile gets the template of the others.
+    kept = next(name for name, uid in (await runs(running)).items() if before[name] == uid)
+    await running.api.delete(VMS, running.namespace, kept)
+    await until(lambda: is_there(running, kept, other_than=""), True)
+    await until(lambda: status(running, "readyReplicas"), 4)
+    assert await status(running, "updatedReplicas") == 1
+
+    revision = await status(running, "updateRevision")
+    await running.api.patch(
+        POOLS, running.namespace, "web", {"metadata": {"annotations": {"poolhouse.dev/promote": f"{revision}=2"}}}
+    )
+    await complete(running)
+    assert await status(running, "updatedReplicas") == 4
+    assert (await status(running, "update"))["stepsDone"] == 4
 
 
 async def test_another_image_is_reported_because_it_reaches_no_disk(running: Place) -> None:

@@ -1,0 +1,154 @@
+"""How many VMs get a new template at each step of an update. Each row is a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Create, Update
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.plan import plan
+from controllers.pool.simulate import simulate
+from controllers.pool.status import pool_status
+from controllers.pool.steps import promoted_steps, resolve, update_limit
+from controllers.shared.vm import VM
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
+
+Json = dict[str, Any]
+CANARY: list[Json] = [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": "50%"}, {"pause": {"durationSeconds": 60}}]
+NAME = REVISION.name
+
+
+def old(ordinal: int, **given: Any) -> VM:
+    return vm(ordinal, **{"revision": OLD.label, "created_at": f"2026-01-{ordinal:02}", **given})
+
+
+def four(*vms: VM, done: int | None = None, since: float | None = None, promote: str = "", **proactive: Any):
+    """A pool of four, in which one VM may be unavailable. The oldest are updated first."""
+    strategy = {"selectionPolicy": {"basePolicy": "Oldest"}, **proactive}
+    update = None if done is None else {"revision": NAME, "stepsDone": done, "pausedSince": since and ago(since)}
+    status = {"currentRevision": OLD.name} | ({"update": update} if update else {})
+    pool = a_pool(4, maxUnavailable=4, updateStrategy={"proactive": strategy}, status=status)
+    return snapshot(replace(pool, promote=promote), *vms)
+
+
+def steps(*vms: VM, **given: Any) -> PoolSnapshot:
+    return four(*vms, steps=CANARY, **given)
+
+
+ALL_OLD = [old(n) for n in range(1, 5)]
+ONE_NEW = [vm(1), *ALL_OLD[1:]]
+TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
+
+
+@pytest.mark.parametrize(
+    ("observed", "updated", "done", "reason"),
+    [
+        pytest.param(steps(*ALL_OLD), 1, 0, "step 1 of 4: 1 VMs get the template first", id="the first step"),
+        pytest.param(
+            steps(vm(1, vmi=vmi("web-1", revision=OLD.label)), *ALL_OLD[1:], done=0),
+            0,
+            0,
+            "step 1",
+            id="a step waits until its VMs run the template",
+        ),
+        pytest.param(
+            steps(vm(1, ready=False), *ALL_OLD[1:], done=0), 0, 0, "step 1", id="a step waits until its VMs are ready"
+        ),
+        pytest.param(steps(*ONE_NEW, done=0), 0, 1, "paused until it is promoted", id="then the pause begins"),
+        pytest.param(steps(*ONE_NEW, done=1, since=1e6), 0, 1, "promoted", id="a pause without a duration has no end"),
+        pytest.param(
+            steps(*ONE_NEW, done=1, since=9, promote=f"{NAME}=2"), 1, 2, "step 3 of 4: 2 VMs", id="it is promoted"
+        ),
+        pytest.param(
+            steps(*ONE_NEW, done=1, since=9, promote="web-another=2"), 0, 1, "promoted", id="an older promotion"
+        ),
+        pytest.param(steps(*ONE_NEW, done=1, promote=f"{NAME}=all"), 3, 4, "", id="all steps are skipped"),
+        pytest.param(steps(*TWO_NEW, done=2), 0, 3, "paused until 2026", id="a pause with a duration"),
+        pytest.param(steps(*TWO_NEW, done=3, since=59), 0, 3, "paused until 2026", id="not over yet"),
+        pytest.param(steps(*TWO_NEW, done=3, since=60), 2, 4, "", id="over: the rest follows"),
+        pytest.param(steps(*[vm(n) for n in range(1, 5)]), 0, 4, "", id="a new pool has no steps to take"),
+        pytest.param(four(*ALL_OLD, partition=3), 1, None, "partition keeps the old template of 3 VMs", id="partition"),
+        pytest.param(four(*ONE_NEW, partition="75%"), 0, None, "of 3 VMs", id="a partition in percent"),
+        pytest.param(
+            four(*ALL_OLD, partition=1, steps=[{"setReplicas": 4}]), 3, 0, "step 1 of 1: 3", id="both: the smaller"
+        ),
+        pytest.param(four(*ALL_OLD), 4, None, "", id="neither"),
+    ],
+)
+def test_an_update_by_steps(observed: PoolSnapshot, updated: int, done: int | None, reason: str) -> None:
+    planned = plan(observed, NOW)
+    names = [each.name for each in planned.actions if isinstance(each, Update)]
+    outdated = sorted(vm.name for vm in observed.active if observed.outdated(vm))
+    assert names == outdated[:updated], "the selection policy chooses who is first"
+    limit = update_limit(observed, NOW)
+    assert reason in limit.reason
+    assert bool(reason) == bool(limit.reason)
+    progress = pool_status(observed, planned, NOW).update
+    assert (progress.steps_done if progress else None) == done
+    if reason:
+        assert all(reason in wait.reason for wait in planned.waits if wait.name in outdated[updated:])
+
+
+def test_a_pause_is_reported_and_ends_in_time() -> None:
+    observed = steps(*TWO_NEW, done=3, since=20)
+    planned = plan(observed, NOW)
+    assert planned.again_seconds == 40
+    (progressing,) = (c for c in pool_status(observed, planned, NOW).conditions if c.type == "Progressing")
+    assert (progressing.status, progressing.reason) == ("True", "UpdatePaused")
+    assert "2 of 4 VMs have the template; step 4 of 4" in str(progressing.message)
+
+
+def test_a_pause_begins_once() -> None:
+    observed = steps(*ONE_NEW, done=1, since=30)
+    update = pool_status(observed, plan(observed, NOW), NOW).update
+    assert update is not None
+    assert update.paused_since == ago(30)
+
+
+def test_another_template_begins_with_the_first_step() -> None:
+    observed = steps(*ALL_OLD, done=3)
+    status = observed.pool.status.model_copy(
+        update={"update": observed.pool.status.update.model_copy(update={"revision": "web-before"})}  # type: ignore[union-attr]
+    )
+    assert update_limit(replace(observed, pool=replace(observed.pool, status=status)), NOW).allowed == 1
+
+
+def test_a_vm_that_is_created_during_the_steps_gets_the_template_of_the_others() -> None:
+    observed = steps(*ONE_NEW[:3], done=1)
+    (create,) = (each for each in plan(observed, NOW).actions if isinstance(each, Create))
+    assert create.revision == OLD.name
+    promoted = steps(*ONE_NEW[:3], done=1, promote=f"{NAME}=all")
+    (create,) = (each for each in plan(promoted, NOW).actions if isinstance(each, Create))
+    assert create.revision == NAME
+
+
+def test_the_plan_of_a_change_ends_at_the_first_pause() -> None:
+    found = simulate(steps(*ALL_OLD), NOW)
+    updates = [each.name for step in found.steps for each in step.actions if isinstance(each, Update)]
+    assert updates == ["web-1"]
+    assert {wait.name for wait in found.waits} == {"web-2", "web-3", "web-4"}
+
+
+def test_a_partition_is_complete_when_the_others_are_updated() -> None:
+    observed = four(*ONE_NEW, partition=3)
+    (progressing,) = (c for c in pool_status(observed, plan(observed, NOW), NOW).conditions if c.type == "Progressing")
+    assert progressing.reason == "Complete"
+    assert progressing.message == "1 of 4 VMs have the template; partition keeps the old template of 3 VMs"
+
+
+@pytest.mark.parametrize(
+    ("value", "replicas", "expected"), [(3, 10, 3), (3, 2, 2), ("10%", 10, 1), ("10%", 11, 2), ("100%", 7, 7)]
+)
+def test_numbers_and_percentages(value: int | str, replicas: int, expected: int) -> None:
+    assert resolve(value, replicas) == expected
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [("web-1=2", 2), ("web-1=all", 5), ("web-2=2", 0), ("web-1", 0), ("web-1=x", 0), ("", 0), ("web-1=99999", 0)],
+)
+def test_a_promotion_names_its_revision(annotation: str, expected: int) -> None:
+    assert promoted_steps(annotation, "web-1", 5) == expected

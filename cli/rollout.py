@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60
-FINAL_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.INVALID_SPEC, PoolReason.DISK_CONFLICT)
+FINAL_REASONS = (
+    PoolReason.PROGRESS_DEADLINE_EXCEEDED,
+    PoolReason.UPDATE_ABORTED,
+    PoolReason.INVALID_SPEC,
+    PoolReason.DISK_CONFLICT,
+)
 """reasons that end `rollout status`; after other reasons, such as an exceeded quota, the controller retries"""
 State = Literal["Complete", "Progressing", "Failed"]
 
@@ -57,7 +62,7 @@ pool_argument = click.argument("pool", type=POOL, shell_complete=complete_names(
 
 @click.group()
 def rollout() -> None:
-    """Follow, pause, promote, repeat and undo updates of a pool."""
+    """Follow, pause, promote, abort, repeat and undo updates of a pool."""
 
 
 @rollout.command()
@@ -285,7 +290,6 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
     """End the present step of an update, such as a pause, so that the update continues."""
 
     async def write(api: Api) -> str:
-        from controllers.pool.observe import POOLS
         from controllers.pool.steps import ALL
         from kinds import meta
 
@@ -298,12 +302,60 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
         if not steps or done >= len(steps):
             raise Failed(f"{pool} has no step to leave")
         value = f"{progress['revision']}={ALL if full else done + 1}"
-        change = {"resourceVersion": document["metadata"]["resourceVersion"], "annotations": {meta.PROMOTE: value}}
-        await api.patch(POOLS, cluster.namespace, pool, {"metadata": change})
+        await _annotate(api, cluster, document, {meta.PROMOTE: value})
         return "the last step" if full else f"step {done + 1} of {len(steps)}"
 
     place = cluster.run(write)
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
+
+
+@rollout.command()
+@pool_argument
+@output_option("text")
+@cluster_options
+def abort(cluster: Cluster, pool: str, output: str) -> None:
+    """Abort an update: VMs get the last template again that all of them had. The pool's template stays."""
+
+    async def write(api: Api) -> None:
+        from kinds import meta
+
+        document = await get_pool(api, cluster, pool)
+        status = document.get("status") or {}
+        revision, former = status.get("updateRevision"), status.get("currentRevision")
+        if not former or former == revision:
+            raise Failed(f"{pool} has no update to abort")
+        await _annotate(api, cluster, document, {meta.ABORT: revision})
+
+    cluster.run(write)
+    print_result(output, f"{pool} returns to its former template", pool=pool)
+
+
+@rollout.command()
+@pool_argument
+@output_option("text")
+@cluster_options
+def retry(cluster: Cluster, pool: str, output: str) -> None:
+    """Try an update again that was aborted or rolled back."""
+
+    async def write(api: Api) -> None:
+        from kinds import meta
+
+        document = await get_pool(api, cluster, pool)
+        aborted = ((document.get("status") or {}).get("update") or {}).get("aborted")
+        if not aborted:
+            raise Failed(f"{pool} has no aborted update")
+        await _annotate(api, cluster, document, {meta.ABORT: None, meta.RETRY: aborted["time"]})
+
+    cluster.run(write)
+    print_result(output, f"{pool} is updated again", pool=pool)
+
+
+async def _annotate(api: Api, cluster: Cluster, pool: Json, annotations: dict[str, str | None]) -> None:
+    from controllers.pool.observe import POOLS
+
+    metadata = pool["metadata"]
+    change = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
+    await api.patch(POOLS, cluster.namespace, metadata["name"], {"metadata": change})
 
 
 @rollout.command()

@@ -36,6 +36,9 @@ UNDEFAULTED = f"{DOMAIN}/undefaulted"
 
 # On a pool: how far a user has promoted the update, as `REVISION=STEPS`.
 PROMOTE = f"{DOMAIN}/promote"
+# On a pool: the revision whose update a user has aborted, and the time of the abort that a user has taken back.
+ABORT = f"{DOMAIN}/abort"
+RETRY = f"{DOMAIN}/retry"
 # On the VMI template of a pool: a new value restarts all VMs.
 RESTARTED_AT = f"{DOMAIN}/restarted-at"
 

@@ -185,8 +185,19 @@ class RetainedDiskStatus(Model):
     """Name of the VM that gets the disk back."""
 
 
+class UpdateAbort(Model):
+    """Why an update was aborted. The VMs get the former template again."""
+
+    reason: str
+    """Reason, in CamelCase."""
+    message: str = ""
+    """Message for users."""
+    time: Time
+    """Time of the abort."""
+
+
 class UpdateProgress(Model):
-    """Progress of an update with steps."""
+    """Progress of an update with steps, or of one that was aborted."""
 
     revision: str
     """Name of the revision that the pool is updated to."""
@@ -194,6 +205,8 @@ class UpdateProgress(Model):
     """Number of steps that are done."""
     paused_since: Time | None = None
     """Time at which the pause of the next step began."""
+    aborted: UpdateAbort | None = None
+    """Why the update was aborted."""
 
 
 class PoolStatus(StatusModel):
@@ -225,7 +238,7 @@ class PoolStatus(StatusModel):
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
     update: UpdateProgress | None = None
-    """Progress of the update, if the update strategy has steps."""
+    """Progress of the update, if the update strategy has steps or the update was aborted."""
     healing: Healing | None = None
     """State of healing."""
     conditions: Conditions = ()

@@ -122,6 +122,15 @@ class UpdateStep(Model):
     """Stops the update for a time, or until a user promotes it."""
 
 
+class Rollback(Model):
+    """Gives the VMs their former template again if an update fails: at `progressDeadlineSeconds`, or when too many VMs
+    fail."""
+
+    failure_threshold: Annotated[Count, Field(ge=1)] | None = None
+    """Number of VMs with the new template that fail to start, or whose VMI fails, at which the update is rolled back.
+    Without it, only the deadline counts."""
+
+
 class UpdateProactive(Model):
     """Update that restarts running VMs."""
 
@@ -134,6 +143,8 @@ class UpdateProactive(Model):
         Tuple[UpdateStep], Field(max_length=32, json_schema_extra={"x-kubernetes-list-type": "atomic"})
     ] = ()
     """Steps of the update, in order. After the last step all VMs get the template. A new pool skips the steps."""
+    rollback: Rollback | None = None
+    """Rolls back an update that fails. Defaults to never: a failed update stops. `{}`: at the deadline."""
 
 
 class UpdateStrategy(Model):

@@ -48,6 +48,7 @@ from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
 from kinds import meta
+from kinds.pool import UpdateAbort
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -150,7 +151,7 @@ class PoolWriter:
     async def _build(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: Create) -> Json:
         label = a.revision.rpartition("-")[2]
         if label not in templates:
-            templates[label] = await self._pool_with_revision(snapshot, label)
+            templates[label] = await self.pool_with_revision(snapshot, label)
         pool = templates[label]
         if pool is None:
             return template.build_vm(snapshot.pool, a.ordinal, snapshot.revision, a.retained_disks)
@@ -192,7 +193,7 @@ class PoolWriter:
         if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
             raise Conflict(f"{a.name} is being deleted, or is another VM now", status=409)
         if a.before not in templates:
-            templates[a.before] = await self._pool_with_revision(snapshot, a.before)
+            templates[a.before] = await self.pool_with_revision(snapshot, a.before)
         before = templates[a.before]
         known = snapshot.revisions_by_label
         base = template.build_vm(before, a.ordinal, known[a.before]) if before is not None else None
@@ -205,7 +206,7 @@ class PoolWriter:
 
     async def _label_vmi(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: LabelVMI) -> None:
         if a.before not in templates:
-            templates[a.before] = await self._pool_with_revision(snapshot, a.before)
+            templates[a.before] = await self.pool_with_revision(snapshot, a.before)
         old = templates[a.before]
         was = template.vmi_metadata(old, a.ordinal, snapshot.revisions_by_label[a.before]) if old else {}
         now = template.vmi_metadata(snapshot.pool, a.ordinal, snapshot.revision)
@@ -215,7 +216,7 @@ class PoolWriter:
         patch = {"metadata": {"uid": a.vmi_uid, **changes}}
         await self.api.patch(VMIS, snapshot.pool.namespace, a.name, patch)
 
-    async def _pool_with_revision(self, snapshot: PoolSnapshot, label: str) -> Pool | None:
+    async def pool_with_revision(self, snapshot: PoolSnapshot, label: str) -> Pool | None:
         """The pool with the template of this revision, or None if the revision does not exist."""
         if label not in snapshot.revisions_by_label:
             return None
@@ -270,6 +271,10 @@ class PoolEvents:
             "until then the VM is protected"
         )
         self._emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
+
+    def update_aborted(self, pool: Pool, aborted: str, stable: str, abort: UpdateAbort) -> None:
+        note = f"the update to {aborted} is aborted, VMs get {stable} again: {abort.message}"
+        self._emit(pool, "Warning", PoolReason.UPDATE_ABORTED, note, "Update")
 
     def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
         if attached:

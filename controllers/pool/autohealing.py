@@ -14,6 +14,7 @@ from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import Waiting
+from controllers.pool.selection import STUCK
 from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
@@ -121,16 +122,10 @@ def was_healed(snapshot: PoolSnapshot, name: str) -> bool:
     return healing is not None and any(each.name == name for each in healing.machines)
 
 
-STUCK = frozenset(
-    {"DataVolumeError", "ErrImagePull", "ErrorPvcNotFound", "ErrorUnschedulable", "ImagePullBackOff", "Unknown"}
-)
-"""Values of status.printableStatus with which a VM waits for something outside it. Such a VM may wait for ever, so it
-does not hold up the healing of others."""
-
-
 def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
     """The number of VMs that are missing, or unavailable but likely to become available."""
     failed = {vm.uid for vm in failing(snapshot, now)}
+    # A VM that waits for something outside it may wait for ever, so it does not hold up the healing of others.
     return snapshot.missing + sum(
         vm.should_run and not vm.available and vm.uid not in failed and vm.printable_status not in STUCK
         for vm in snapshot.active

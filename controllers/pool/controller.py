@@ -26,8 +26,10 @@ from controllers.pool.observe import (
     observe,
 )
 from controllers.pool.plan import Plan, plan
+from controllers.pool.rollback import abort_of
 from controllers.pool.scaling import release, with_invalid_scale_in
 from controllers.pool.status import healed, invalid_spec_status, pool_status
+from controllers.pool.steps import stable_revision
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
@@ -39,7 +41,7 @@ from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches
 from defaulter.contract import Defaulter
-from kinds.pool import POOL, Healing, PoolStatus
+from kinds.pool import POOL, Healing, PoolStatus, UpdateAbort, UpdateProgress
 from runtime.api import Api
 from runtime.controller import Controller, RetryWithBackoff
 from runtime.events import EventRecorder
@@ -105,6 +107,8 @@ class PoolMemory:
     failure: Failure | None = None
     healing: Healing | None = None
     """the last status.healing, which may not be written yet, or which the store may not show yet"""
+    update: UpdateProgress | None = None
+    """the last status.update, like `healing`"""
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
@@ -182,6 +186,9 @@ class PoolController:
             recently_deleted=memory.deleted_vms.to_check(clock),
             taken_ordinals=snapshot.taken_ordinals | {ordinal for ordinal in skipped if ordinal is not None},
         )
+        if memory.update is not None:
+            status = pool.status.model_copy(update={"update": memory.update})
+            snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
         if pool.spec.autohealing is None:
             memory.healing = None
         known = memory.healing
@@ -193,6 +200,8 @@ class PoolController:
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
         self.metrics.follow(pool.key)
+        if abort := abort_of(snapshot, now):
+            snapshot = await self._rolled_back(snapshot, abort, memory)
         decided = plan(snapshot, now)
         if healed(decided):
             # The status is written first: a controller without this record could replace a VM again and again.
@@ -203,7 +212,7 @@ class PoolController:
         self._remember(snapshot, outcome, memory)
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.not_done))
         fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
-        memory.healing = fresh.healing
+        memory.healing, memory.update = fresh.healing, fresh.update
         self._measure(pool, done)
         if healed(done) != healed(decided):
             # A VM that was not replaced must not have a pause.
@@ -214,6 +223,18 @@ class PoolController:
         clock = self.clock()
         expected = (self.expectations.wait_seconds(each, clock) for each in self._writers(pool))
         return min((w for w in (wait, decided.again_seconds, *expected) if w is not None), default=None)
+
+    async def _rolled_back(self, snapshot: PoolSnapshot, abort: UpdateAbort, memory: PoolMemory) -> PoolSnapshot:
+        """The snapshot in which the pool has its former template."""
+        stable = stable_revision(snapshot)
+        assert stable is not None
+        known = memory.update
+        if known is None or known.revision != snapshot.revision.name or known.aborted is None:
+            self.events.update_aborted(snapshot.pool, snapshot.revision.name, stable.name, abort)
+        pool = await self.writer.pool_with_revision(snapshot, stable.label)
+        if pool is None:
+            return snapshot
+        return replace(snapshot, pool=pool, revision=stable, revision_saved=True, aborted=(snapshot.revision, abort))
 
     def _remember(self, snapshot: PoolSnapshot, outcome: PoolOutcome, memory: PoolMemory) -> None:
         if outcome.failure:

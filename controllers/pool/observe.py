@@ -19,7 +19,7 @@ from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_
 from controllers.shared.vmi import VMI, ObjectView, parse_vmi, text
 from controllers.shared.write_batches import Failure
 from kinds import meta
-from kinds.pool import POOL, PoolSpec, PoolStatus
+from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort
 from runtime.api import Api
 from runtime.resource import VMIS, VMS, Key, Resource
 from runtime.store import Store
@@ -38,6 +38,10 @@ class Pool(ObjectView):
     created_at: str = ""
     promote: str = ""
     """the annotation poolhouse.dev/promote"""
+    abort: str = ""
+    """the annotation poolhouse.dev/abort"""
+    retry: str = ""
+    """the annotation poolhouse.dev/retry"""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,9 @@ class PoolSnapshot:
     """VMs with the pool's names, of any owner, that are being deleted and wait for the release of their disks."""
     retained_disks: tuple[RetainedDisk, ...] = ()
     revision: Revision = NO_REVISION
+    """The revision that VMs should have: that of the pool's template, or after an abort the one before."""
+    aborted: tuple[Revision, UpdateAbort] | None = None
+    """The revision of the pool's template if its update was aborted, and why."""
     revision_saved: bool = True
     revisions: tuple[Revision, ...] = ()
     recently_deleted: frozenset[str] = frozenset()
@@ -139,8 +146,8 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     except ValueError as error:
         return InvalidSpec(*key, status, f"spec.{error}")
     created_at = metadata.get("creationTimestamp") or ""
-    promote = text(metadata, "annotations", meta.PROMOTE)
-    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, promote)
+    asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY))
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, *asked)
 
 
 POOLS = Resource.of(POOL)

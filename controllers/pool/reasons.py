@@ -30,6 +30,11 @@ class PoolReason(Reason):
         "ProgressDeadlineExceeded",
         "The pool made no progress for `progressDeadlineSeconds`. An update stops.",
     )
+    UPDATE_ABORTED = (
+        "UpdateAborted",
+        "The update failed or a user aborted it, and the VMs get their former template again.",
+    )
+    ABORTED = "AbortedByUser", "A user aborted the update."
     UPDATE_PAUSED = "UpdatePaused", "A step pauses the update for a time, or until a user promotes it."
     UPDATING = "UpdatingVMs", "The controller updates VMs to the pool's template."
     SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."

@@ -58,7 +58,9 @@ def keep_disks(snapshot: PoolSnapshot) -> Iterator[Waiting]:
 def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Keeps the revisions of VMs and VMIs, and as many others as revisionHistoryLimit allows."""
     needed = {vm.revision for vm in snapshot.vms} | {vm.vmi.revision for vm in snapshot.vms if vm.vmi}
-    idle = [each for each in snapshot.revisions if each.label not in needed and each.name != snapshot.revision.name]
+    # The former template must stay until all VMs have the new one: an update may be rolled back.
+    kept = {snapshot.revision.name, snapshot.pool.status.current_revision}
+    idle = [each for each in snapshot.revisions if each.label not in needed and each.name not in kept]
     oldest_first = sorted(idle, key=lambda each: each.number)
     limit = snapshot.pool.spec.revision_history_limit
     for each in oldest_first[: max(0, len(idle) - limit)]:
@@ -159,7 +161,12 @@ def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
     return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason, disks)
 
 
-OWN_REASONS = (PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.FAILED_UPDATE, PoolReason.FAILED_RESTART)
+OWN_REASONS = (
+    PoolReason.PROGRESS_DEADLINE_EXCEEDED,
+    PoolReason.FAILED_UPDATE,
+    PoolReason.FAILED_RESTART,
+    PoolReason.UPDATE_ABORTED,
+)
 """Reasons of Progressing=False that do not restart the deadline. A pool past its deadline updates no VMs, so the API
 server cannot refuse an update."""
 

@@ -57,6 +57,10 @@ def _rank(vm: VM, policy: SelectionPolicy) -> int:
     return len(policy.ordered_policies)
 
 
+STUCK = frozenset(
+    {"DataVolumeError", "ErrImagePull", "ErrorPvcNotFound", "ErrorUnschedulable", "ImagePullBackOff", "Unknown"}
+)
+"""Values of status.printableStatus with which a VM waits for something outside it."""
 RESTARTED_BY_KUBEVIRT = frozenset({"Always"})
 """Run strategies with which KubeVirt restarts a VM whose VMI is deleted."""
 RESTARTED_BY_REQUEST = frozenset({"Manual", "RerunOnFailure"})

@@ -24,7 +24,11 @@ OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksO
 
 def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus:
     pool, before = snapshot.pool, snapshot.pool.status
-    updated = sum(not is_behind(snapshot, vm) for vm in snapshot.active)
+    wanted = snapshot.aborted[0] if snapshot.aborted else snapshot.revision
+    if snapshot.aborted:
+        updated = sum(vm.revision == wanted.label for vm in snapshot.active)
+    else:
+        updated = sum(not is_behind(snapshot, vm) for vm in snapshot.active)
     available = sum(vm.available for vm in snapshot.active)
     complete = updated == len(snapshot.active) == pool.spec.replicas
     retained = sorted(snapshot.retained_disks, key=lambda disk: disk.name)[:MAX_RETAINED_DISKS]
@@ -41,7 +45,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "unavailable_replicas": max(pool.spec.replicas, len(snapshot.active)) - available,
             "terminating_replicas": len(snapshot.deleting),
             "current_revision": snapshot.revision.name if complete else before.current_revision,
-            "update_revision": snapshot.revision.name,
+            "update_revision": wanted.name,
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(snapshot.retained_disks),
             "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.retained_for) for each in retained),
@@ -139,6 +143,9 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
         return condition("Progressing", False, PoolReason.PAUSED, "spec.paused is true")
     if reason := deadline_exceeded(snapshot, now):
         return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, reason)
+    if snapshot.aborted:
+        message = f"{snapshot.aborted[1].message}; {with_template(snapshot)} of {active} VMs have the former template"
+        return condition("Progressing", False, PoolReason.UPDATE_ABORTED, message)
     limit = update_limit(snapshot, now)
     if limit.paused:
         message = f"{with_template(snapshot)} of {active} VMs have the template; {limit.reason}"

@@ -39,6 +39,11 @@ class UpdateLimit:
 def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
     strategy, replicas = snapshot.pool.spec.update_strategy.chosen, snapshot.pool.spec.replicas
     total = max(replicas, len(snapshot.active))
+    if snapshot.aborted is not None:
+        revision, abort = snapshot.aborted
+        before = snapshot.pool.status.update
+        done = before.steps_done if before is not None and before.revision == revision.name else 0
+        return UpdateLimit(total, UpdateProgress(revision=revision.name, steps_done=done, aborted=abort))
     if not isinstance(strategy, UpdateProactive):
         return UpdateLimit(total)
     kept = resolve(strategy.partition, replicas) if strategy.partition is not None else 0

@@ -139,6 +139,24 @@ async def test_an_update_by_steps_waits_for_its_promotion(running: Place) -> Non
     assert (await status(running, "update"))["stepsDone"] == 4
 
 
+async def test_an_update_that_fails_is_rolled_back_and_not_tried_again(running: Place) -> None:
+    strategy = {"proactive": {"rollback": {"failureThreshold": 1}}}
+    await running.pool(3, maxUnavailable=1, updateStrategy=strategy)
+    await complete(running)
+    bad = bigger()
+    bad["spec"]["template"]["metadata"] = {"annotations": {"sim.poolhouse.dev/fail": "ErrImagePull"}}
+    await running.change(template=bad)
+    await until(lambda: condition(running, "Progressing"), ("False", "UpdateAborted"))
+    await until(lambda: said(running, "Progressing", "3 of 3 VMs have the former template"), True)
+    await until(lambda: status(running, "readyReplicas"), 3)
+    domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await running.machines()).values()]
+    assert all((domain.get("cpu") or {}).get("cores") != 4 for domain in domains)
+    # Another template is tried.
+    await running.change(template={"spec": {"template": {"metadata": {"annotations": None}}}})
+    await complete(running)
+    assert await status(running, "updatedReplicas") == 3
+
+
 async def test_another_image_is_reported_because_it_reaches_no_disk(running: Place) -> None:
     await running.pool(2, scaleInStrategy=OFFLINE)
     await complete(running)

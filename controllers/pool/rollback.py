@@ -1,0 +1,57 @@
+"""Decides when an update is aborted: by a user, at its deadline, or when too many VMs fail with the new template.
+
+The VMs of an aborted update get the last template again that all VMs had. The pool's status records the abort for the
+revision, so the same template is not tried again until it changes, or a user retries it.
+"""
+
+from datetime import datetime
+
+from apimachinery.timestamps import format_time
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.reasons import PoolReason
+from controllers.pool.rollout import deadline_exceeded
+from controllers.pool.selection import STUCK
+from controllers.pool.steps import stable_revision
+from controllers.shared.conditions import join_names
+from controllers.shared.vm import VM
+from kinds.pool import UpdateAbort
+from kinds.pool_strategies import UpdateProactive
+
+
+def abort_of(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
+    """Why the update to the pool's template is aborted; None if it is not. Without an earlier template that all VMs
+    had, no update is aborted."""
+    pool, revision = snapshot.pool, snapshot.revision.name
+    if stable_revision(snapshot) is None:
+        return None
+    update = pool.status.update
+    known = update.aborted if update is not None and update.revision == revision else None
+    if known is not None and pool.retry != known.time:
+        return known
+    if pool.abort == revision:
+        return UpdateAbort(reason=PoolReason.ABORTED, message="a user aborted the update", time=format_time(now))
+    if known is not None:
+        return None
+    return _failure(snapshot, now)
+
+
+def _failure(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
+    strategy = snapshot.pool.spec.update_strategy.chosen
+    if not isinstance(strategy, UpdateProactive) or strategy.rollback is None or snapshot.pool.spec.paused:
+        return None
+    limit, failing = strategy.rollback.failure_threshold, [vm for vm in snapshot.active if _fails(snapshot, vm)]
+    if limit is not None and len(failing) >= limit:
+        names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
+        message = f"{len(failing)} VMs fail with the new template, failureThreshold is {limit}: {names}"
+        return UpdateAbort(reason=PoolReason.TOO_MANY_FAILING, message=message, time=format_time(now))
+    if reason := deadline_exceeded(snapshot, now):
+        return UpdateAbort(reason=PoolReason.PROGRESS_DEADLINE_EXCEEDED, message=reason, time=format_time(now))
+    return None
+
+
+def _fails(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether a VM with the new template cannot start, or its VMI has failed."""
+    if snapshot.outdated(vm) or not vm.should_run or vm.available:
+        return False
+    ended = vm.vmi is not None and vm.vmi.phase == "Failed" and vm.vmi.revision == snapshot.revision.label
+    return vm.start_failures > 0 or vm.printable_status in STUCK or ended

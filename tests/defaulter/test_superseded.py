@@ -561,6 +561,9 @@ def test_an_edit_gives_the_hardware_of_the_same_edit_without_defaults(
     first = libvirt.default(author)
     assume(first.status == 200)
     stored = admit(libvirt, author).object
+    # An edit that writes the value of a default again is no change.
+    written = {p: v for p, v in fields(edited(author, changes)).items() if p not in fields(author)}
+    assume(not any(recorded(stored).get(path) == value for path, value in written.items()))
     goal = libvirt.default(edited(author, changes))
     assume(goal.status == 200)
     fresh = fields(admit(libvirt, edited(author, changes)).object)

@@ -124,6 +124,21 @@ async def test_a_list_has_all_pages(server: Server, api: Api) -> None:
     assert all("resourceVersion" not in request.query for request in server.requests)
 
 
+# Subresources of KubeVirt
+
+
+async def test_a_subresource_accepts_any_type_and_an_empty_answer(server: Server, api: Api) -> None:
+    async def accepted(request: Request) -> None:
+        await request.answer(202, b"")
+
+    server.script = accepted
+    await api.put_subresource(THINGS, "n", "x", "start")
+    assert await api.respond("PUT", "/x", body={}) == (202, b"")
+    (request, _) = server.requests
+    assert (request.method, request.path) == ("PUT", "/apis/test.dev/v1/namespaces/n/things/x/start")
+    assert "*/*" in request.headers["accept"].split(", ")
+
+
 # As whom
 
 

@@ -145,6 +145,14 @@ def _identify(document: Json, address: Path, location: VMLocation) -> tuple[Any,
     return device[-2], at(document, *device, "name")
 
 
+def is_copy_of_vm(document: Json) -> bool:
+    """Whether KubeVirt copies NICs from a VM into the document. It requires a restart if they differ from the VM's."""
+    owners = at(document, "metadata", "ownerReferences")
+    return document.get("kind") == "VirtualMachineInstance" and any(
+        owner.get("kind") == "VirtualMachine" for _, owner in entries(owners)
+    )
+
+
 def running_addresses(
     added: Iterable[AddedDevice], document: Json, location: VMLocation, vmi: Json, vmi_location: VMLocation
 ) -> Iterator[tuple[AddedDevice, str]]:

@@ -26,6 +26,7 @@ from defaulter.added_devices import (
     Ports,
     choose_ports,
     find_added,
+    is_copy_of_vm,
     left_for_bridge,
     possible_starts,
     running_addresses,
@@ -265,7 +266,9 @@ def _address_added_devices(
         return frozenset()
     left_open = set()
     for device, port in choose_ports(added, next_start, running):
-        if port is not None:
+        if device.is_nic and is_copy_of_vm(editor.document):
+            left_open.add(device.path)
+        elif port is not None:
             editor.fill(device.path, f"0000:{port:02x}:00.0")
         elif device.hotplugged and running != ():
             left_open.add(device.path)

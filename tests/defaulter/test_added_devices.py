@@ -160,6 +160,26 @@ class TestDefaulting:
         stopped = libvirt.default(answer.object, oldObject=answer.object)
         assert addresses(stopped.object)["more"] is not None
 
+    def test_a_nic_in_a_vmi_stays_as_its_vm_has_it(self, libvirt: Libvirt, stored: Json) -> None:
+        runs = vmi_of(stored)
+        edited = deepcopy(runs)
+        second_nic(edited)
+        del inner(edited)["domain"]["devices"]["interfaces"][-1]["pciAddress"]
+        plugged(edited, "data-2", "")
+        owner = {"ownerReferences": [{"kind": "VirtualMachine", "name": "a"}]}
+        for metadata, kept in (({}, False), (owner, True)):
+            document = {**edited, "metadata": {**edited["metadata"], **metadata}}
+            found = addresses(libvirt.default(document, oldObject=runs, vmi=runs).object)
+            assert found["data-2"] is not None
+            assert (found["more"] is None) == kept
+
+    def test_a_vm_takes_the_address_that_the_vmi_has(self, libvirt: Libvirt, stored: Json) -> None:
+        runs, edited = vmi_of(stored), deepcopy(stored)
+        plugged(runs, "more", "0000:03:00.0")
+        plugged(edited, "more", "")
+        answer = libvirt.default(edited, oldObject=stored, vmi=runs)
+        assert addresses(answer.object)["more"] == "0000:03:00.0"
+
     @pytest.mark.parametrize("record", [None, "damaged"])
     def test_a_vmi_that_cannot_be_defined_is_unknown(self, libvirt: Libvirt, stored: Json, record: str | None) -> None:
         runs = vmi_of(stored)

@@ -49,12 +49,19 @@ def hotplug_ports(nics: int, memory_bytes: int, slots: int | None) -> HotplugPor
 
 
 def assign_pci_addresses(
-    domain: Element, ports: HotplugPorts | None, nic_model: str, define: Define, *, reads_back: bool = True
+    domain: Element,
+    ports: HotplugPorts | None,
+    nic_model: str,
+    define: Define,
+    *,
+    reads_back: bool = True,
+    ejectable: bool = False,
 ) -> Element:
     """The domain after virt-launcher's three defines, or after one define if `ports` is None. Changes `domain`.
 
     KubeVirt up to 1.9 reads the domain back only if it has placeholders. Without them, its extra ports are the first
-    ports of the domain, and its devices occupy them: `reads_back=False`.
+    ports of the domain, and its devices occupy them: `reads_back=False`. Up to 1.9, all devices are `ejectable`: the
+    guest, and a hotplug, can remove them from their ports.
     """
     if ports is None:
         return xml.read(define(xml.write(domain)))
@@ -74,7 +81,8 @@ def assign_pci_addresses(
         devices.extend(originals)
         define(xml.write(domain))
     _append_ports(devices, extra)
-    _forbid_unplug(devices)
+    if not ejectable:
+        _forbid_unplug(devices)
     return xml.read(define(xml.write(domain)))
 
 

@@ -299,10 +299,12 @@ class Api:
             async for line in lines:
                 yield _event(line, f"watch {resource.plural}", self.now)
 
-    async def put_subresource(self, resource: Resource, namespace: str, name: str, subresource: str) -> None:
-        """Calls a subresource without options, and ignores the body of the response: KubeVirt sends none."""
+    async def put_subresource(
+        self, resource: Resource, namespace: str, name: str, subresource: str, options: Document | None = None
+    ) -> None:
+        """Calls a subresource, and ignores the body of the response: KubeVirt sends none."""
         path = resource.path(namespace, name, subresource)
-        await self._transport.send_raw(Request("update", resource.plural, "PUT", path, body={}))
+        await self._transport.send_raw(Request("update", resource.plural, "PUT", path, body=options or {}))
 
     async def request(
         self,

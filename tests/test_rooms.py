@@ -34,7 +34,8 @@ ROOMS: dict[str, set[str]] = {
     "webhook": CONTROL_PLANE,
     "controllers": CONTROL_PLANE,
     # The cluster on a developer's machine, the command line, and the pages that describe all rooms.
-    "local": CONTROL_PLANE | {"manifests"},
+    # The engine defines domains with the ports of virt-launcher.
+    "local": CONTROL_PLANE | {"manifests", "defaulter.pci_addresses"},
     "cli": CONTROL_PLANE | {"manifests", "defaulter", "webhook", "controllers", "local"},
     "monitoring": BOTTOM | {"kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
 }

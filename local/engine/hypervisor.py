@@ -1,6 +1,6 @@
 """The interface of hypervisors: the state of a VMI's domain, and the operations on the domain."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -9,6 +9,7 @@ from apimachinery.unstructured import Json
 from local.engine.fault_injection import Faults
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
+from local.engine.vmi.devices import DeviceReport
 
 Switched = Callable[[], Awaitable[None]]
 """function that the hypervisor calls when a migration switches to post-copy"""
@@ -57,6 +58,10 @@ class Hypervisor(Protocol):
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
         """Starts the domain of a VMI unless it runs already. Raises `HypervisorRefused`."""
+
+    async def sync_devices(self, vmi: VMI, document: Json, pending: Collection[str]) -> DeviceReport:
+        """Plugs and unplugs disks and NICs of a running domain until it has those of the VMI's document, except the
+        disks of volumes that are `pending`. Raises `HypervisorRefused` if the domain's devices are unknown."""
 
     async def press_power(self, vmi: VMI) -> None:
         """Sends an ACPI power button event to the guest."""

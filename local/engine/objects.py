@@ -15,6 +15,7 @@ from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
 from local.engine import resources
+from local.engine.vm import hotplug
 from runtime.resource import Key, Resource
 
 Pairs = tuple[tuple[str, str], ...]
@@ -70,6 +71,8 @@ class Volume:
 
     pvc: str
     data_volume: bool
+    name: str = ""
+    hotpluggable: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,11 @@ class VM(PhasedObject):
     generation: int = 0
     run_strategy: str = "Halted"
     template_hash: str = ""
-    """hash of the VMI spec in the VM's template"""
+    """hash of the VMI spec in the VM's template, without devices that are hotplugged"""
+    devices: tuple[str, ...] = ()
+    """a text for each hotpluggable volume and each NIC in the template"""
+    nics: Pairs = ()
+    """name of each NIC with a hash of what needs a restart to change"""
     data_volume_templates: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
     defaulted: bool = True
@@ -89,6 +96,10 @@ class VM(PhasedObject):
 class VMI(PhasedObject):
     template_hash: str = ""
     """hash of the template from which the VMI was created"""
+    devices: tuple[str, ...] = ()
+    """as in the VM"""
+    nics: Pairs = ()
+    """as in the VM"""
     grace_seconds: float = GRACE_SECONDS
     node_selector: Pairs = ()
     volumes: tuple[Volume, ...] = ()
@@ -96,6 +107,8 @@ class VMI(PhasedObject):
     """name and MAC address of each interface"""
     machine: str = "q35"
     """the machine type of the spec, which may be an alias"""
+    absent: tuple[str, ...] = ()
+    """names of interfaces with `state: absent`"""
     node_label: str = ""
     start_paused: bool = False
     memory: int = 0
@@ -202,6 +215,8 @@ def read_vm(document: Json) -> VM:
         generation=int(document["metadata"].get("generation") or 0),
         run_strategy=run_strategy(spec),
         template_hash=template_hash(template.get("spec") or {}),
+        devices=hotplug.plugged_devices(template.get("spec") or {}),
+        nics=hotplug.nic_hashes(template.get("spec") or {}),
         data_volume_templates=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
         volumes=tuple(_volumes((template.get("spec") or {}).get("volumes"))),
         defaulted=not undefaulted_fields(document),
@@ -211,7 +226,8 @@ def read_vm(document: Json) -> VM:
 
 
 def template_hash(spec: Json) -> str:
-    return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:16]
+    text = json.dumps(hotplug.restarting_parts(spec), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def read_vmi(document: Json) -> VMI:
@@ -222,11 +238,14 @@ def read_vmi(document: Json) -> VMI:
     return VMI(
         **_metadata(document),
         template_hash=(metadata.get("annotations") or {}).get(resources.TEMPLATE_HASH_ANNOTATION, ""),
+        devices=hotplug.plugged_devices(spec),
+        nics=hotplug.nic_hashes(spec),
         grace_seconds=GRACE_SECONDS if grace is None else float(grace),
         node_selector=_pairs(spec.get("nodeSelector")),
         volumes=tuple(_volumes(spec.get("volumes"))),
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
         machine=str((domain.get("machine") or {}).get("type") or "q35"),
+        absent=tuple(str(nic.get("name")) for nic in nics if nic.get("state") == hotplug.ABSENT),
         node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
         memory=guest_memory(domain),
@@ -333,10 +352,11 @@ def _metadata(document: Json) -> Json:
 
 def _volumes(volumes: Any) -> Iterator[Volume]:
     for each in volumes or ():
+        volume, hotpluggable = str(each.get("name")), hotplug.is_hotpluggable(each)
         if name := (each.get("dataVolume") or {}).get("name"):
-            yield Volume(name, data_volume=True)
+            yield Volume(name, True, volume, hotpluggable)
         elif name := (each.get("persistentVolumeClaim") or {}).get("claimName"):
-            yield Volume(name, data_volume=False)
+            yield Volume(name, False, volume, hotpluggable)
 
 
 def _pairs(labels: Mapping[str, Any] | None) -> Pairs:

@@ -5,15 +5,16 @@ The state of a domain depends only on the VMI and the time, so that a restart of
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, entries
 from local.engine.datavolume.phases import ImportProgress
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import ABSENT, Domain, MigrationAborted, Switched
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI, DataVolume, seconds_until
+from local.engine.vmi.devices import DeviceReport
 from local.engine.vmi.phases import is_paused
 from runtime.resource import Key
 
@@ -112,6 +113,11 @@ class SimulatedHypervisor:
         return Domain("paused" if paused else "running", domain.node, agent=domain.agent)
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None: ...
+
+    async def sync_devices(self, vmi: VMI, document: Json, pending: Collection[str]) -> DeviceReport:
+        disks = [str(disk["name"]) for _, disk in entries(document, "spec", "domain", "devices", "disks")]
+        targets = {name: f"disk-{index}" for index, name in enumerate(disks) if name not in pending}
+        return DeviceReport(targets, tuple(name for name, _ in vmi.interfaces if name not in vmi.absent))
 
     async def press_power(self, vmi: VMI) -> None: ...
 

@@ -164,12 +164,26 @@ class VirtApi:
     async def _try(self, verb: str, resource: str, key: Key, options: Json) -> None:
         vm_document = await self._find(VMS, key) if resource == "virtualmachines" else None
         vmi_document = await self._find(VMIS, key)
+        if verb in subresources.VOLUME_VERBS:
+            document = vm_document if resource == "virtualmachines" else vmi_document
+            edit = subresources.plan_volume_request(verb, resource, key[1], document, options)
+            assert document is not None
+            await self._edit_volumes(document, edit, options)
+            return
         vm = objects.read_vm(vm_document) if vm_document is not None else None
         vmi = objects.read_vmi(vmi_document) if vmi_document is not None else None
         changes = subresources.plan_request(verb, resource, key[1], vm, vmi, options)
         if "All" not in (options.get("dryRun") or ()):
             for change in changes:
                 await self._apply(change, key, vm_document, vmi)
+
+    async def _edit_volumes(self, document: Json, change: subresources.EditVolumes, options: Json) -> None:
+        metadata = document["metadata"]
+        target = VMS if document["kind"] == VMS.kind else VMIS
+        spec = {"template": {"spec": change.patch}} if target is VMS else change.patch
+        if "All" not in (options.get("dryRun") or ()):
+            patch = {"metadata": {"resourceVersion": metadata["resourceVersion"]}, "spec": spec}
+            await self._api.patch(target, metadata["namespace"], metadata["name"], patch)
 
     async def _apply(self, change: subresources.Change, key: Key, vm: Json | None, vmi: VMI | None) -> None:
         match change:

@@ -94,8 +94,17 @@ class NodeConnection:
         connection = self.connection
         return await self._in_thread(lambda: act(connection), seconds)
 
-    async def launch(self, uid: str, xml: str, *, paused: bool = False) -> None:
-        await self._change(lambda connection: driver.launch(connection, uid, xml, paused), LAUNCH_SECONDS)
+    async def launch(self, uid: str, define_all: driver.DefineAll, *, paused: bool = False) -> None:
+        await self._change(lambda connection: driver.launch(connection, uid, define_all, paused), LAUNCH_SECONDS)
+
+    async def running_xml(self, uid: str) -> str:
+        return await self.call(lambda connection: driver.running_xml(connection, uid))
+
+    async def attach(self, uid: str, xml: str) -> None:
+        await self.call(lambda connection: driver.attach(connection, uid, xml))
+
+    async def detach(self, uid: str, xml: str) -> None:
+        await self.call(lambda connection: driver.detach(connection, uid, xml))
 
     async def press_power(self, uid: str) -> None:
         await self._change(lambda connection: driver.press_power(connection, uid))

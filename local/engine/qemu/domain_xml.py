@@ -1,18 +1,21 @@
 """Builds the libvirt domain XML of a VMI. The XML contains the hardware of the spec unchanged."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from lxml import etree
 
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
+from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
 from local.engine.objects import guest_memory
 from local.engine.qemu.guest_image import GuestImage, command_line
+from local.engine.vm.hotplug import ABSENT
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 KUBEVIRT = "http://kubevirt.io"
@@ -84,6 +87,23 @@ def with_recorded_hardware(vmi: Json, domain: str) -> str:
         ) from damaged
 
 
+def define_like_kubevirt(vmi: Json, domain: str, define: Callable[[str], str]) -> None:
+    """Defines the domain as virt-launcher does, with placeholder NICs and ports for hotplug. The recorded hardware is
+    restored in each define, as by the sidecar hook."""
+    spec = vmi["spec"]
+    machine = at(spec, "domain", "machine", "type") or "q35"
+    nics = at(spec, "domain", "devices", "interfaces") or ()
+    ports = hotplug_ports(len(nics), memory_of(spec.get("domain") or {}), None) if "q35" in machine else None
+    root = etree.fromstring(domain)
+
+    def define_with_record(text: str) -> str:
+        return define(with_recorded_hardware(vmi, text))
+
+    # As KubeVirt 1.9 does.
+    model = "virtio-non-transitional"
+    assign_pci_addresses(root, ports, model, define_with_record, reads_back=False, ejectable=True)
+
+
 def domain_name(metadata: Json) -> str:
     """Returns KubeVirt's domain name plus part of the UID, because an earlier VMI with the name may still run."""
     return f"{metadata['namespace']}_{metadata['name']}_{metadata['uid'][:8]}"
@@ -124,14 +144,18 @@ def _os(root: Any, vmi: Json, domain: Json, host: DomainContext) -> None:
 def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:
     element = _add(root, "devices")
     disks = devices.get("disks") or ()
-    if any(_bus(disk)[1] == "scsi" for disk in disks):
+    buses = {_bus(disk)[1] for disk in disks}
+    _add(element, "controller", type="usb", index="0", model="qemu-xhci" if "usb" in buses else "none")
+    if devices.get("disableHotplug") is not True or "scsi" in buses:
         _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
-    names: dict[str, int] = {}
+    if devices.get("autoattachSerialConsole") is not False:
+        _add(element, "controller", type="virtio-serial", index="0", model="virtio-non-transitional")
+    targets: set[str] = set()
     for disk in disks:
         if disk["name"] in files:
-            _disk(element, disk, files[disk["name"]], names)
+            _disk(element, disk, files[disk["name"]], targets)
     for nic in devices.get("interfaces") or ():
-        if "sriov" not in nic:
+        if "sriov" not in nic and nic.get("state") != ABSENT:
             _interface(element, nic)
     serial = _add(element, "serial", type="pty")
     _add(serial, "log", file=str(host.console), append="on")
@@ -150,7 +174,23 @@ def _bus(disk: Json) -> tuple[str, str]:
     return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
 
 
-def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -> None:
+def disk_xml(disk: Json, source: VolumeFile, targets: Collection[str]) -> str:
+    """Returns the XML of a disk to attach, whose name is not one of `targets`."""
+    return _device_xml(lambda parent: _disk(parent, disk, source, set(targets)))
+
+
+def interface_xml(nic: Json) -> str:
+    """Returns the XML of a NIC to attach."""
+    return _device_xml(lambda parent: _interface(parent, nic))
+
+
+def _device_xml(add: Callable[[Any], None]) -> str:
+    parent = etree.Element("devices")
+    add(parent)
+    return str(etree.tostring(parent[0], encoding="unicode"))
+
+
+def _disk(devices: Any, disk: Json, source: VolumeFile, targets: set[str]) -> None:
     kind, bus = _bus(disk)
     if bus not in BUSES:
         raise InvalidDomain(
@@ -161,9 +201,9 @@ def _disk(devices: Any, disk: Json, source: VolumeFile, names: dict[str, int]) -
         element.set("model", "virtio-non-transitional")
     _add(element, "driver", name="qemu", type=source.format, discard="unmap")
     _add(element, "source", file=str(source.path))
-    prefix = BUSES[bus]
-    names[prefix] = names.get(prefix, 0) + 1
-    _add(element, "target", dev=prefix + _drive_letters(names[prefix] - 1), bus=bus)
+    target = next(name for name in map((BUSES[bus] + "{}").format, map(_drive_letters, count())) if name not in targets)
+    targets.add(target)
+    _add(element, "target", dev=target, bus=bus)
     if disk.get("serial"):
         _add(element, "serial", text=str(disk["serial"]))
     if kind == "cdrom" or (disk.get(kind) or {}).get("readonly"):

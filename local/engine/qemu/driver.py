@@ -15,6 +15,8 @@ from local.engine.hypervisor import Domain, DomainState
 from local.engine.migration.settings import MigrationSettings
 
 LibvirtError = libvirt.libvirtError
+DefineAll = Callable[[Callable[[str], str]], object]
+"""defines a domain one or more times, with a function that defines it once and returns libvirt's XML"""
 
 CONNECTION_ERRORS = {
     libvirt.VIR_ERR_NO_CONNECT,
@@ -23,6 +25,7 @@ CONNECTION_ERRORS = {
     libvirt.VIR_ERR_RPC,
     libvirt.VIR_ERR_INTERNAL_ERROR,
 }
+HOTPLUG_FLAGS = libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG
 UNDEFINE_FLAGS = libvirt.VIR_DOMAIN_UNDEFINE_MANAGED_SAVE | libvirt.VIR_DOMAIN_UNDEFINE_SNAPSHOTS_METADATA
 
 
@@ -90,17 +93,34 @@ def state_of(state: int, reason: int) -> tuple[DomainState, str]:
             return "crashed", "QEMU has ended"
 
 
-def launch(connection: Any, uid: str, xml: str, paused: bool) -> None:
+def launch(connection: Any, uid: str, define_all: DefineAll, paused: bool) -> None:
+    """Defines the domain by `define_all` and starts it, unless it runs already."""
     domain = _find(connection, uid)
     if domain is not None and domain.isActive():
         return
-    domain = connection.defineXML(xml)
+    define_all(lambda xml: str(connection.defineXML(xml).XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE)))
+    domain = connection.lookupByUUIDString(uid)
     try:
         domain.createWithFlags(libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
     except LibvirtError:
         with contextlib.suppress(LibvirtError):
             domain.undefineFlags(UNDEFINE_FLAGS)
         raise
+
+
+def running_xml(connection: Any, uid: str) -> str:
+    """Returns the XML of the running domain. Raises LibvirtError without one."""
+    return str(connection.lookupByUUIDString(uid).XMLDesc(0))
+
+
+def attach(connection: Any, uid: str, xml: str) -> None:
+    """Hotplugs a device, also into the persistent definition. Raises LibvirtError."""
+    connection.lookupByUUIDString(uid).attachDeviceFlags(xml, HOTPLUG_FLAGS)
+
+
+def detach(connection: Any, uid: str, xml: str) -> None:
+    """Asks the guest to release a device, which then disappears from the domain. Raises LibvirtError."""
+    connection.lookupByUUIDString(uid).detachDeviceFlags(xml, HOTPLUG_FLAGS)
 
 
 def press_power(connection: Any, uid: str) -> None:

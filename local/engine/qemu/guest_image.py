@@ -2,7 +2,8 @@
 
 VMs boot the built-in Linux if their image is unreachable. The guest prints its name, firmware identity, PCI devices and
 MAC addresses on the serial console. Then the guest counts seconds, so that a test can measure the downtime of a live
-migration. With the option `dirty`, the guest overwrites memory continuously, so that a live migration takes longer.
+migration, and prints PCI devices that are plugged or unplugged. With the option `dirty`, the guest overwrites memory
+continuously, so that a live migration takes longer.
 """
 
 import gzip
@@ -69,10 +70,22 @@ if [ -n "$dirty" ]; then
   done &
 fi
 second=0
+known=$(ls /sys/bus/pci/devices)
 while :; do
   echo "second $second"
   sleep 1
   second=$((second + 1))
+  present=$(ls /sys/bus/pci/devices)
+  if [ "$present" != "$known" ]; then
+    for address in $present; do
+      device=/sys/bus/pci/devices/$address
+      echo "$known" | grep -qF "$address" || echo "plugged: $address $(cat $device/vendor):$(cat $device/device)"
+    done
+    for address in $known; do
+      echo "$present" | grep -qF "$address" || echo "unplugged: $address"
+    done
+    known=$present
+  fi
 done
 """
 

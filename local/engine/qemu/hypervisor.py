@@ -2,9 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from apimachinery.quantity import to_int
@@ -16,10 +17,18 @@ from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI
 from local.engine.qemu.capabilities import why_no_post_copy
 from local.engine.qemu.connections import LibvirtRefused, NodeConnections, NodeUnavailable
-from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFile, domain_xml, with_recorded_hardware
+from local.engine.qemu.devices import plan_devices, read_devices
+from local.engine.qemu.domain_xml import (
+    DomainContext,
+    InvalidDomain,
+    VolumeFile,
+    define_like_kubevirt,
+    domain_xml,
+)
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.simulated import injected_failure
+from local.engine.vmi.devices import DeviceReport
 
 UNKNOWN = Domain("unknown")
 SMALL_DISK = 1 << 20
@@ -90,10 +99,25 @@ class QemuHypervisor:
         uid = document["metadata"]["uid"]
         try:
             files = await self._volume_files(document)
-            xml = with_recorded_hardware(document, domain_xml(document, files, self._context(document, faults)))
+            xml = domain_xml(document, files, self._context(document, faults))
             paused = document["spec"].get("startStrategy") == "Paused"
-            await self.connections.nodes[node].launch(uid, xml, paused=paused)
+            await self.connections.nodes[node].launch(uid, partial(define_like_kubevirt, document, xml), paused=paused)
         except (InvalidDomain, ImportFailed, LibvirtRefused) as error:
+            raise HypervisorRefused(str(error)) from error
+
+    async def sync_devices(self, vmi: VMI, document: Json, pending: Collection[str]) -> DeviceReport:
+        node, problems = self.connections.nodes[vmi.node], []
+        try:
+            files = await self._volume_files(document)
+            changes = plan_devices(await node.running_xml(vmi.uid), document, files, pending)
+            for act, devices in ((node.detach, changes.detach), (node.attach, changes.attach)):
+                for device in devices:
+                    try:
+                        await act(vmi.uid, device)
+                    except LibvirtRefused as error:
+                        problems.append(str(error))
+            return read_devices(await node.running_xml(vmi.uid), "; ".join(problems))
+        except (InvalidDomain, LibvirtRefused) as error:
             raise HypervisorRefused(str(error)) from error
 
     async def press_power(self, vmi: VMI) -> None:

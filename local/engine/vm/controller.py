@@ -7,7 +7,8 @@ from apimachinery.unstructured import Json
 from local.engine.informers import Informers, now
 from local.engine.objects import VM, VMI, DataVolume, either, read_vm
 from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, merge_patch, new_data_volume, new_vmi
-from local.engine.vm import plan
+from local.engine.vm import hotplug, plan
+from local.engine.vm.hotplug import HotplugRefused
 from local.engine.vm.subresources import run_strategy_patch
 from runtime.api import Api
 from runtime.controller import Controller
@@ -16,6 +17,10 @@ from runtime.expectations import Expectations
 from runtime.resource import VMIS, VMS, Key
 
 log = logging.getLogger(__name__)
+
+
+FAILURES: dict[type[Exception], str] = {HotplugRefused: "HotPlugVolumeError"}
+"""reasons of the condition Failure that differ from FailedCreate"""
 
 
 class VMController:
@@ -62,9 +67,9 @@ class VMController:
             try:
                 for action in wanted.actions:
                     await self._apply(action, vm, document)
-            except (Invalid, Forbidden, AlreadyExists) as error:
+            except (Invalid, Forbidden, AlreadyExists, HotplugRefused) as error:
                 # The VM's status shows the failure, and the queue retries with a backoff.
-                self._failures[key] = "FailedCreate", str(error)
+                self._failures[key] = FAILURES.get(type(error), "FailedCreate"), str(error)
                 await self._write_status(vm, self._plan(vm))
                 raise
             self._failures.pop(key, None)
@@ -98,6 +103,8 @@ class VMController:
             case plan.DeleteVMI(uid, reason):
                 log.info("%s/%s: deleting the VMI: %s", *vm.key, reason)
                 await self._delete_vmi(vm, uid)
+            case plan.SyncDevices():
+                await self._sync_devices(vm)
             case plan.SetRunStrategyAlways():
                 await self._api.patch(VMS, *vm.key, run_strategy_patch(await self._unchanged(vm), running=True))
 
@@ -115,6 +122,23 @@ class VMController:
         uid = created["metadata"]["uid"]
         if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
             self._expectations.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
+
+    async def _sync_devices(self, vm: VM) -> None:
+        document, vmi = await self._unchanged(vm), await self._find_vmi(vm)
+        template = document["spec"]["template"]["spec"]
+        status, spec = (vmi.get("status") or {}, vmi["spec"]) if vmi is not None else ({}, None)
+        if vmi is not None and (changes := hotplug.plan_vmi(template, vmi["spec"], status)):
+            log.info("%s/%s: changing the devices of the VMI", *vm.key)
+            await self._api.patch(VMIS, *vm.key, {"metadata": _version(vmi), "spec": changes})
+        elif left := hotplug.plan_vm(template, spec, status):
+            patch = {"metadata": _version(document), "spec": {"template": {"spec": left}}}
+            await self._api.patch(VMS, *vm.key, patch)
+
+    async def _find_vmi(self, vm: VM) -> Json | None:
+        try:
+            return await self._api.get(VMIS, *vm.key)
+        except NotFound:
+            return None
 
     async def _delete_vmi(self, vm: VM, uid: str) -> None:
         self._expectations.expect(vm.key, deletes=[uid], now=asyncio.get_running_loop().time())
@@ -150,3 +174,7 @@ class VMController:
             await self._api.patch(VMS, *vm.key, body, subresource="status")
         except NotFound:
             log.debug("%s/%s: the VM is deleted", *vm.key)
+
+
+def _version(document: Json) -> Json:
+    return {"resourceVersion": document["metadata"]["resourceVersion"]}

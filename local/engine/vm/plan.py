@@ -7,6 +7,7 @@ from typing import Any
 
 from local.engine.objects import VM, VMI, DataVolume, read_time, seconds_until
 from local.engine.resources import VM_FINALIZER
+from local.engine.vm.hotplug import needs_hotplug
 from local.engine.vm.status import COUNTED_STRATEGIES, failed_before_running, needs_rerun, vm_status
 
 
@@ -41,7 +42,12 @@ class SetRunStrategyAlways:
     """Set the run strategy of a halted VM that received a start request."""
 
 
-Action = AddFinalizer | RemoveFinalizer | CreateDataVolume | CreateVMI | DeleteVMI | SetRunStrategyAlways
+@dataclass(frozen=True)
+class SyncDevices:
+    """Plug and unplug devices of the VMI as in the template, and remove unplugged NICs from the template."""
+
+
+Action = AddFinalizer | RemoveFinalizer | CreateDataVolume | CreateVMI | DeleteVMI | SetRunStrategyAlways | SyncDevices
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,8 @@ def _delete(vm: VM, vmi: VMI | None) -> tuple[Action, ...]:
 def _run(
     vm: VM, vmi: VMI | None, data_volumes: Mapping[str, DataVolume], now: datetime, delays: Delays
 ) -> tuple[tuple[Action, ...], float | None]:
+    if _needs_hotplug(vm, vmi):
+        return (SyncDevices(),), None
     if vmi is not None:
         reason = None if vmi.deleted is not None else _why_stop(vm, vmi)
         if reason is None or _has_unrecorded_failure(vm, vmi):
@@ -117,6 +125,13 @@ def _run(
         return (), None
     wait = max(_backoff(vm, now), 0.0 if vm.defaulted else _wait_for_defaults(vm, now, delays))
     return ((), wait) if wait > 0 else ((CreateVMI(reason),), None)
+
+
+def _needs_hotplug(vm: VM, vmi: VMI | None) -> bool:
+    if vmi is None:
+        return needs_hotplug(vm.devices, None)
+    stays = vmi.phase == "Running" and vmi.deleted is None and _why_stop(vm, vmi) is None
+    return stays and needs_hotplug(vm.devices, vmi.devices)
 
 
 def _why_start(vm: VM) -> str | None:

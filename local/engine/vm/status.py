@@ -7,6 +7,7 @@ from apimachinery import timestamps
 from apimachinery.unstructured import Json
 from local.engine.objects import VM, VMI, DataVolume
 from local.engine.resources import condition, find_condition, has_condition, merge_conditions
+from local.engine.vm.hotplug import nics_require_restart
 from runtime.backoff import hash_fraction
 
 COUNTED_STRATEGIES = ("Always", "RerunOnFailure", "Once")
@@ -91,13 +92,17 @@ def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None) -> lis
     if failure is not None:
         found.append(condition("Failure", True, *failure))
     # A VMI that is being deleted needs no restart, because the next start uses the new template.
-    if vmi is not None and vmi.template_hash not in ("", vm.template_hash) and vmi.deleted is None:
+    if vmi is not None and vmi.deleted is None and _requires_restart(vm, vmi):
         message = "a non-live-updatable field was changed in the template spec"
         found.append(condition("RestartRequired", True, message=message))
     for each in vmi.conditions if vmi is not None else ():
         if each.get("type") not in VM_CONDITIONS:
             found.append({key: value for key, value in each.items() if key != "lastTransitionTime"})
     return found
+
+
+def _requires_restart(vm: VM, vmi: VMI) -> bool:
+    return vmi.template_hash not in ("", vm.template_hash) or nics_require_restart(vm.nics, vmi.nics)
 
 
 def _ready(vmi: VMI | None) -> Json:

@@ -1,15 +1,16 @@
 """Plans the writes of subresource requests (start, stop, restart, ...). The rules are those of KubeVirt.
 
-They are in its pkg/virt-api/rest/lifecycle.go, and are the same from 1.5 to 1.9.
+They are in its pkg/virt-api/rest/lifecycle.go, and are the same from 1.5 to 1.9; those of volumes are in volumes.go.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at, entries
 from local.engine.objects import VM, VMI
 from local.engine.resources import find_condition
+from local.engine.vm.hotplug import add_volume, remove_volume
 
 VM_KIND, VMI_KIND = "virtualmachine", "virtualmachineinstance"
 """resource names in KubeVirt's messages"""
@@ -53,7 +54,16 @@ class CreateMigration:
     node_selector: Json
 
 
+@dataclass(frozen=True)
+class EditVolumes:
+    """Adds or removes a hotpluggable volume in the template of the VM, or in a VMI without a VM."""
+
+    patch: Json
+    """merge patch of the VMI spec"""
+
+
 Change = SetRunning | QueueStateChanges | SetGracePeriod | SetPaused | CreateMigration
+VOLUME_VERBS = ("addvolume", "removevolume")
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class Option:
     """A field of a request's body, with the JSON type that KubeVirt decodes it into."""
 
     name: str
-    go_type: Literal["bool", "int64", "[]string", "map[string]string"]
+    go_type: Literal["bool", "int64", "string", "[]string", "map[string]string", "v1.Disk", "v1.HotplugVolumeSource"]
 
 
 _DRY_RUN = Option("dryRun", "[]string")
@@ -72,10 +82,17 @@ OPTIONS: Mapping[str, tuple[Option, ...]] = {
     "migrate": (Option("addedNodeSelector", "map[string]string"), _DRY_RUN),
     "pause": (_DRY_RUN,),
     "unpause": (_DRY_RUN,),
+    "addvolume": (
+        Option("name", "string"),
+        Option("disk", "v1.Disk"),
+        Option("volumeSource", "v1.HotplugVolumeSource"),
+        _DRY_RUN,
+    ),
+    "removevolume": (Option("name", "string"), _DRY_RUN),
 }
 VERBS = {
-    "virtualmachines": ("start", "stop", "restart", "migrate"),
-    "virtualmachineinstances": ("pause", "unpause"),
+    "virtualmachines": ("start", "stop", "restart", "migrate", *VOLUME_VERBS),
+    "virtualmachineinstances": ("pause", "unpause", *VOLUME_VERBS),
 }
 SUCCESS_CODES = {verb: 200 if verb in ("pause", "unpause") else 202 for verb in OPTIONS}
 """codes of KubeVirt's answers, whose bodies are empty"""
@@ -95,6 +112,9 @@ UNREADABLE_BODY = "Can not unmarshal Request body to struct, error: "
 
 _IS_A: Mapping[str, Callable[[Any], bool]] = {
     "bool": lambda value: isinstance(value, bool),
+    "string": lambda value: isinstance(value, str),
+    "v1.Disk": lambda value: isinstance(value, dict),
+    "v1.HotplugVolumeSource": lambda value: isinstance(value, dict),
     "int64": lambda value: isinstance(value, int) and not isinstance(value, bool),
     "[]string": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     "map[string]string": lambda value: isinstance(value, dict) and all(isinstance(e, str) for e in value.values()),
@@ -124,6 +144,34 @@ def plan_request(
             return _restart(vm, vmi, options)
         case _:
             return _migrate(vm, vmi, options)
+
+
+def plan_volume_request(verb: str, resource: str, name: str, document: Json | None, options: Json) -> EditVolumes:
+    """Returns the change of a volume request, which KubeVirt 1.9 makes in the VM. Raises `StatusError` if KubeVirt
+    would refuse the request."""
+    check_options(verb, options)
+    kind = resource.removesuffix("s")
+    called = "AddVolumeOptions" if verb == "addvolume" else "RemoveVolumeOptions"
+    required = {"name": "name to be set", "disk": "disk to not be nil", "volumeSource": "VolumeSource to not be nil"}
+    for field in required if verb == "addvolume" else ("name",):
+        if options.get(field) in (None, ""):
+            raise StatusError(400, "BadRequest", f"{called} requires {required[field]}")
+    if document is None:
+        raise _not_found(kind, name)
+    path: tuple[str, ...] = ("spec", "template", "spec")
+    if kind == VMI_KIND:
+        path = ("spec",)
+        if any(owner.get("kind") == "VirtualMachine" for _, owner in entries(document, "metadata", "ownerReferences")):
+            message = f"VMI {document['metadata']['namespace']}/{name} is owned by a VM"
+            raise StatusError(400, "BadRequest", message)
+        if at(document, "status", "phase") != "Running":
+            raise _conflict(name, "VM is not running", kind)
+    try:
+        spec = at(document, *path)
+        patch = add_volume(spec, options) if verb == "addvolume" else remove_volume(spec, options["name"])
+    except ValueError as error:
+        raise _conflict(name, str(error), kind) from None
+    return EditVolumes(patch)
 
 
 def _start(vm: VM, vmi: VMI | None, options: Json) -> tuple[Change, ...]:

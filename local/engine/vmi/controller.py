@@ -7,11 +7,12 @@ from local.engine.fault_injection import Faults
 from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
 from local.engine.informers import Informers, now
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
-from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, either
+from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, Volume, either, read_vmi
 from local.engine.reasons import EngineReason
 from local.engine.resources import NODE_LABEL, merge_patch
 from local.engine.vm.plan import Delays
 from local.engine.vmi import phases
+from local.engine.vmi.devices import is_done
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import NotFound
@@ -19,6 +20,9 @@ from runtime.events import EventRecorder
 from runtime.resource import VMIS, Key
 
 log = logging.getLogger(__name__)
+
+RETRY_SECONDS = 2.0
+"""pause between two tries of a hotplug, and until the guest has released a device"""
 
 
 class VMIController:
@@ -146,16 +150,16 @@ class VMIController:
 
     def _missing_volume(self, vmi: VMI) -> str | None:
         """Returns virt-controller's message for the first volume that is not ready; None if all volumes are ready."""
-        for volume in vmi.volumes:
-            key = vmi.namespace, volume.pvc
-            data_volume, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
-            if pvc is None:
-                return f"PVC {vmi.namespace}/{volume.pvc} does not exist, waiting for it to appear"
-            if data_volume is not None and not data_volume.ready:
-                return f"DataVolume {vmi.namespace}/{volume.pvc} is not ready: {data_volume.phase or 'Pending'}"
-            if pvc.phase != "Bound":
-                return f"PVC {vmi.namespace}/{volume.pvc} is not bound"
-        return None
+        return next(filter(None, (self._why_not_ready(vmi.namespace, volume) for volume in vmi.volumes)), None)
+
+    def _why_not_ready(self, namespace: str, volume: Volume) -> str | None:
+        key = namespace, volume.pvc
+        data_volume, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
+        if pvc is None:
+            return f"PVC {namespace}/{volume.pvc} does not exist, waiting for it to appear"
+        if data_volume is not None and not data_volume.ready:
+            return f"DataVolume {namespace}/{volume.pvc} is not ready: {data_volume.phase or 'Pending'}"
+        return None if pvc.phase == "Bound" else f"PVC {namespace}/{volume.pvc} is not bound"
 
     async def _apply(self, action: phases.Action, vmi: VMI, snapshot: phases.VMISnapshot) -> None:
         match action:
@@ -165,6 +169,8 @@ class VMIController:
                 await self._hypervisor.press_power(vmi)
             case phases.Destroy():
                 await self._hypervisor.clear(vmi.uid)
+            case phases.SyncDevices():
+                await self._sync_devices(vmi)
 
     async def _launch(self, vmi: VMI, node: str, snapshot: phases.VMISnapshot, faults: Faults) -> None:
         document = await self._api.get(VMIS, *vmi.key)
@@ -176,6 +182,30 @@ class VMIController:
             log.warning("%s/%s: the VMI cannot be started: %s", *vmi.key, refused)
             self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, str(refused), action="Start")
             await self._write(vmi, phases.failed_launch(snapshot, now(), str(refused)))
+
+    async def _sync_devices(self, vmi: VMI) -> None:
+        document = await self._api.get(VMIS, *vmi.key)
+        current = read_vmi(document)
+        if current.uid != vmi.uid or current.deleted is not None:
+            return
+        volumes = [volume for volume in current.volumes if volume.hotpluggable]
+        pending = {volume.name: why for volume in volumes if (why := self._why_not_ready(current.namespace, volume))}
+        try:
+            report = await self._hypervisor.sync_devices(current, document, pending)
+        except HypervisorRefused as refused:
+            log.warning("%s/%s: the devices of the VMI are unknown: %s", *vmi.key, refused)
+            self._retry(vmi)
+            return
+        if report.problem:
+            log.warning("%s/%s: a hotplug failed: %s", *vmi.key, report.problem)
+            problem = f"server error. command SyncVMI failed: {report.problem}"
+            self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, problem, action="Hotplug")
+        if not is_done(current, report, pending):
+            self._retry(vmi)
+        await self._write(current, phases.VMIPlan(phases.synced_devices(current, now(), report, pending)))
+
+    def _retry(self, vmi: VMI) -> None:
+        self.controller.enqueue(vmi.key, RETRY_SECONDS)
 
     async def _write(self, vmi: VMI, wanted: phases.VMIPlan) -> None:
         metadata: Json = {}

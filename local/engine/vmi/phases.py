@@ -3,6 +3,7 @@
 Phases, conditions and their reasons are those of KubeVirt's virt-controller and virt-handler.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -12,8 +13,10 @@ from defaulter.contract import MachineTypes, resolve_alias
 from local.engine import objects
 from local.engine.hypervisor import Domain
 from local.engine.objects import VMI, Node
-from local.engine.resources import VMI_FINALIZER, condition, has_condition, merge_conditions
+from local.engine.resources import VMI_FINALIZER, condition, find_condition, has_condition, merge_conditions
+from local.engine.vmi.devices import DeviceReport, device_status, interface_status, needs_sync
 
+SYNC_REASON = "Synchronizing with the Domain failed."
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running")
 POWER_BUTTON_SECONDS = 5.0
 """interval of power button events, because a guest that still boots ignores them"""
@@ -48,7 +51,12 @@ class Destroy:
     """Destroy and undefine the domain."""
 
 
-Action = Launch | PressPower | Destroy
+@dataclass(frozen=True)
+class SyncDevices:
+    """Plug and unplug devices of the domain until it has those of the VMI."""
+
+
+Action = Launch | PressPower | Destroy | SyncDevices
 
 
 @dataclass(frozen=True)
@@ -144,9 +152,9 @@ def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
         case _:
             # A migration may have moved the domain to another node.
             here = replace(snapshot, vmi=_on_node(snapshot.vmi, domain.node or snapshot.vmi.node))
-            return VMIPlan(
-                _status(here, now, "Running", _running_conditions(domain)), requeue_seconds=domain.change_seconds
-            )
+            conditions = [*_running_conditions(domain), *unsynchronized(snapshot.vmi)]
+            actions = (SyncDevices(),) if needs_sync(snapshot.vmi) else ()
+            return VMIPlan(_status(here, now, "Running", conditions), actions, requeue_seconds=domain.change_seconds)
 
 
 def _scheduled(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
@@ -199,7 +207,7 @@ def _status(snapshot: VMISnapshot, now: datetime, phase: str, conditions: list[J
     status["conditions"] = merge_conditions(vmi.conditions, conditions, now)
     status["phaseTransitionTimestamps"] = _phase_transitions(vmi, phase, now)
     if phase == "Running" and vmi.phase != "Running":
-        status["interfaces"] = [_interface(name, mac) for name, mac in vmi.interfaces]
+        status["interfaces"] = [interface_status(*nic) for nic in vmi.interfaces if nic[0] not in vmi.absent]
         status["guestOSInfo"] = {}
     if phase == "Running" and "machine" not in status and (machine := _machine_type(vmi, snapshot.node)):
         status["machine"] = {"type": machine}
@@ -237,11 +245,6 @@ def _phase_transitions(vmi: VMI, phase: str, now: datetime) -> list[Json]:
     return listed + [{"phase": each, "phaseTransitionTimestamp": timestamps.format_time(now)} for each in new]
 
 
-def _interface(name: str, mac: str) -> Json:
-    given = {"name": name, "mac": mac, "ipAddress": "10.0.2.15", "infoSource": "domain"}
-    return {key: value for key, value in given.items() if value}
-
-
 def _replace_condition(vmi: VMI, changed: Json) -> list[Json]:
     """Returns the VMI's conditions, with the condition of the same type replaced."""
     kept = [{k: v for k, v in each.items() if k != "lastTransitionTime"} for each in vmi.conditions]
@@ -266,6 +269,24 @@ def wanted_finalizers(vmi: VMI, wanted: bool) -> tuple[str, ...]:
         return vmi.finalizers
     # The API server refuses new finalizers on an object that is being deleted.
     return (*others, VMI_FINALIZER) if wanted and vmi.deleted is None else others
+
+
+def unsynchronized(vmi: VMI) -> list[Json]:
+    """Returns the condition of a failed hotplug, without its time."""
+    found = find_condition(vmi.conditions, "Synchronized")
+    if found is None or found.get("reason") != SYNC_REASON:
+        return []
+    return [{key: value for key, value in found.items() if key != "lastTransitionTime"}]
+
+
+def synced_devices(vmi: VMI, now: datetime, report: DeviceReport, pending: Mapping[str, str]) -> Json:
+    """Returns the status of a running VMI whose devices have been plugged and unplugged."""
+    others = [each for each in vmi.conditions if each.get("type") != "Synchronized"]
+    conditions = [{key: value for key, value in each.items() if key != "lastTransitionTime"} for each in others]
+    if report.problem:
+        conditions.append(condition("Synchronized", False, SYNC_REASON, report.problem))
+    merged = merge_conditions(vmi.conditions, conditions, now)
+    return {**vmi.status, **device_status(vmi, report, pending), "conditions": merged}
 
 
 def is_paused(vmi: VMI) -> bool:

@@ -14,6 +14,7 @@ from local.engine.vm.subresources import (
     SetRunning,
     StatusError,
     plan_request,
+    plan_volume_request,
     vm_patch,
 )
 from tests.local.engine.builders import asked, vm, vmi
@@ -171,3 +172,61 @@ def test_a_queued_request_blocks_the_next_one() -> None:
         vm_patch(document, QueueStateChanges((START,)))
     assert refused.value.code == 500
     vm_patch(document, QueueStateChanges((STOP,), replace=True))
+
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+ADD = {"name": "data", "disk": {"disk": {"bus": "scsi"}}, "volumeSource": CLAIM}
+OWNED = [{"kind": "VirtualMachine", "name": "vm"}]
+
+
+def volume_request(verb: str, document: dict[str, Any] | None, options: dict[str, Any], vmi: bool = False) -> Any:
+    resource = "virtualmachineinstances" if vmi else "virtualmachines"
+    return plan_volume_request(verb, resource, "vm", document, options)
+
+
+def test_a_volume_request_changes_the_template_of_a_vm() -> None:
+    document = {"spec": {"template": {"spec": {}}}}
+    patch = volume_request("addvolume", document, ADD).patch
+    assert patch == {
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}],
+        "domain": {"devices": {"disks": [{"name": "data", "disk": {"bus": "scsi"}}]}},
+    }
+    removed = volume_request("removevolume", {"spec": {"template": {"spec": patch}}}, {"name": "data"})
+    assert removed.patch == {"volumes": [], "domain": {"devices": {"disks": []}}}
+
+
+@pytest.mark.parametrize(
+    ("verb", "document", "options", "vmi", "refusal"),
+    [
+        pytest.param("addvolume", {}, {}, False, (400, "AddVolumeOptions requires name to be set"), id="no name"),
+        pytest.param("addvolume", {}, {"name": "a"}, False, (400, "requires disk to not be nil"), id="no disk"),
+        pytest.param(
+            "addvolume", {}, {"name": "a", "disk": {}}, False, (400, "requires VolumeSource"), id="no volume source"
+        ),
+        pytest.param("removevolume", {}, {}, False, (400, "RemoveVolumeOptions requires name"), id="remove no name"),
+        pytest.param("addvolume", None, ADD, False, (404, "not found"), id="no VM"),
+        pytest.param(
+            "addvolume",
+            {"metadata": {"namespace": "default", "ownerReferences": OWNED}},
+            ADD,
+            True,
+            (400, "VMI default/vm is owned by a VM"),
+            id="the VMI of a VM",
+        ),
+        pytest.param("addvolume", {"metadata": {}}, ADD, True, (409, "VM is not running"), id="a VMI that starts"),
+        pytest.param(
+            "removevolume",
+            {"spec": {"template": {"spec": {}}}},
+            {"name": "data"},
+            False,
+            (409, r"Unable to remove volume \[data\] because it does not exist"),
+            id="remove an unknown volume",
+        ),
+    ],
+)
+def test_volume_requests_that_kubevirt_refuses(
+    verb: str, document: dict[str, Any] | None, options: dict[str, Any], vmi: bool, refusal: tuple[int, str]
+) -> None:
+    with pytest.raises(StatusError, match=refusal[1]) as refused:
+        volume_request(verb, document, options, vmi)
+    assert refused.value.code == refusal[0]

@@ -289,14 +289,13 @@ def _running_ports(request: VMRequest, cluster: ClusterConfig, host: Libvirt) ->
     records = {None: None, at(request.vmi, *location.record): None}
     try:
         found = [
-            LibvirtDefaults(spec, location, cluster, host, request.machine_types, record).ports(spec)
+            LibvirtDefaults(spec, location, cluster, host, request.machine_types, record).possible_ports(spec)
             for spec in starts
             for record in records
         ]
     except (DomainRejected, InvalidHardwareRecord):
         return None
-    known = [ports for ports in found if ports is not None]
-    return known if len(known) == len(found) else None
+    return [ports for each in found for ports in each] if all(found) else None
 
 
 def _set_libvirt_vm_defaults(request: VMRequest, host: Libvirt) -> DefaultedVM:

@@ -186,6 +186,16 @@ class LibvirtDefaults:
             return None
         return read_ports(self._define_known(self._with_known_machine_type(spec))[0], hotplug.placeholders)
 
+    def possible_ports(self, spec: Json) -> list[Ports]:
+        """The root ports with which each version of KubeVirt starts this VM with another spec; empty without root
+        ports. Raises `DomainRejected`."""
+        hotplug, known = self._hotplug_ports(spec), self._with_known_machine_type(spec)
+        if hotplug is None:
+            return []
+        ways = (True,) if hotplug.placeholders else (True, False)
+        domains = (self._define(known, self._record, reads_back=way) for way in ways)
+        return [read_ports(domain, hotplug.placeholders) for domain in domains]
+
     def choose(
         self, open_paths: set[Path], cache: LibvirtCache | None, left_open: frozenset[Path] = frozenset()
     ) -> tuple[LibvirtChoices, Element | None]:

@@ -5,6 +5,7 @@ Only libvirt can tell which addresses a VM with a bridge may have, so that addre
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from apimachinery.unstructured import Json, at, entries
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
@@ -13,6 +14,7 @@ from defaulter.machine_types import is_canonical
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 
+ACPI: Path = ("domain", "features", "acpi", "enabled")
 CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")
 """a configuration that fills only fields that do not depend on a cluster"""
 
@@ -36,8 +38,11 @@ def _open_fields(document: Json, macs: MACPolicy) -> Iterator[Path]:
     if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
         return
     editor = DocumentEditor(document)
+    # A preference that is known decides these fields too, except one that it overrides at each start.
+    overridden = (*location.spec, *ACPI) if location.has_preference else None
+    location = replace(location, has_preference=False)
     set_kubevirt_defaults(editor, location, CLUSTER_INDEPENDENT)
-    paths = [path for path, _ in editor.filled]
+    paths = [path for path, _ in editor.filled if path != overridden]
     paths += fields_left_to_libvirt(editor.document, location, macs)
     yield from (path for path in paths if is_unset(at(document, *path)))
 

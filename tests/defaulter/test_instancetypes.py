@@ -411,6 +411,7 @@ def test_hardware_is_left_to_kubevirt_without_the_preference(libvirt: Libvirt) -
     }
     assert domain["machine"]["type"].startswith("pc-q35-")
     assert domain["firmware"]["uuid"]
+    assert undefaulted_fields(answer.object), "the controller completes the VM when the preference is known"
     preference = {**devices(preferredLunBus="scsi"), "features": {"preferredSmm": {}}}
     known = libvirt.default(answer.object, oldObject=answer.object, preference=preference)
     assert known.content["undecided"] == ""

@@ -51,10 +51,10 @@ def test_an_instance_type_sets_cpu_and_memory() -> None:
     assert not [path for path in found if path.startswith(("cpu.", "memory."))]
 
 
-def test_a_preference_fills_unset_fields_at_start() -> None:
+def test_a_preference_decides_all_but_what_it_overrides() -> None:
     found = open_fields(vm(spec(disk(bus=None), nic()), preference={"name": "windows"}))
-    assert "firmware.uuid" in found
-    assert not {"machine.type", "devices.disks[0].disk.bus", "devices.interfaces[0].model"} & found
+    assert {"firmware.uuid", "machine.type", "devices.disks[0].disk.bus", "devices.interfaces[0].model"} <= found
+    assert "features.acpi.enabled" not in found
 
 
 @pytest.mark.parametrize("interface", [{"name": "x", "sriov": {}}, nic("x", state="absent")])

@@ -51,7 +51,9 @@ class Controller(Generic[K]):
         self.queue.add_after(key, after_seconds)
 
     async def run(self) -> None:
-        """Runs the workers until it is cancelled. Then it cancels every reconcile and waits until they have ended."""
+        """Runs the workers until it is cancelled. Then it cancels every reconcile and waits until they have ended.
+
+        The next call of `run` starts with the keys of the cancelled reconciles."""
         async with asyncio.TaskGroup() as group:
             for number in range(self._workers):
                 group.create_task(self._work(), name=f"{self.name}-{number}")
@@ -66,6 +68,10 @@ class Controller(Generic[K]):
         try:
             async with asyncio.timeout(self._deadline_seconds):
                 requeue_after = await self._reconcile(key)
+        except asyncio.CancelledError:
+            # The queue outlives the workers: after a lost lease, the next `run` must finish what this one began.
+            self.queue.add(key)
+            raise
         except Exception as error:
             self._retry(key, error)
         else:

@@ -187,3 +187,21 @@ async def test_after_a_cancellation_every_reconcile_has_ended() -> None:
             controller.enqueue(key)
         await asyncio.sleep(1)
     assert sorted(ended) == ["a", "b", "c"]
+
+
+async def test_the_next_run_reconciles_the_keys_of_a_cancelled_run() -> None:
+    begun: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        begun.append(key)
+        await asyncio.sleep(1 if len(begun) == 1 else 0)
+
+    controller = Controller("test", reconcile, workers=1)
+    for key in "ab":
+        controller.enqueue(key)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(controller.run(), 0.5)
+    assert begun == ["a"]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(controller.run(), 0.5)
+    assert sorted(begun[1:]) == ["a", "b"]

@@ -72,7 +72,10 @@ def unpausable(document: Json) -> Iterator[Problem]:
     probe = at(document, "spec", "template", "spec", "template", "spec", "livenessProbe")
     paused = at(document, "spec", "standby", "mode") == "Paused"
     if paused and isinstance(probe, dict) and "guestAgentPing" not in probe:
-        message = "KubeVirt pauses no VM with a liveness probe other than guestAgentPing: change it, or standby.mode"
+        message = (
+            "KubeVirt pauses no VM with a liveness probe other than guestAgentPing (before 1.8: with any probe):"
+            " change it, or standby.mode"
+        )
         yield Problem("spec.template.spec.template.spec.livenessProbe", message)
 
 

@@ -1,6 +1,7 @@
 """Plans the writes of subresource requests (start, stop, restart, ...). The rules are those of KubeVirt.
 
-They are in its pkg/virt-api/rest/lifecycle.go, and are the same from 1.5 to 1.9; those of volumes are in volumes.go.
+They are in its pkg/virt-api/rest/lifecycle.go, and are the same from 1.5 to 1.9, except that any
+liveness probe prevented a pause before 1.8; those of volumes are in volumes.go.
 """
 
 from collections.abc import Callable, Mapping

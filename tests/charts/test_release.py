@@ -216,6 +216,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "kubevirt.io migrationpolicies get": "changed policies",
     "kubevirt.io virtualmachinepools get": "conflicts of status updates",
     "cdi.kubevirt.io datavolumes *": "disks",
+    "instancetype.kubevirt.io * get": "hardware of VMs with an instance type or a preference",
     " persistentvolumeclaims *": "disks",
 }
 """Rights that these tests do not use, and the features that need them. Other tests use these features with the same

@@ -75,7 +75,7 @@ FEATURES = (
         " is off; 1.5 does not know the field.",
         since=(1, 6),
         gate=VIDEO_CONFIG,
-        seen=((1, 9),),
+        seen=((1, 8), (1, 9)),
     ),
     Feature(
         "Panic devices",
@@ -96,21 +96,21 @@ FEATURES = (
         "virt-api writes a random UUID when a VM is created, and Poolhouse keeps it. In 1.5 Poolhouse writes one that"
         " is computed from the VM's name.",
         since=(1, 6),
-        seen=((1, 9),),
+        seen=((1, 8), (1, 9)),
     ),
     Feature(
         "Firmware serial by virt-api",
         "`domain.firmware.serial`",
         "As the UUID. In 1.5 and 1.6 Poolhouse writes it.",
         since=(1, 7),
-        seen=((1, 9),),
+        seen=((1, 8), (1, 9)),
     ),
     Feature(
         "Machine types on node labels",
         "`machine-type.node.kubevirt.io/...`",
         "Read to replace an alias of a new VM. Without the labels the defaulter's own QEMU decides.",
         since=(1, 6),
-        seen=((1, 9),),
+        seen=((1, 8), (1, 9)),
     ),
     Feature(
         "CPU models on node labels",
@@ -187,11 +187,13 @@ FEATURES = (
         "Migration policies",
         "`migrations.kubevirt.io/v1alpha1`",
         "One is written for each of Poolhouse's policies.",
+        seen=((1, 9),),
     ),
     Feature(
         "Instance types and preferences",
         "`instancetype.kubevirt.io/v1beta1`",
         "Read where a VM refers to them.",
+        seen=((1, 9),),
     ),
     Feature(
         "Live update by default",
@@ -211,6 +213,7 @@ FEATURES = (
         "`pool.kubevirt.io/v1beta1`",
         "Never touched. 1.5 and 1.6 have only `v1alpha1`.",
         since=(1, 7),
+        seen=((1, 9),),
     ),
 )
 

@@ -839,14 +839,14 @@ async def test_five_mistakes_are_five_problems_with_paths(libvirt: Admission, na
     bad = vm(namespace, "web", {"name": "root", "disk": {"bus": "floppy"}}, {"name": "root", "disk": {}})
     domain = bad["spec"]["template"]["spec"]["domain"]
     domain["machine"] = {"type": "pc-q35-99"}
-    domain["cpu"] = {"model": "abacus"}
+    domain["firmware"] = {"uuid": "abacus"}
     domain["devices"]["interfaces"][0] |= {"model": "abacus", "macAddress": "01:00:5e:00:00:01"}
     with pytest.raises(Invalid) as refusal:
         await libvirt.api.create(MACHINES, bad)
     fields = {cause["field"].removeprefix("spec.template.spec.domain.") for cause in refusal.value.causes}
     assert fields >= {
         "machine.type",
-        "cpu.model",
+        "firmware.uuid",
         "devices.disks[0].disk.bus",
         "devices.interfaces[0].model",
         "devices.interfaces[0].macAddress",

@@ -74,7 +74,9 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
         await until(place.names, [])
         await until(lambda: status(place, "keptDisks"), 2)
         found = await place.disks()
-        assert {name: d["metadata"]["labels"] for name, d in found.items()} == {
+        labels = {name: d["metadata"]["labels"] for name, d in found.items()}
+        assert all(each.pop(meta.DISK_TEMPLATE) for each in labels.values())
+        assert labels == {
             f"root-{n}": {meta.KEPT_BY: made["metadata"]["uid"], meta.KEPT_FOR: f"web-{n}"} for n in (1, 2)
         }
         volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-1")

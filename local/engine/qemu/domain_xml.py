@@ -69,6 +69,7 @@ def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) 
     for event, answer in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
         _add(root, event, text=answer)
     _devices(root, domain.get("devices") or {}, files, host)
+    _video(root.find("devices"), vmi["spec"])
     _qemu_commandline(root, domain, host)
     return str(etree.tostring(root, encoding="unicode", pretty_print=True))
 
@@ -166,6 +167,14 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
         _add(rng, "backend", text="/dev/urandom", model="random")
     balloon = devices.get("autoattachMemBalloon") is not False
     _add(element, "memballoon", model="virtio-non-transitional" if balloon else "none")
+
+
+def _video(devices: Any, spec: Json) -> None:
+    """Adds the display adapter, although nobody looks at it: without it, libvirt would give its PCI slot to a root port
+    that is added later, and the guest would number its buses anew."""
+    if at(spec, "domain", "devices", "autoattachGraphicsDevice") is not False:
+        model = at(spec, "domain", "devices", "video", "type") or "vga"
+        _add(_add(devices, "video"), "model", type=str(model), heads="1")
 
 
 def _bus(disk: Json) -> tuple[str, str]:

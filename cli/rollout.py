@@ -299,6 +299,8 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
         done = progress.get("stepsDone", 0)
         if document["status"].get("observedGeneration", 0) < document["metadata"]["generation"]:
             raise Failed(f"the controller has not observed the change of {pool} yet; try again")
+        if progress.get("aborted"):
+            raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")
         if not steps or done >= len(steps):
             raise Failed(f"{pool} has no step to leave")
         value = f"{progress['revision']}={ALL if full else done + 1}"
@@ -324,7 +326,7 @@ def abort(cluster: Cluster, pool: str, output: str) -> None:
         revision, former = status.get("updateRevision"), status.get("currentRevision")
         if not former or former == revision:
             raise Failed(f"{pool} has no update to abort")
-        await _annotate(api, cluster, document, {meta.ABORT: revision})
+        await _annotate(api, cluster, document, {meta.ABORT: revision, meta.PROMOTE: None})
 
     cluster.run(write)
     print_result(output, f"{pool} returns to its former template", pool=pool)
@@ -344,7 +346,7 @@ def retry(cluster: Cluster, pool: str, output: str) -> None:
         aborted = ((document.get("status") or {}).get("update") or {}).get("aborted")
         if not aborted:
             raise Failed(f"{pool} has no aborted update")
-        await _annotate(api, cluster, document, {meta.ABORT: None, meta.RETRY: aborted["time"]})
+        await _annotate(api, cluster, document, {meta.ABORT: None, meta.PROMOTE: None, meta.RETRY: aborted["time"]})
 
     cluster.run(write)
     print_result(output, f"{pool} is updated again", pool=pool)

@@ -203,6 +203,8 @@ class UpdateProgress(Model):
     """Name of the revision that the pool is updated to."""
     steps_done: Count = 0
     """Number of steps that are done."""
+    steps_hash: str = ""
+    """Hash of these steps. If a step that is done changes, the update starts again with the first step."""
     paused_since: Time | None = None
     """Time at which the pause of the next step began."""
     aborted: UpdateAbort | None = None

@@ -40,7 +40,7 @@ class Store(Generic[V]):
         old = self.drop(key)
         self._views[key] = view
         for name, index in self._indexes.items():
-            for value in index(view):
+            for value in set(index(view)):
                 self._keys[name].setdefault(value, {})[key] = None
         return old
 
@@ -48,7 +48,7 @@ class Store(Generic[V]):
         view = self._views.pop(key, None)
         if view is not None:
             for name, index in self._indexes.items():
-                for value in index(view):
+                for value in set(index(view)):  # an index may yield a value twice
                     keys = self._keys[name][value]
                     keys.pop(key, None)
                     if not keys:

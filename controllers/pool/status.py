@@ -11,7 +11,7 @@ from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
-from controllers.pool.steps import update_limit, with_template
+from controllers.pool.steps import update_limit, update_progress, with_template
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
 from kinds import meta
 from kinds.metav1 import Condition
@@ -49,7 +49,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "label_selector": f"{meta.POOL}={pool.name}",
             "kept_disks": len(snapshot.retained_disks),
             "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.retained_for) for each in retained),
-            "update": update_limit(snapshot, now).progress,
+            "update": update_progress(snapshot, now),
             "healing": healing_status(snapshot, healed(plan), now),
             "conditions": conditions,
         }

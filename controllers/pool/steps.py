@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.observe import PoolSnapshot
-from controllers.pool.revisions import Revision
+from controllers.pool.revisions import Revision, content_hash
 from controllers.pool.selection import is_behind
 from kinds.pool import UpdateProgress
 from kinds.pool_strategies import UpdateProactive, UpdateStep
@@ -52,6 +52,18 @@ def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
     return _with_steps(snapshot, strategy.steps, limit, now) if strategy.steps else limit
 
 
+def update_progress(snapshot: PoolSnapshot, now: datetime) -> UpdateProgress | None:
+    """The new status.update. A pool that has had one keeps it, so that an earlier abort does not stay."""
+    progress = update_limit(snapshot, now).progress
+    if progress is None and snapshot.pool.status.update is not None:
+        return UpdateProgress(revision=snapshot.revision.name)
+    return progress
+
+
+def hash_steps(steps: Sequence[UpdateStep]) -> str:
+    return content_hash({"steps": [each.json() for each in steps]})[:10] if steps else ""
+
+
 def resolve(value: int | str, replicas: int) -> int:
     """A number or a percentage of VMs, rounded up like `maxSurge` of a Deployment, so that a step has at least one."""
     if isinstance(value, int):
@@ -85,9 +97,13 @@ def _with_steps(snapshot: PoolSnapshot, steps: Sequence[UpdateStep], limit: Upda
         before = UpdateProgress(revision=revision)
     if not any(snapshot.outdated(vm) for vm in snapshot.active):
         # A new pool, or an update that has reached all VMs.
-        return UpdateLimit(limit.allowed, UpdateProgress(revision=revision, steps_done=len(steps)), limit.reason)
+        progress = UpdateProgress(revision=revision, steps_done=len(steps), steps_hash=hash_steps(steps))
+        return UpdateLimit(limit.allowed, progress, limit.reason)
     promoted = promoted_steps(pool.promote, revision, len(steps))
-    done, since = min(before.steps_done, len(steps)), before.paused_since
+    done, since = before.steps_done, before.paused_since
+    if before.steps_hash != hash_steps(steps[:done]):
+        # VMs that have the template keep it; a pause that may have been added before must not be skipped.
+        done, since = 0, None
     while done < len(steps):
         step = steps[done]
         if done < promoted:
@@ -103,7 +119,9 @@ def _with_steps(snapshot: PoolSnapshot, steps: Sequence[UpdateStep], limit: Upda
         if seconds is None or now < parse_time(since) + timedelta(seconds=seconds):
             break
         done, since = done + 1, None
-    progress = UpdateProgress(revision=revision, steps_done=done, paused_since=since)
+    progress = UpdateProgress(
+        revision=revision, steps_done=done, steps_hash=hash_steps(steps[:done]), paused_since=since
+    )
     if done == len(steps):
         return UpdateLimit(limit.allowed, progress, limit.reason)
     allowed = _allowed(steps[: done + 1], pool.spec.replicas, limit.allowed)

@@ -67,10 +67,19 @@ class StatusWriter(Generic[S]):
 def status_patch(status: Model, uid: str, resource_version: str = "") -> Json:
     """The merge patch of a status.
 
-    Absent fields are null, because a merge would keep their old values. The UID makes the API server refuse the patch
+    Absent fields are null, also inside objects, because a merge would keep their old values. The UID makes the API
+    server refuse the patch
     for another object of the same name. The resourceVersion makes it refuse the patch for a changed object."""
     metadata: dict[str, Any] = {"uid": uid}
     if resource_version:
         metadata["resourceVersion"] = resource_version
-    nothing = dict.fromkeys(status.model_dump(by_alias=True))
-    return {"metadata": metadata, "status": {**nothing, **status.json()}}
+    return {"metadata": metadata, "status": _with_nulls(status)}
+
+
+def _with_nulls(model: Model) -> Json:
+    written = model.json()
+    found: Json = {}
+    for name, alias in zip(type(model).model_fields, model.model_dump(by_alias=True), strict=True):
+        value = getattr(model, name)
+        found[alias] = _with_nulls(value) if isinstance(value, Model) else written.get(alias)
+    return found

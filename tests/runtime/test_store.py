@@ -27,3 +27,12 @@ def test_put_and_drop_return_the_old_view() -> None:
     assert store.drop(("n", "a")) == 2
     assert store.drop(("n", "a")) is None
     assert store.get(("n", "a")) is None
+
+
+def test_an_index_may_yield_a_value_twice() -> None:
+    store: Store[list[str]] = Store({"address": lambda view: view})
+    store.put(("n", "a"), ["x", "x"])
+    assert list(store.by("address", "x")) == [["x", "x"]]
+    store.put(("n", "a"), ["x"])
+    store.drop(("n", "a"))
+    assert not list(store.by("address", "x"))

@@ -12,8 +12,10 @@ from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.simulate import simulate
 from controllers.pool.status import pool_status
-from controllers.pool.steps import promoted_steps, resolve, update_limit
+from controllers.pool.steps import hash_steps, promoted_steps, resolve, update_limit
 from controllers.shared.vm import VM
+from kinds.pool import UpdateProgress
+from kinds.pool_strategies import UpdateProactive
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
 
 Json = dict[str, Any]
@@ -28,9 +30,18 @@ def old(ordinal: int, **given: Any) -> VM:
 def four(*vms: VM, done: int | None = None, since: float | None = None, promote: str = "", **proactive: Any):
     """A pool of four, in which one VM may be unavailable. The oldest are updated first."""
     strategy = {"selectionPolicy": {"basePolicy": "Oldest"}, **proactive}
-    update = None if done is None else {"revision": NAME, "stepsDone": done, "pausedSince": since and ago(since)}
-    status = {"currentRevision": OLD.name} | ({"update": update} if update else {})
-    pool = a_pool(4, maxUnavailable=4, updateStrategy={"proactive": strategy}, status=status)
+    spec = {"maxUnavailable": 4, "updateStrategy": {"proactive": strategy}}
+    pool = a_pool(4, status={"currentRevision": OLD.name}, **spec)
+    if done is not None:
+        chosen = pool.spec.update_strategy.chosen
+        assert isinstance(chosen, UpdateProactive)
+        update = UpdateProgress(
+            revision=NAME,
+            steps_done=done,
+            steps_hash=hash_steps(chosen.steps[:done]),
+            paused_since=ago(since) if since else None,
+        )
+        pool = replace(pool, status=pool.status.model_copy(update={"update": update}))
     return snapshot(replace(pool, promote=promote), *vms)
 
 
@@ -114,6 +125,28 @@ def test_another_template_begins_with_the_first_step() -> None:
         update={"update": observed.pool.status.update.model_copy(update={"revision": "web-before"})}  # type: ignore[union-attr]
     )
     assert update_limit(replace(observed, pool=replace(observed.pool, status=status)), NOW).allowed == 1
+
+
+def test_other_steps_begin_again_if_a_step_that_is_done_changes() -> None:
+    observed = steps(*TWO_NEW, done=3, since=59)
+    strategy = {"selectionPolicy": {"basePolicy": "Oldest"}, "steps": [{"pause": {}}, *CANARY[1:]]}
+    changed = a_pool(4, maxUnavailable=4, updateStrategy={"proactive": strategy})
+    observed = replace(observed, pool=replace(changed, status=observed.pool.status))
+    assert "step 1 of 4: the update is paused" in update_limit(observed, NOW).reason
+    strategy["steps"] = [*CANARY[:3], {"pause": {}}]
+    changed = a_pool(4, maxUnavailable=4, updateStrategy={"proactive": strategy})
+    later = replace(observed, pool=replace(changed, status=observed.pool.status))
+    assert "step 4 of 4: the update is paused until it is promoted" in update_limit(later, NOW).reason
+
+
+def test_a_retried_update_forgets_the_abort() -> None:
+    observed = four(*ALL_OLD)
+    aborted = UpdateProgress.model_validate({"revision": NAME, "aborted": {"reason": "AbortedByUser", "time": ago(9)}})
+    status = observed.pool.status.model_copy(update={"update": aborted})
+    observed = replace(observed, pool=replace(observed.pool, status=status, retry=ago(9)))
+    update = pool_status(observed, plan(observed, NOW), NOW).update
+    assert update is not None
+    assert update.aborted is None
 
 
 def test_a_vm_that_is_created_during_the_steps_gets_the_template_of_the_others() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
+from kinds.pool import Healing, PoolStatus, UpdateProgress
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
 from runtime.errors import NotFound
@@ -56,3 +57,13 @@ def test_a_patch_removes_absent_fields_and_names_the_object() -> None:
     assert patch["metadata"] == {"uid": "u-web", "resourceVersion": "7"}
     assert patch["status"]["replicas"] == 1
     assert patch["status"]["observedGeneration"] is None
+
+
+def test_a_patch_removes_what_is_absent_inside_objects() -> None:
+    """A merge keeps the fields that the patch does not name, at any depth."""
+    status = PoolStatus(update=UpdateProgress(revision="web-1"), healing=Healing())
+    written = status_patch(status, "u-web")["status"]
+    assert written["update"]["aborted"] is None
+    assert written["update"]["pausedSince"] is None
+    assert written["healing"]["breaker"] is None
+    assert written["lastProgressTime"] is None

@@ -67,7 +67,12 @@ async def test_the_command_reports_and_cleans_up(simulated: StackPaths, api: Api
 
 
 async def test_an_interrupted_command_cleans_up(simulated: StackPaths, api: Api) -> None:
-    running = await asyncio.create_subprocess_exec(*command(simulated), stdout=subprocess.DEVNULL)
+    running = await asyncio.create_subprocess_exec(
+        *command(simulated),
+        stdout=subprocess.DEVNULL,
+        # A shell starts a command in the background with SIGINT ignored, and the tests may be such a command.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     await eventually(lambda: namespaces(api))
     running.send_signal(signal.SIGINT)
     assert await running.wait() == 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -38,6 +38,7 @@ __all__ = [
     "SCHEDULABLE_LABEL",
     "CPUs",
     "Defaulter",
+    "DefaulterClient",
     "DefaulterOverloaded",
     "DefaulterUnavailable",
     "DefaultingRequest",
@@ -160,6 +161,22 @@ class ForbiddenChange(DefaulterUnavailable):
     def __init__(self, paths: list[str]) -> None:
         self.paths = paths
         super().__init__(f"the answer changed {paths[0]}, which the defaulter must not change")
+
+
+class DefaulterClient(Protocol):
+    """What other packages need of `Defaulter`. Each call ends before its deadline, and the response changes only
+    allowed fields."""
+
+    async def complete(
+        self,
+        document: Json,
+        *,
+        old: Json | None = None,
+        vmi: Json | None = None,
+        namespace: str | None = None,
+        seed: str | None = None,
+        may_have_run: bool = False,
+    ) -> DefaultingResponse: ...
 
 
 class Defaulter:

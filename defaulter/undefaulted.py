@@ -16,7 +16,7 @@ from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have
 
 ACPI: Path = ("domain", "features", "acpi", "enabled")
 CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")
-"""a configuration that fills only fields that do not depend on a cluster"""
+"""a configuration with which defaulting fills only the fields that are the same in every cluster"""
 
 
 def undefaulted_fields(document: Json, *, macs: MACPolicy = "deterministic") -> list[str]:

@@ -204,7 +204,7 @@ class UpdateProgress(Model):
     steps_done: Count = 0
     """Number of steps that are done."""
     steps_hash: str = ""
-    """Hash of these steps. If a step that is done changes, the update starts again with the first step."""
+    """Hash of the steps that are done. If one of them changes, the update starts again with the first step."""
     paused_since: Time | None = None
     """Time at which the pause of the next step began."""
     aborted: UpdateAbort | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from apimachinery.unstructured import Json, at, replaced, typed
+from kinds.meta import UNDEFAULTED
 
 KUBEVIRT = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 """KubeVirt's namespace for derived UUIDs"""
@@ -29,6 +30,18 @@ def may_have_run(document: Json, *, going: bool = False) -> bool:
     state = at(document, "status", "printableStatus")
     runs = run_strategy(typed(dict, document, "spec") or {}) in ("Always", "RerunOnFailure")
     return going or bool(at(document, "status", "runStrategy")) or (state == "Stopped" and not runs)
+
+
+def with_undefaulted(document: Json, reason: str | None) -> Json:
+    """The object with the annotation poolhouse.dev/undefaulted, which says why it has no hardware defaults; without the
+    annotation for None."""
+    metadata = typed(dict, document, "metadata") or {}
+    annotations = typed(dict, metadata, "annotations") or {}
+    if reason is None and UNDEFAULTED not in annotations:
+        return document
+    others = {key: value for key, value in annotations.items() if key != UNDEFAULTED}
+    mark = {} if reason is None else {UNDEFAULTED: str(reason)}
+    return {**document, "metadata": {**metadata, "annotations": {**others, **mark}}}
 
 
 RESTORED = "restore.kubevirt.io/lastRestoreUID"

@@ -8,11 +8,12 @@ defaulter refuses the spec, the VM is denied, because libvirt would refuse the s
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import Any
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at, typed
 from defaulter.contract import (
+    DefaulterClient,
     DefaulterOverloaded,
     DefaulterUnavailable,
     DefaultingResponse,
@@ -25,12 +26,11 @@ from defaulter.contract import (
     undefaulted_fields,
     with_machine_type,
 )
-from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import is_restored, may_have_run, run_strategy, with_firmware_uuid
+from kinds.vm_documents import is_restored, may_have_run, run_strategy, with_firmware_uuid, with_undefaulted
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import ApiError
 from webhook.reasons import AdmissionReason, FailOpenReason
-from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
+from webhook.review import AdmissionRequest, AdmissionResponse, denied_or_tolerated
 
 log = logging.getLogger(__name__)
 
@@ -47,38 +47,13 @@ async def unreadable_vmi(namespace: str, name: str) -> Json | None:
     return {}
 
 
-class DefaulterClient(Protocol):
-    """The interface of `defaulter.contract.Defaulter`. Each call ends before its deadline, and the response changes
-    only allowed fields."""
-
-    async def complete(
-        self,
-        document: Json,
-        *,
-        old: Json | None = None,
-        vmi: Json | None = None,
-        namespace: str | None = None,
-        seed: str | None = None,
-        may_have_run: bool = False,
-    ) -> DefaultingResponse: ...
-
-
 class NoDefaulter:
     """Allows VMs unchanged, if no defaulter is configured."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         return AdmissionResponse(reason=AdmissionReason.SKIPPED)
 
-    async def complete(
-        self,
-        document: Json,
-        *,
-        old: Json | None = None,
-        vmi: Json | None = None,
-        namespace: str | None = None,
-        seed: str | None = None,
-        may_have_run: bool = False,
-    ) -> DefaultingResponse:
+    async def complete(self, document: Json, **_: Any) -> DefaultingResponse:
         raise DefaulterUnavailable("no defaulter is configured")
 
 
@@ -136,7 +111,7 @@ class DefaultingHandler:
         reason = FailOpenReason.ADDED_WHILE_RUNNING if left_open else None
         if answer.undecided:
             reason = FailOpenReason.PREFERENCE_UNKNOWN
-        document = _annotated(answer.object, reason)
+        document = with_undefaulted(answer.object, reason)
         return AdmissionResponse(object=document, warnings=tuple(answer.warnings), reason=reason)
 
     async def _running_vmi(self, request: AdmissionRequest) -> Json | None:
@@ -268,14 +243,4 @@ def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy
         warning = f"{len(paths)} hardware fields have no default, and libvirt chooses them at each start: {cause}"
     else:
         warning = f"{len(paths)} hardware fields have no default yet and get one before the next start. {reason.doc}"
-    return AdmissionResponse(object=_annotated(document, reason), warnings=(warning,), reason=reason)
-
-
-def _annotated(document: Json, reason: FailOpenReason | None) -> Json:
-    annotations = annotations_of(document)
-    if reason is None and UNDEFAULTED not in annotations:
-        return document
-    others = {key: value for key, value in annotations.items() if key != UNDEFAULTED}
-    mark = {} if reason is None else {UNDEFAULTED: str(reason)}
-    metadata = typed(dict, document, "metadata") or {}
-    return {**document, "metadata": {**metadata, "annotations": {**others, **mark}}}
+    return AdmissionResponse(object=with_undefaulted(document, reason), warnings=(warning,), reason=reason)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at, typed
-from defaulter.contract import DefaulterUnavailable, InvalidDocument, UndecidedDocument
+from defaulter.contract import DefaulterClient, DefaulterUnavailable, InvalidDocument, UndecidedDocument
 from kinds import by_gvk
 from kinds.checks.metadata import is_label, is_subdomain
 from kinds.kind import Kind
@@ -21,7 +21,7 @@ from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.resource import VMIS, VMS, Resource
 from webhook.api_errors import problems_of, query_error, unknown_fields
-from webhook.defaulting import DefaulterClient, problems_in
+from webhook.defaulting import problems_in
 from webhook.models import DryRunResponse, PlanStep, QueryError
 from webhook.plans import PlanClient
 

@@ -11,7 +11,7 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 
 from apimachinery.unstructured import Json
-from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
+from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, DefaulterClient, MACPolicy, Node, NodeIndex, read_node
 from kinds import KINDS
 from kubevirt import cluster_settings
 from runtime.api import Api
@@ -31,7 +31,7 @@ from webhook.admission import Admission, AdmissionHandler
 from webhook.app import WebhookParts, create_app
 from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
-from webhook.defaulting import DEFAULTED_KINDS, DefaulterClient, DefaultingHandler, NoDefaulter
+from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift

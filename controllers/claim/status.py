@@ -201,7 +201,7 @@ def _ms(begin: datetime | None, end: datetime | None) -> int | None:
 
 
 def _same_or(written: str | None, end: datetime | None) -> str | None:
-    """Keeps the text of the API server if it means the same time."""
+    """The time as text: `written`, if it is the same time, so that the status does not change."""
     if end is None:
         return None
     return written if written and parse_time(written) == end else format_micro_time(end)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from functools import partial
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from apimachinery.unstructured import Json
 from controllers.defaulting.observe import (
@@ -36,8 +36,8 @@ from controllers.shared.component import Component
 from controllers.shared.sources import NAMESPACES
 from defaulter.contract import (
     Defaulter,
+    DefaulterClient,
     DefaulterUnavailable,
-    DefaultingResponse,
     ForbiddenChange,
     InvalidDocument,
     MACPolicy,
@@ -45,8 +45,7 @@ from defaulter.contract import (
     undefaulted_fields,
     with_machine_type,
 )
-from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import may_have_run, with_firmware_uuid
+from kinds.vm_documents import may_have_run, with_firmware_uuid, with_undefaulted
 from manifests.webhooks import DEFAULTING_CONFIGURATION
 from runtime.api import Api
 from runtime.backoff import hash_fraction
@@ -56,20 +55,6 @@ from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder, EventType, object_reference
 from runtime.informer import Informer
 from runtime.resource import VMS, Key
-
-
-class DefaulterClient(Protocol):
-    """The part of `defaulter.contract.Defaulter` that this package uses."""
-
-    async def complete(
-        self,
-        document: Json,
-        *,
-        old: Json | None = None,
-        namespace: str | None = None,
-        seed: str | None = None,
-        may_have_run: bool = False,
-    ) -> DefaultingResponse: ...
 
 
 class DefaultingWriter:
@@ -93,7 +78,7 @@ class DefaultingWriter:
             fields = ", ".join(undefaulted_fields(document)[:3])
             self._undecided(document, answer.undecided or f"the defaulter leaves {fields} empty")
             return None
-        return answer.object if answer.undecided else without_annotation(answer.object)
+        return answer.object if answer.undecided else with_undefaulted(answer.object, None)
 
     async def write(self, document: Json, filled: Json, reason: str) -> None:
         """Replaces the VM. Raises Conflict if the VM has changed since the read."""
@@ -107,7 +92,7 @@ class DefaultingWriter:
         self._emit(document, "Normal", VMEvent.HARDWARE_DECIDED, f"filled {count} hardware fields: {reason}")
 
     async def remove_annotation(self, document: Json) -> None:
-        await self._api.replace(VMS, without_annotation(document))
+        await self._api.replace(VMS, with_undefaulted(document, None))
 
     async def report_duplicate(self, key: Key, message: str) -> None:
         self._emit(await self._api.get(VMS, *key), "Warning", VMEvent.DUPLICATE_MAC, message)
@@ -117,12 +102,6 @@ class DefaultingWriter:
 
     def _emit(self, document: Json, type: EventType, reason: VMEvent, note: str) -> None:
         self._events.emit(object_reference(document), type, reason, note, action="CompleteHardware")
-
-
-def without_annotation(document: Json) -> Json:
-    metadata = document["metadata"]
-    kept = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != UNDEFAULTED}
-    return {**document, "metadata": {**metadata, "annotations": kept}}
 
 
 log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ the same name with another owner.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from apimachinery.owner_references import controller_of, controller_reference
 from apimachinery.unstructured import Json
@@ -55,6 +55,9 @@ from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
 from runtime.events import EventRecorder, EventType, view_reference
 from runtime.resource import VMIS, VMS, Resource
 
+MAX_TEMPLATES = 100
+"""How many revisions of all pools are kept in memory. The name of a revision contains the hash of its contents."""
+
 A = TypeVar("A", bound=Action)
 
 
@@ -70,6 +73,7 @@ class PoolWriter:
     batches: WriteBatches[Pool]
     creator: DefaultingCreator
     subresources: Subresources
+    _templates: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
         def planned(kind: type[A]) -> list[A]:
@@ -90,10 +94,8 @@ class PoolWriter:
             await self._create(snapshot, planned(Create), blocked),
             await send(pool, planned(Delete), partial(self._delete, pool), max_in_flight=burst),
             await send(pool, planned(Heal), partial(self._heal, pool), max_in_flight=burst),
-            await send(pool, planned(Update), partial(self._update, snapshot, {}), max_in_flight=burst),
-            await send(
-                pool, planned(LabelVMI), partial(self._label_vmi, snapshot, {}), max_in_flight=burst, quiet=True
-            ),
+            await send(pool, planned(Update), partial(self._update, snapshot), max_in_flight=burst),
+            await send(pool, planned(LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
             await send(pool, planned(Restart), partial(self._restart, pool), max_in_flight=burst),
             await send(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
         ]
@@ -131,11 +133,10 @@ class PoolWriter:
         if not actions:
             return Outcome()
         pool = snapshot.pool
-        templates: dict[str, Pool | None] = {snapshot.revision.label: pool}
         # Only the first VM has a dry run, so a VM that was refused before must not come first.
         actions = sorted(actions, key=lambda a: a.name in snapshot.refused)
         try:
-            documents = await self.creator([await self._build(snapshot, templates, a) for a in actions])
+            documents = await self.creator([await self._build(snapshot, a) for a in actions])
         except (InvalidDocument, ApiError) as error:
             return self.batches.refuse(pool, actions, error)
         by_action = dict(zip(actions, documents, strict=True))
@@ -148,14 +149,13 @@ class PoolWriter:
 
         return await self.batches.send(pool, actions, create, max_in_flight=snapshot.burst)
 
-    async def _build(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: Create) -> Json:
-        label = a.revision.rpartition("-")[2]
-        if label not in templates:
-            templates[label] = await self.pool_with_revision(snapshot, label)
-        pool = templates[label]
-        if pool is None:
-            return template.build_vm(snapshot.pool, a.ordinal, snapshot.revision, a.retained_disks)
-        return template.build_vm(pool, a.ordinal, snapshot.revisions_by_label[label], a.retained_disks)
+    async def _build(self, snapshot: PoolSnapshot, a: Create) -> Json:
+        pool, revision = snapshot.pool, snapshot.revision
+        if a.revision != revision.name:
+            label = a.revision.rpartition("-")[2]
+            if earlier := await self.pool_with_revision(snapshot, label):
+                pool, revision = earlier, snapshot.revisions_by_label[label]
+        return template.build_vm(pool, a.ordinal, revision, a.retained_disks)
 
     async def _old_disk(self, vm: Json) -> str:
         """An existing disk of the deleted VM of this name, or ""."""
@@ -187,14 +187,12 @@ class PoolWriter:
     async def _delete_vm(self, pool: Pool, name: str, uid: str, version: str, propagation: str) -> None:
         await self.api.delete(VMS, pool.namespace, name, uid=uid, resource_version=version, propagation=propagation)
 
-    async def _update(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: Update) -> None:
+    async def _update(self, snapshot: PoolSnapshot, a: Update) -> None:
         pool = snapshot.pool
         live = await self.api.get(VMS, pool.namespace, a.name)
         if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
             raise Conflict(f"{a.name} is being deleted, or is another VM now", status=409)
-        if a.before not in templates:
-            templates[a.before] = await self.pool_with_revision(snapshot, a.before)
-        before = templates[a.before]
+        before = await self.pool_with_revision(snapshot, a.before)
         known = snapshot.revisions_by_label
         base = template.build_vm(before, a.ordinal, known[a.before]) if before is not None else None
         new = template.build_vm(pool, a.ordinal, snapshot.revision)
@@ -204,10 +202,8 @@ class PoolWriter:
             merged["metadata"]["annotations"][meta.DISK_TEMPLATES] = a.disk_templates
         await self.api.replace(VMS, merged)
 
-    async def _label_vmi(self, snapshot: PoolSnapshot, templates: dict[str, Pool | None], a: LabelVMI) -> None:
-        if a.before not in templates:
-            templates[a.before] = await self.pool_with_revision(snapshot, a.before)
-        old = templates[a.before]
+    async def _label_vmi(self, snapshot: PoolSnapshot, a: LabelVMI) -> None:
+        old = await self.pool_with_revision(snapshot, a.before)
         was = template.vmi_metadata(old, a.ordinal, snapshot.revisions_by_label[a.before]) if old else {}
         now = template.vmi_metadata(snapshot.pool, a.ordinal, snapshot.revision)
         changes: Json = {
@@ -220,12 +216,16 @@ class PoolWriter:
         """The pool with the template of this revision, or None if the revision does not exist."""
         if label not in snapshot.revisions_by_label:
             return None
-        name = snapshot.revisions_by_label[label].name
-        try:
-            document = await self.api.get(REVISIONS, snapshot.pool.namespace, name)
-        except NotFound:
-            return None
-        return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=revisions.read(document)))
+        key = snapshot.pool.namespace, snapshot.revisions_by_label[label].name
+        if key not in self._templates:
+            try:
+                document = await self.api.get(REVISIONS, *key)
+            except NotFound:
+                return None
+            self._templates[key] = revisions.read(document)
+            while len(self._templates) > MAX_TEMPLATES:
+                del self._templates[next(iter(self._templates))]
+        return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
     async def _restart(self, pool: Pool, a: Restart) -> None:
         if a.by_subresource:

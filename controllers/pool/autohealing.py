@@ -32,29 +32,32 @@ def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     if is_open and not _may_probe(snapshot, now):
         return
     limit = 1 if is_open else max(0, snapshot.pool.max_unavailable - _in_progress(snapshot, now))
-    known = failing_vms(snapshot, now)
-    found = (vm for vm in failing(snapshot, now) if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm))
-    for vm in islice(found, limit):
-        reason = reason_to_replace(snapshot, vm, known.get(vm.name), now)
-        yield Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
+    found = (
+        Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
+        for vm, reason in failing(snapshot, now)
+        if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm)
+    )
+    yield from islice(found, limit)
 
 
 def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
     """Failing VMs that are not replaced until a user removes the obstacle."""
-    for vm in failing(snapshot, now):
+    for vm, _ in failing(snapshot, now):
         if reason := _obstacle(snapshot, vm):
             yield Waiting(vm.name, f"it is not replaced, though it fails: {reason}")
 
 
-def failing(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
-    """VMs that healing should replace, the worst first."""
+def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
+    """VMs that healing should replace, with the reasons, the worst first."""
     known = failing_vms(snapshot, now)
-    found = [vm for vm in snapshot.active if reason_to_replace(snapshot, vm, known.get(vm.name), now)]
+    reasons = ((vm, reason_to_replace(snapshot, vm, known.get(vm.name), now)) for vm in snapshot.active)
 
-    def failures(vm: VM) -> int:
-        return max(vm.start_failures, known[vm.name].failed_runs if vm.name in known else 0)
+    def rank(found: tuple[VM, str]) -> tuple[bool, int, str]:
+        vm, _ = found
+        failed_runs = known[vm.name].failed_runs if vm.name in known else 0
+        return vm.uid in snapshot.refused, -max(vm.start_failures, failed_runs), vm.name
 
-    return sorted(found, key=lambda vm: (vm.uid in snapshot.refused, -failures(vm), vm.name))
+    return sorted(((vm, reason) for vm, reason in reasons if reason), key=rank)
 
 
 def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetime) -> Healing | None:
@@ -97,7 +100,7 @@ def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
     limit = snapshot.pool.max_unavailable
     if not found or not (len(found) > max(1, limit) or (was_open and not _may_probe(snapshot, now))):
         return None
-    reason, count = Counter(vm.printable_status or "Failing" for vm in found).most_common(1)[0]
+    reason, count = Counter(vm.printable_status or "Failing" for vm, _ in found).most_common(1)[0]
     message = f"{len(found)} VMs fail, {count} of them with {reason}; maxUnavailable is {limit}"
     if before is not None and was_open:
         return before.model_copy(update={"reason": reason, "message": message})
@@ -124,7 +127,7 @@ def was_healed(snapshot: PoolSnapshot, name: str) -> bool:
 
 def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
     """The number of VMs that are missing, or unavailable but likely to become available."""
-    failed = {vm.uid for vm in failing(snapshot, now)}
+    failed = {vm.uid for vm, _ in failing(snapshot, now)}
     # A VM that waits for something outside it may wait for ever, so it does not hold up the healing of others.
     return snapshot.missing + sum(
         vm.should_run and not vm.available and vm.uid not in failed and vm.printable_status not in STUCK

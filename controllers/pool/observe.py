@@ -293,8 +293,8 @@ def _taken_by_vms(stores: Stores, key: Key) -> frozenset[int]:
 
 
 def _foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> dict[str, str]:
-    """Disks that another pool has retained, and disks of VMs outside this pool. The other pool may have had the same
-    name."""
+    """Disks that another pool has retained, and disks of VMs outside this pool. The other pool may be an
+    earlier pool of the same name."""
     found = {
         disk.name: f"retained for VM {disk.retained_for} of another pool"
         for disk in retained

@@ -15,7 +15,7 @@ from controllers.pool.observe import PoolSnapshot
 from controllers.pool.revisions import Revision, content_hash
 from controllers.pool.selection import is_behind
 from kinds.pool import UpdateProgress
-from kinds.pool_strategies import UpdateProactive, UpdateStep
+from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
 
 ALL = "all"
 
@@ -104,19 +104,13 @@ def _with_steps(snapshot: PoolSnapshot, steps: Sequence[UpdateStep], limit: Upda
     if before.steps_hash != hash_steps(steps[:done]):
         # VMs that have the template keep it; a pause that may have been added before must not be skipped.
         done, since = 0, None
+    allowed = limit.allowed
     while done < len(steps):
-        step = steps[done]
-        if done < promoted:
-            done, since = done + 1, None
-            continue
-        if step.pause is None:
-            if not _reached(snapshot, _allowed(steps[: done + 1], pool.spec.replicas, limit.allowed)):
-                break
-            done, since = done + 1, None
-            continue
-        since = since or format_time(now)
-        seconds = step.pause.duration_seconds
-        if seconds is None or now < parse_time(since) + timedelta(seconds=seconds):
+        pause, allowed = steps[done].pause, _allowed(steps[: done + 1], pool.spec.replicas, limit.allowed)
+        if pause is not None:
+            since = since or format_time(now)
+        is_over = _reached(snapshot, allowed) if pause is None or since is None else _has_ended(pause, since, now)
+        if done >= promoted and not is_over:
             break
         done, since = done + 1, None
     progress = UpdateProgress(
@@ -124,7 +118,6 @@ def _with_steps(snapshot: PoolSnapshot, steps: Sequence[UpdateStep], limit: Upda
     )
     if done == len(steps):
         return UpdateLimit(limit.allowed, progress, limit.reason)
-    allowed = _allowed(steps[: done + 1], pool.spec.replicas, limit.allowed)
     return _at_step(steps, progress, allowed, now)
 
 
@@ -138,6 +131,11 @@ def _at_step(steps: Sequence[UpdateStep], progress: UpdateProgress, allowed: int
     end = parse_time(progress.paused_since) + timedelta(seconds=seconds)
     reason = f"{place}: the update is paused until {format_time(end)}"
     return UpdateLimit(allowed, progress, reason, paused=True, again_seconds=(end - now).total_seconds())
+
+
+def _has_ended(pause: PauseStep, since: str, now: datetime) -> bool:
+    seconds = pause.duration_seconds
+    return seconds is not None and now >= parse_time(since) + timedelta(seconds=seconds)
 
 
 def _allowed(steps: Sequence[UpdateStep], replicas: int, largest: int) -> int:

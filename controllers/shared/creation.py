@@ -23,6 +23,7 @@ from defaulter.contract import (
     with_firmware_ids,
 )
 from kinds import meta
+from kinds.vm_documents import with_undefaulted
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict
 from runtime.resource import Resource
@@ -94,11 +95,7 @@ class DefaultingCreator:
                 completed = await self._completed(document)
                 if undefaulted_fields(completed):
                     return document
-                kept = {
-                    k: v for k, v in (completed["metadata"].get("annotations") or {}).items() if k != meta.UNDEFAULTED
-                }
-                metadata = {**completed["metadata"], "annotations": kept}
-                return await self._api.replace(self._resource, {**completed, "metadata": metadata})
+                return await self._api.replace(self._resource, with_undefaulted(completed, None))
             except Conflict:
                 document = await self._api.get(self._resource, namespace, name)
                 if not undefaulted_fields(document) or (document.get("status") or {}).get("created"):
@@ -135,7 +132,5 @@ class DefaultingCreator:
                 answer = await self._defaulter.complete(document, namespace=namespace, seed=self._seed or None)
         except DefaulterUnavailable as away:
             log.warning("%s/%s: created undefaulted: %s", namespace, document["metadata"]["name"], away)
-            metadata = document["metadata"]
-            annotations = {**(metadata.get("annotations") or {}), meta.UNDEFAULTED: away.reason[:200]}
-            return {**document, "metadata": {**metadata, "annotations": annotations}}
+            return with_undefaulted(document, away.reason[:200])
         return answer.object

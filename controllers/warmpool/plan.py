@@ -42,7 +42,7 @@ def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
         return Plan(tuple(orphaning.orphan_members(snapshot, now)))
     of_vms = _first_of_each_vm(action for step in VM_STEPS for action in step(snapshot, now))
     of_pool = () if snapshot.pool.spec.paused else tuple(_pool_actions(snapshot, now, of_vms))
-    # A VM that is deleted or updated by the pool's steps needs no other write.
+    # If the steps of the pool delete or update a VM, the plan has no other write for it.
     planned = {_uid(action) for action in of_pool}
     of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
     times = (seconds for timer in TIMERS if (seconds := timer(snapshot, now)) is not None)

@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 
 from apimachinery.unstructured import at, replaced
-from controllers.defaulting.controller import DefaultingController, DefaultingWriter, without_annotation
+from controllers.defaulting.controller import DefaultingController, DefaultingWriter
 from defaulter.contract import Problem
 from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import with_firmware_uuid
+from kinds.vm_documents import with_firmware_uuid, with_undefaulted
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.events import EventRecorder
@@ -179,12 +179,12 @@ def refusing() -> FakeDefaulter:
 @pytest.mark.parametrize(
     ("defaulter", "stored", "asked", "written", "reasons"),
     [
-        pytest.param(FakeDefaulter(), EMPTY, EMPTY, without_annotation(DECIDED), [], id="empty fields are filled"),
+        pytest.param(FakeDefaulter(), EMPTY, EMPTY, with_undefaulted(DECIDED, None), [], id="empty fields are filled"),
         pytest.param(
             FakeDefaulter(),
             NAMELESS,
             with_firmware_uuid(NAMELESS),
-            without_annotation(with_firmware_uuid(NAMELESS)),
+            with_undefaulted(with_firmware_uuid(NAMELESS), None),
             [],
             id="only the UUID is missing",
         ),

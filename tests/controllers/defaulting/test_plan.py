@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from controllers.defaulting.controller import without_annotation
 from controllers.defaulting.observe import VM, DefaultingSnapshot, VMIState, parse_vm
 from controllers.defaulting.plan import (
     RUNNING_SECONDS,
@@ -20,6 +19,7 @@ from controllers.defaulting.plan import (
     plan,
 )
 from kinds.meta import DEFAULTING, UNDEFAULTED
+from kinds.vm_documents import with_undefaulted
 from manifests import webhooks
 
 OLDER = "it is older than the webhook configuration"
@@ -115,7 +115,7 @@ def test_a_vm_that_is_being_deleted_is_not_pending() -> None:
 
 def test_removing_the_annotation_keeps_everything_else() -> None:
     annotated = document(metadata={"annotations": {UNDEFAULTED: "x", "owner": "jane"}})
-    assert without_annotation(annotated) == document(metadata={"annotations": {"owner": "jane"}})
+    assert with_undefaulted(annotated, None) == document(metadata={"annotations": {"owner": "jane"}})
 
 
 Json = dict[str, Any]

@@ -1,0 +1,53 @@
+"""Cron schedules with a time zone, for fields such as `schedules`."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+_ANY_TIME = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class CronSchedule:
+    """A valid cron expression and the IANA time zone in which its fields count.
+
+    A time that the change to summer time skips is due right after the change. A time that occurs twice is due once,
+    unless the expression repeats within each hour."""
+
+    cron: str
+    time_zone: str = "UTC"
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first due time after the moment, in UTC. None if there is none within 50 years."""
+        return self._first(moment, reverse=False)
+
+    def last_before(self, moment: datetime) -> datetime | None:
+        """The last due time before the moment, in UTC. None if there is none within 50 years."""
+        return self._first(moment, reverse=True)
+
+    def _first(self, moment: datetime, *, reverse: bool) -> datetime | None:
+        found = next(CronSim(self.cron, moment.astimezone(ZoneInfo(self.time_zone)), reverse), None)
+        return found.astimezone(UTC) if found is not None else None
+
+
+def cron_error(text: str) -> str:
+    """Why the text is not a cron expression with five fields, or an empty string."""
+    fields = len(text.split())
+    if fields != 5:
+        return f"has {fields} fields; give minute, hour, day of month, month and day of week, such as 0 8 * * 1-5"
+    try:
+        never = next(CronSim(text, _ANY_TIME), None) is None
+    except CronSimError as error:
+        return f"is no cron expression: {error}"
+    return "is never due" if never else ""
+
+
+def time_zone_error(name: str) -> str:
+    """Why the name is not an IANA time zone, or an empty string."""
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, KeyError):  # the name is looked up as a file, which can be missing or a directory
+        return "is no IANA time zone; give a name such as Europe/Berlin or UTC"
+    return ""

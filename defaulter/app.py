@@ -11,13 +11,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
-from defaulter.contract import DEFAULTS_PATH, DefaultingRequest, DefaultingResponse, Problems, Version
+from defaulter.contract import DEFAULTS_PATH, TENANT_HEADER, DefaultingRequest, DefaultingResponse, Problems, Version
 from defaulter.metrics import Metrics
 from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerPool
 from defaulter.worker_protocol import Operation
 from service import api_docs
-from service.request_body import BodyReader, RequestRefused
+from service.request_body import MAX_HELD_BYTES, BodyReader, RequestRefused
 
+MAX_TENANT_LENGTH = 253
+"""longest name of a namespace, with room to spare"""
 REQUEST_SCHEMA = {
     "anyOf": [
         {"$ref": "#/components/schemas/DefaultingRequest"},
@@ -38,7 +40,8 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 def create(workers: WorkerPool, metrics: Metrics, *, body_seconds: float = 5.0) -> FastAPI:
     # FastAPI's own documentation page loads scripts from the internet.
     app = FastAPI(title="Poolhouse defaulter", version="v1alpha1", docs_url=None, redoc_url=None, openapi_url=None)
-    _add_api(app, workers, metrics, BodyReader(timeout_seconds=body_seconds, timeout_status=400))
+    bodies = BodyReader(timeout_seconds=body_seconds, held_bytes_per_holder=MAX_HELD_BYTES // 4, timeout_status=400)
+    _add_api(app, workers, metrics, bodies)
     _add_probes(app, workers, metrics)
     return app
 
@@ -57,10 +60,12 @@ def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyRe
         """
         loop = asyncio.get_running_loop()
         try:
-            async with bodies.raw(request.scope, request.receive) as body:
+            tenant = tenant_of(request)
+            async with bodies.raw(request.scope, request.receive, tenant) as body:
                 begin = loop.time()
                 as_xml = request.headers.get("accept") == "application/xml"
-                status, content = await workers.ask(Operation.DOMAIN if as_xml else Operation.DOCUMENT, body)
+                operation = Operation.DOMAIN if as_xml else Operation.DOCUMENT
+                status, content = await workers.ask(operation, body, tenant=tenant)
             metrics.duration.observe(loop.time() - begin)
             media_type = "application/xml" if as_xml and status == 200 else "application/json"
             response = Response(content, status, media_type=media_type)
@@ -124,6 +129,14 @@ def openapi_document() -> Json:
     request = DefaultingRequest.model_json_schema(ref_template="#/components/schemas/{model}")
     document["components"]["schemas"] |= {**request.pop("$defs"), "DefaultingRequest": request}
     return document
+
+
+def tenant_of(request: Request) -> str:
+    """Whose request it is: the namespace that a client of Poolhouse names, or the address of any other caller."""
+    named = request.headers.get(TENANT_HEADER, "")
+    if named and len(named) <= MAX_TENANT_LENGTH:
+        return f"namespace {named}"
+    return f"address {request.client.host if request.client else 'unknown'}"
 
 
 def _failure(error: RequestFailed) -> Response:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, typed
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
 from defaulter.field_record import DEFAULTED_FIELDS
@@ -36,6 +36,7 @@ __all__ = [
     "DEFAULTS_PATH",
     "HARDWARE_ANNOTATION",
     "SCHEDULABLE_LABEL",
+    "TENANT_HEADER",
     "CPUs",
     "Defaulter",
     "DefaulterClient",
@@ -70,6 +71,8 @@ __all__ = [
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
 DEFAULTS_PATH = "/apis/vms/defaults"
+TENANT_HEADER = "Poolhouse-Tenant"
+"""names the namespace of a request, before its body is parsed: the service shares its workers between namespaces"""
 
 
 class _Message(BaseModel):
@@ -243,7 +246,8 @@ class Defaulter:
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}
-        response = await self._post(body)
+        tenant = namespace or typed(str, document, "metadata", "namespace") or ""
+        response = await self._post(body, tenant)
         edit = follow_author(document, old)
         if paths := forbidden_changes(edit.document, response.object):
             raise ForbiddenChange(paths)
@@ -262,13 +266,14 @@ class Defaulter:
         except TimeoutError:
             return {"unread": f"the API server did not answer within {seconds:g} s"}
 
-    async def _post(self, body: Json) -> DefaultingResponse:
+    async def _post(self, body: Json, tenant: str) -> DefaultingResponse:
         import aiohttp
 
         self._session = self._session or aiohttp.ClientSession()
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
+        url, headers = self._url + DEFAULTS_PATH, {TENANT_HEADER: tenant} if is_header_text(tenant) else {}
         try:
-            async with self._session.post(self._url + DEFAULTS_PATH, json=body, timeout=timeout) as response:
+            async with self._session.post(url, json=body, headers=headers, timeout=timeout) as response:
                 status, content = response.status, await response.json(content_type=None)
         except TimeoutError:
             raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
@@ -287,6 +292,11 @@ class Defaulter:
             raise InvalidDocument(problems)
         failure = _FAILURES.get(status, DefaulterUnavailable)
         raise failure("; ".join(str(problem) if problem.path else problem.message for problem in problems))
+
+
+def is_header_text(text: str) -> bool:
+    """Whether the text can be the value of an HTTP header. The API server has not checked every namespace yet."""
+    return text.isascii() and text.isprintable() and bool(text.strip())
 
 
 _FAILURES = {429: DefaulterOverloaded, 500: UndecidedDocument, 501: UndecidedDocument}

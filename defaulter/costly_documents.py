@@ -42,6 +42,9 @@ class CostlyDocuments:
     def __init__(self) -> None:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
     def remember(self, body: bytes, now: float, *, certain: bool) -> None:
         """Remembers the document of a request that has cost a worker. If the cause is uncertain, the shape is refused
         from the second time on."""

@@ -40,6 +40,11 @@ class _Pool(Collector):
             f"{prefix}_workers_ready", "Worker processes that can answer.", value=self._workers.counts.ready
         )
         yield GaugeMetricFamily(
+            f"{prefix}_workers_spare",
+            "Worker processes that are ready to replace one that ends.",
+            value=self._workers.counts.spare,
+        )
+        yield GaugeMetricFamily(
             f"{prefix}_requests_waiting", "Requests that wait for a worker.", value=self._workers.queue_length()
         )
         restarts = CounterMetricFamily(

@@ -1,8 +1,8 @@
-"""A pool of worker processes. The pool replaces a worker that is late, dead, old or large.
+"""A pool of worker processes. The pool replaces a worker that is late, dead, old or large, by a spare that is ready.
 
 libvirt may crash, leak memory, or hang in a probe of an emulator. Each such fault loses at most one response. A request
 waits no longer than its deadline, and another worker handles the next request. A worker is late if its own work takes
-too long. The time that a request waits in the queue does not count.
+too long. The time that a request waits in the queue does not count. `FairQueue` decides which request is next.
 
 The library `pebble` is no alternative, because its workers share one pipe. After both workers of a pool were killed
 under load, pebble 5.2 lost 61 to 97 of 100 requests; this pool loses none. A round trip takes 0.15 ms with pebble and
@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from defaulter.costly_documents import CostlyDocuments
+from defaulter.fair_queue import COSTLY, FairQueue, TenantQueueFull, cost_of
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_process import StartWorker, WorkerProcess, start_worker
 from defaulter.worker_protocol import Operation, Response
@@ -29,6 +29,8 @@ from defaulter.worker_protocol import Operation, Response
 log = logging.getLogger(__name__)
 
 _WITH_DOCUMENT = (Operation.DOCUMENT, Operation.DOMAIN)
+_LARGE_BODY_BYTES = 16 * 1024
+"""The shape of a larger body is computed in a thread, because it takes more than a millisecond."""
 
 
 class RequestFailed(Exception):
@@ -60,7 +62,11 @@ class WorkerLimits:
     workers: int = 2
     deadline_seconds: float = 2.0
     """limit on the time from a request's arrival to its response, and on its worker's time"""
-    queue_length: int = 512
+    queue_length: int = 2048
+    tenant_queue_length: int = 512
+    """number of waiting requests of one tenant. A pool creates up to 250 VMs at once."""
+    spares: int = 1
+    """workers that are started and wait for the end of another. A start takes a second, and much more under load."""
     start_seconds: float = 60.0
     """limit on the start of a worker: a probe of QEMU takes seconds, and several workers may start at once"""
     max_requests: int = 5000
@@ -72,10 +78,9 @@ class WorkerLimits:
 
 @dataclass
 class QueuedRequest:
-    """A request that waits for a worker. Urgent requests come first; the others keep their order."""
+    """A request that waits for a worker."""
 
-    urgent: bool
-    number: int
+    tenant: str
     tag: int
     body: bytes
     deadline: float
@@ -83,9 +88,6 @@ class QueuedRequest:
     retried: bool = False
     started: float | None = None
     """time at which a worker got the request"""
-
-    def __lt__(self, other: QueuedRequest) -> bool:
-        return (not self.urgent, self.number) < (not other.urgent, other.number)
 
 
 @dataclass
@@ -95,6 +97,9 @@ class WorkerCounts:
     restarts: Counter[str] = field(default_factory=Counter)
     """number of restarts by reason"""
     ready: int = 0
+    """workers that handle requests"""
+    spare: int = 0
+    """workers that are ready to replace one of these"""
     start_error: str = ""
     """error of the last start of a worker; empty after a successful start"""
     unconfined: Mapping[str, str] = field(default_factory=dict)
@@ -118,27 +123,31 @@ class WorkerPool:
         self._settings = dict(settings)
         self._environment = environment
         self._start = start
-        self._queue: asyncio.PriorityQueue[QueuedRequest] = asyncio.PriorityQueue()
-        self._numbers = count()
-        self._costly = CostlyDocuments()
+        self._queue: FairQueue[QueuedRequest] = FairQueue(limits.tenant_queue_length)
+        self._urgent: deque[QueuedRequest] = deque()
+        self._changed = asyncio.Event()
+        """set when a waiting worker may find a request"""
+        self._costly_running = 0
+        self._serving = asyncio.Semaphore(limits.workers)
+        self._known_costly = CostlyDocuments()
         self._confinement_logged = False
         self._average_seconds = 0.0
         """moving average of the time that a worker takes for a response"""
 
     def queue_length(self) -> int:
-        return self._queue.qsize()
+        return len(self._queue) + len(self._urgent)
 
-    async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> Response:
+    async def ask(self, tag: int, body: bytes = b"", *, tenant: str = "", urgent: bool = False) -> Response:
         """The response to a request. Raises `RequestFailed`, `QueueFull` or `DocumentFailed`. Urgent requests are
         handled first."""
-        if self._queue.qsize() >= self.limits.queue_length and not urgent:
+        if len(self._queue) >= self.limits.queue_length and not urgent:
             raise QueueFull
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.limits.deadline_seconds
-        if tag in _WITH_DOCUMENT and (path := self._costly.find(body, loop.time())) is not None:
+        if tag in _WITH_DOCUMENT and (path := await self._find_costly(body, loop.time())) is not None:
             raise DocumentFailed("an object of this shape has cost a worker and is not tried again for now", path)
-        request = QueuedRequest(urgent, next(self._numbers), tag, body, deadline, loop.create_future())
-        self._queue.put_nowait(request)
+        request = QueuedRequest(tenant, tag, body, deadline, loop.create_future())
+        self._enqueue(request, urgent)
         try:
             async with asyncio.timeout_at(deadline):
                 return await request.response
@@ -146,6 +155,21 @@ class WorkerPool:
             raise self._late(request) from None
         finally:
             request.response.cancel()
+
+    async def _find_costly(self, body: bytes, now: float) -> str | None:
+        if len(body) < _LARGE_BODY_BYTES or not self._known_costly:
+            return self._known_costly.find(body, now)
+        return await asyncio.to_thread(self._known_costly.find, body, now)
+
+    def _enqueue(self, request: QueuedRequest, urgent: bool = False) -> None:
+        if urgent:
+            self._urgent.append(request)
+        else:
+            try:
+                self._queue.push(request, request.tenant, cost_of(request.body))
+            except TenantQueueFull:
+                raise QueueFull(f"too many requests of {request.tenant or 'this caller'} are waiting") from None
+        self._changed.set()
 
     def _late(self, request: QueuedRequest) -> RequestFailed:
         """Says whether the workers, the queue or the document is the cause of a missing response."""
@@ -161,7 +185,7 @@ class WorkerPool:
             # The first worker probes QEMU. The other workers copy the result instead of probing at the same time.
             probed = asyncio.Event()
             async with asyncio.TaskGroup() as group:
-                for slot in range(self.limits.workers):
+                for slot in range(self.limits.workers + self.limits.spares):
                     group.create_task(self._keep_running(slot, probed))
         finally:
             self._roots.remove()
@@ -198,14 +222,33 @@ class WorkerPool:
                 self._keep_capabilities(slot)
                 probed.set()
             self.counts.start_error = ""
-            self.counts.ready += 1
-            try:
-                return await self._handle_requests(worker, slot)
-            finally:
-                self.counts.ready -= 1
+            return await self._serve(worker, slot)
         finally:
             await worker.kill()
             self._roots.end_strays(slot)
+
+    async def _serve(self, worker: WorkerProcess, slot: int) -> str:
+        """Handles requests once fewer than `limits.workers` others do; until then, the worker is a spare."""
+        ended = asyncio.create_task(worker.wait())
+        turn = asyncio.create_task(self._serving.acquire())
+        self.counts.spare += 1
+        try:
+            await asyncio.wait((turn, ended), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self.counts.spare -= 1
+            if not turn.done():
+                turn.cancel()
+        try:
+            if not turn.done() or turn.cancelled():
+                return "died"
+            self.counts.ready += 1
+            try:
+                return await self._handle_requests(worker, slot, ended)
+            finally:
+                self.counts.ready -= 1
+                self._serving.release()
+        finally:
+            ended.cancel()
 
     async def _probe(self, worker: WorkerProcess, root: Path) -> None:
         """Waits until the worker's libvirt has defined a domain."""
@@ -238,36 +281,46 @@ class WorkerPool:
         except OSError as error:
             log.warning("each worker probes QEMU again: the result of the first probe cannot be kept: %s", error)
 
-    async def _handle_requests(self, worker: WorkerProcess, slot: int) -> str:
-        ended = asyncio.create_task(worker.wait())
-        try:
-            # The limit depends on the slot, so that workers that started together are not replaced together.
-            for handled in range(self.limits.max_requests * (4 + slot % 4) // 4):
-                request = await self._next_request(ended)
-                if request is None:
-                    return "died"
-                reason = await self._handle(worker, request)
-                if reason is not None:
-                    return reason
-                if handled % 64 == 0 and worker.resident_bytes() > self.limits.max_resident_bytes:
-                    return "large"
-            return "old"
-        finally:
-            ended.cancel()
-
-    async def _next_request(self, ended: asyncio.Task[None]) -> QueuedRequest | None:
-        """The next request whose client still waits; None if the worker ends first."""
-        while True:
-            taken = asyncio.create_task(self._queue.get())
+    async def _handle_requests(self, worker: WorkerProcess, slot: int, ended: asyncio.Task[None]) -> str:
+        # The limit depends on the slot, so that workers that started together are not replaced together.
+        for handled in range(self.limits.max_requests * (4 + slot % 4) // 4):
+            found = await self._next_request(ended)
+            if found is None:
+                return "died"
+            request, cost = found
             try:
-                await asyncio.wait((taken, ended), return_when=asyncio.FIRST_COMPLETED)
+                self._costly_running += cost > COSTLY
+                reason = await self._handle(worker, request)
             finally:
-                if not taken.done():
-                    taken.cancel()
-            if taken.cancelled() or not taken.done():
-                return None
-            if self._in_time(taken.result()):
-                return taken.result()
+                self._costly_running -= cost > COSTLY
+                self._changed.set()
+            if reason is not None:
+                return reason
+            if handled % 64 == 0 and worker.resident_bytes() > self.limits.max_resident_bytes:
+                return "large"
+        return "old"
+
+    async def _next_request(self, ended: asyncio.Task[None]) -> tuple[QueuedRequest, int] | None:
+        """The next request whose client still waits, and its cost; None if the worker ends first."""
+        while not ended.done():
+            if (found := self._take()) is not None:
+                return found
+            # No other task runs between the look at the queue and this line, so no request is missed.
+            self._changed.clear()
+            changed = asyncio.create_task(self._changed.wait())
+            try:
+                await asyncio.wait((changed, ended), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                changed.cancel()
+        return None
+
+    def _take(self) -> tuple[QueuedRequest, int] | None:
+        while self._urgent:
+            if self._in_time(request := self._urgent.popleft()):
+                return request, 0
+        # The last worker is for small documents.
+        costly = self._costly_running < max(1, self.limits.workers - 1)
+        return self._queue.pop(costly=costly, wanted=self._in_time)
 
     def _in_time(self, request: QueuedRequest) -> bool:
         """Whether the response can still come before the deadline. Under overload, a late request must not delay the
@@ -298,7 +351,7 @@ class WorkerPool:
 
     def _remember(self, request: QueuedRequest, *, certain: bool) -> None:
         if request.tag in _WITH_DOCUMENT:
-            self._costly.remember(request.body, asyncio.get_running_loop().time(), certain=certain)
+            self._known_costly.remember(request.body, asyncio.get_running_loop().time(), certain=certain)
 
     def _retry(self, request: QueuedRequest) -> None:
         """Queues a request once more after its worker ended, because the worker may not have started the request."""
@@ -309,5 +362,7 @@ class WorkerPool:
             request.response.set_exception(DocumentFailed("two workers ended while they had this document"))
             return
         request.retried = True
-        request.number = next(self._numbers)  # last in the queue, because the request may have crashed the worker
-        self._queue.put_nowait(request)
+        try:
+            self._enqueue(request)  # last of its tenant, because the request may have crashed the worker
+        except QueueFull as error:
+            request.response.set_exception(error)

@@ -6,10 +6,12 @@
         ...
 
 A body counts towards the limit `held_bytes` until the `async with` block ends. The limit is needed because a thousand
-callers may send bodies of maximum size, and a parsed document takes about ten times the memory of its text.
+callers may send bodies of maximum size, and a parsed document takes about ten times the memory of its text. Each
+holder, such as a namespace or an address, may use a part of the limit, so that one does not take the memory of all.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -36,45 +38,55 @@ class BodyReader:
         *,
         timeout_seconds: float = READ_TIMEOUT_SECONDS,
         held_bytes: int = MAX_HELD_BYTES,
+        held_bytes_per_holder: int | None = None,
         timeout_status: int = 408,
     ) -> None:
-        """`held_bytes` limits the total size of the bodies of all requests in progress."""
+        """`held_bytes` limits the total size of the bodies of all requests in progress, and `held_bytes_per_holder`
+        those of one holder; None is no limit."""
         self._timeout_seconds = timeout_seconds
         self._free_bytes = held_bytes
+        self._held_bytes_per_holder = held_bytes if held_bytes_per_holder is None else held_bytes_per_holder
+        self._held_by: Counter[str] = Counter()
         self._timeout_status = timeout_status
 
     @asynccontextmanager
-    async def json(self, scope: Any, receive: Any) -> AsyncIterator[Json]:
+    async def json(self, scope: Any, receive: Any, holder: str = "") -> AsyncIterator[Json]:
         """The JSON object in the body. Raises `RequestRefused`."""
-        async with self.raw(scope, receive) as body:
+        async with self.raw(scope, receive, holder) as body:
             yield parse(body)
 
     @asynccontextmanager
-    async def raw(self, scope: Any, receive: Any) -> AsyncIterator[bytes]:
+    async def raw(self, scope: Any, receive: Any, holder: str = "") -> AsyncIterator[bytes]:
         """The bytes of a body with a JSON content type. Raises `RequestRefused`."""
         check_headers(scope["headers"])
         parts: list[bytes] = []
         try:
-            await self._read(receive, parts)
+            await self._read(receive, parts, holder)
             yield b"".join(parts)
         finally:
-            self._free_bytes += sum(map(len, parts))
+            self._hold(-sum(map(len, parts)), holder)
 
-    async def _read(self, receive: Any, parts: list[bytes]) -> None:
+    async def _read(self, receive: Any, parts: list[bytes], holder: str) -> None:
         size = 0
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 async for part in _parts(receive):
                     parts.append(part)
                     size += len(part)
-                    self._free_bytes -= len(part)
+                    self._hold(len(part), holder)
                     _check_size(size)
-                    if self._free_bytes < 0:
+                    if self._free_bytes < 0 or self._held_by[holder] > self._held_bytes_per_holder:
                         message = "too many large requests at once; try again in a second"
                         raise RequestRefused(429, message, retry_after_seconds=1)
         except TimeoutError:
             message = f"the body did not arrive within {self._timeout_seconds:g} s"
             raise RequestRefused(self._timeout_status, message) from None
+
+    def _hold(self, size: int, holder: str) -> None:
+        self._free_bytes -= size
+        self._held_by[holder] += size
+        if not self._held_by[holder]:
+            del self._held_by[holder]
 
 
 def parse(body: bytes) -> Json:

@@ -47,7 +47,8 @@ LINGER_SECONDS = 3.0
 """On a cluster, time to serve more requests after the stop signal. Each response then closes its connection."""
 DRAIN_SECONDS = 15.0
 """Longer than the timeout of every webhook, after which no API server waits for a response."""
-DEFAULTER_CONNECTIONS = 64
+DEFAULTER_CONNECTIONS = 1024
+"""More than the API server sends at once, because a request that waits here is not in the defaulter's fair queue."""
 KUBEVIRT_SECONDS = 10.0
 """Time at the start to read the KubeVirt object, which requests need."""
 

@@ -28,7 +28,7 @@ class Scripted:
     def queue_length(self) -> int:
         return 0
 
-    async def ask(self, tag: int, body: bytes = b"", *, urgent: bool = False) -> tuple[int, bytes]:
+    async def ask(self, tag: int, body: bytes = b"", *, tenant: str = "", urgent: bool = False) -> tuple[int, bytes]:
         self.asked.append(body)
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -88,7 +88,7 @@ async def test_killed_workers_lose_no_waiting_request(start: Start) -> None:
         answers = await asyncio.gather(*waiting, return_exceptions=True)
         lost = [answer for answer in answers if isinstance(answer, Exception)]
         assert not lost
-        await eventually(lambda: workers.counts.restarts.get("died") == 2)
+        await eventually(lambda: workers.counts.restarts.get("died") == 3)
 
 
 async def test_a_killed_idle_worker_is_replaced_at_once(start: Start) -> None:
@@ -156,7 +156,7 @@ async def test_a_cancelled_request_is_dropped(start: Start) -> None:
 async def test_workers_end_with_their_pool(start: Start) -> None:
     others = set(children())
     async with start():
-        assert len(set(children()) - others) == 2
+        assert len(set(children()) - others) == LIMITS.workers + LIMITS.spares
     assert not set(children()) - others
 
 

@@ -72,7 +72,7 @@ async def never(tag: int, body: bytes) -> Response:
 def kept(
     scene: Callable[[WorkerPool], Awaitable[None]],
     *workers: Scripted | OSError,
-    limits: WorkerLimits = WorkerLimits(workers=1),  # noqa: B008
+    limits: WorkerLimits = WorkerLimits(workers=1, spares=0),  # noqa: B008
     roots: RootDirectories | None = None,
 ) -> None:
     """Runs a scene with these workers, one after another; the last one is started again and again."""
@@ -212,7 +212,7 @@ def test_a_probe_waits_for_a_worker_but_not_for_other_requests() -> None:
         assert sum(other.done() for other in others) <= 2
         assert await asyncio.gather(*others) == [DONE] * 51
 
-    kept(full, Scripted(after(0.01)), limits=WorkerLimits(workers=1, queue_length=50))
+    kept(full, Scripted(after(0.01)), limits=WorkerLimits(workers=1, spares=0, queue_length=50))
 
 
 class Full(RootDirectories):
@@ -259,3 +259,93 @@ def test_a_worker_that_does_not_start_is_started_again_with_a_reason(first: Scri
 
 def test_a_full_disk_does_not_end_the_pool() -> None:
     kept(begins("no space left on device"), Scripted(at_once), roots=Full())
+
+
+def document(objects: int, number: int = 0) -> bytes:
+    return json.dumps({"number": number, "disks": [{}] * objects}).encode()
+
+
+def by_size(tag: int, body: bytes) -> Awaitable[Response]:
+    """10 ms, and 0.1 ms for each object, as libvirt takes."""
+    return after(0.01 + body.count(b"{") / 10_000)(tag, body)
+
+
+@pytest.mark.parametrize("objects", [pytest.param(100, id="small VMs"), pytest.param(1000, id="large VMs")])
+def test_a_tenant_that_floods_delays_no_other_tenant(objects: int) -> None:
+    """16 clients of one namespace ask for large VMs without a pause, and another one for a small VM now and then."""
+    delays: list[float] = []
+
+    async def flooded(workers: WorkerPool) -> None:
+        await until(lambda: workers.counts.ready == 2)
+        loop = asyncio.get_running_loop()
+
+        async def flood() -> None:
+            while True:
+                with suppress(RequestFailed):
+                    await workers.ask(Operation.DOCUMENT, document(objects), tenant="busy")
+
+        floods = [asyncio.create_task(flood()) for _ in range(16)]
+        for number in range(100):
+            await asyncio.sleep(0.037)
+            began = loop.time()
+            assert await workers.ask(Operation.DOCUMENT, document(1, number), tenant="quiet") == DONE
+            delays.append(loop.time() - began)
+        for each in floods:
+            each.cancel()
+
+    kept(flooded, Scripted(by_size), limits=WorkerLimits(workers=2, spares=0))
+    assert max(delays) < 3 * 0.0102
+
+
+def test_a_tenant_may_have_a_part_of_the_requests_that_wait() -> None:
+    async def flooded(workers: WorkerPool) -> None:
+        await ready(workers)
+        floods = [asyncio.create_task(workers.ask(Operation.DOCUMENT, tenant="busy")) for _ in range(20)]
+        await asyncio.sleep(0)
+        assert await workers.ask(Operation.DOCUMENT, tenant="quiet") == DONE
+        answers = await asyncio.gather(*floods, return_exceptions=True)
+        assert [type(answer) for answer in answers].count(QueueFull) == 10
+
+    kept(flooded, Scripted(after(0.01)), limits=WorkerLimits(workers=1, spares=0, tenant_queue_length=10))
+
+
+def test_a_spare_replaces_a_worker_at_once() -> None:
+    """The next worker would start only after a minute."""
+    starts = iter([0.0, 0.0])
+
+    class Slow(Scripted):
+        async def configure(self, root: Path, settings: dict[str, Any]) -> None:
+            await asyncio.sleep(next(starts, 50))
+
+    async def replaced(workers: WorkerPool) -> None:
+        await until(lambda: workers.counts.spare)
+        assert workers.counts.ready == 1
+        with pytest.raises(DocumentFailed):
+            await workers.ask(Operation.DOCUMENT)
+        began = asyncio.get_running_loop().time()
+        assert await workers.ask(Operation.DOCUMENT) == DONE
+        assert asyncio.get_running_loop().time() - began < 0.1
+        assert (workers.counts.restarts, workers.counts.spare) == ({"late": 1}, 0)
+        await until(lambda: workers.counts.spare)
+
+    kept(replaced, Slow(never), Slow(at_once), limits=WorkerLimits(workers=1, spares=1))
+
+
+def test_a_spare_that_dies_is_replaced() -> None:
+    class Mortal(Scripted):
+        def __init__(self, end: asyncio.Event) -> None:
+            super().__init__(at_once)
+            self.end = end
+
+        async def wait(self) -> None:
+            await self.end.wait()
+
+    first, spare, third = (Mortal(asyncio.Event()) for _ in range(3))
+
+    async def dies(workers: WorkerPool) -> None:
+        await until(lambda: workers.counts.spare)
+        spare.end.set()
+        await until(lambda: workers.counts.restarts == {"died": 1} and workers.counts.spare)
+        assert workers.counts.ready == 1
+
+    kept(dies, first, spare, third, limits=WorkerLimits(workers=1, spares=1))

@@ -70,6 +70,18 @@ async def test_the_bodies_of_all_requests_are_bounded_together() -> None:
         assert body == b"1234567890"
 
 
+async def test_a_holder_may_use_a_part_of_the_memory() -> None:
+    bodies = BodyReader(held_bytes=20, held_bytes_per_holder=10)
+    async with bodies.raw({"headers": JSON}, whole(b"12345678"), "a"):
+        with pytest.raises(RequestRefused):
+            async with bodies.raw({"headers": JSON}, whole(b"12345678"), "a"):
+                pass
+        async with bodies.raw({"headers": JSON}, whole(b"12345678"), "b") as body:
+            assert body == b"12345678"
+    async with bodies.raw({"headers": JSON}, whole(b"1234567890"), "a") as body:
+        assert body == b"1234567890"
+
+
 async def test_a_timeout_of_the_callers_own_work_stays_a_timeout() -> None:
     with pytest.raises(TimeoutError):
         async with BodyReader().json({"headers": JSON}, whole(b"{}")):

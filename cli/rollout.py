@@ -226,25 +226,72 @@ def _short(value: Any) -> str:
 @rollout.command()
 @pool_argument
 @click.option("--to-revision", "number", type=int, help="Default: the revision before the current one.")
+@click.option(
+    "--restore-snapshots",
+    is_flag=True,
+    help="Give each VM its disks of before the update, too. What its guest has written since then is lost.",
+)
 @output_option("text")
 @cluster_options
-def undo(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
-    """Give a pool the template of an earlier revision."""
+def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: bool, output: str) -> None:
+    """Give a pool the template of an earlier revision.
 
-    async def restore(api: Api) -> Json:
+    With --restore-snapshots, the pool restores the snapshots of snapshotBeforeUpdate, within maxUnavailable. A VM
+    without a snapshot of the revision only gets the template."""
+
+    async def restore(api: Api) -> tuple[Json, int]:
+        from apimachinery.timestamps import format_time
         from controllers.pool.observe import POOLS
+        from kinds import meta
 
         document = await get_pool(api, cluster, pool)
         revisions = await list_revisions(api, document)
         chosen = _revision(revisions, number) if number is not None else _previous(document, revisions)
-        # The patch fails if another client has changed the spec meanwhile.
+        vms = await _restorable_vms(api, document, chosen) if restore_snapshots else ()
+        request = f"{chosen['metadata']['name']}={format_time(api.now())}" if restore_snapshots else None
+        annotations = {**(document["metadata"].get("annotations") or {}), meta.RESTORE: request}
+        annotations = {key: value for key, value in annotations.items() if value is not None}
+        # The patch fails if another client has changed the object meanwhile.
         patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
         patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in chosen["data"].items()]
+        if annotations != (document["metadata"].get("annotations") or {}):
+            patch += [
+                {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
+                {"op": "add", "path": "/metadata/annotations", "value": annotations},
+            ]
         await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
-        return chosen
+        return chosen, len(vms)
 
-    revision = cluster.run(restore)["revision"]
-    print_result(output, f"{pool} has the template of revision {revision} again", pool=pool, revision=revision)
+    chosen, vms = cluster.run(restore)
+    revision, text = chosen["revision"], f"{pool} has the template of revision {chosen['revision']} again"
+    if not restore_snapshots:
+        print_result(output, text, pool=pool, revision=revision)
+        return
+    text = f"{text}, and {count_noun(vms, 'VM')} get the disks of before the update"
+    print_result(output, text, pool=pool, revision=revision, vms=vms)
+
+
+async def _restorable_vms(api: Api, pool: Json, revision: Json) -> set[str]:
+    """Returns the UIDs of the pool's VMs that have a snapshot of the revision. Raises `Failed` without any."""
+    from controllers.pool.vm_snapshots import VM_SNAPSHOTS, parse_snapshot
+    from kinds import meta
+    from runtime.errors import NotFound
+
+    metadata = pool["metadata"]
+    label = revision["metadata"]["name"].rpartition("-")[2]
+    selector = f"{meta.POOL}={metadata['name']},{meta.REVISION}={label}"
+    try:
+        documents, _ = await api.list(VM_SNAPSHOTS, metadata["namespace"], label_selector=selector)
+    except NotFound:
+        raise Failed("the cluster does not serve VirtualMachineSnapshots") from None
+    present = {each["metadata"]["uid"] for each in await list_vms(api, pool)}
+    found = {each.vm_uid for each in map(parse_snapshot, documents) if each.usable and each.vm_uid in present}
+    if not found:
+        raise Failed(
+            f"no VM of {metadata['name']} has a ready snapshot of revision {revision['revision']}; without"
+            " --restore-snapshots the VMs get its template only"
+        )
+    return found
 
 
 def _previous(document: Json, revisions: list[Json]) -> Json:

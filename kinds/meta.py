@@ -39,6 +39,16 @@ PROMOTE = f"{DOMAIN}/promote"
 # On a pool: the revision whose update a user has aborted, and the time of the abort that a user has taken back.
 ABORT = f"{DOMAIN}/abort"
 RETRY = f"{DOMAIN}/retry"
+# On a pool: the revision whose snapshots a user restores, as `REVISION=TIME`. On a VM: the request that is done.
+RESTORE = f"{DOMAIN}/restore-snapshots"
+RESTORED = f"{DOMAIN}/restored"
+# On a VM: the number of updates before which the pool took a snapshot. On a snapshot: the number of the update.
+UPDATES = f"{DOMAIN}/updates"
+# Labels of a VirtualMachineSnapshot or a VirtualMachineRestore: the VM.
+VM = f"{DOMAIN}/vm"
+VM_UID = f"{DOMAIN}/vm-uid"
+# On a VirtualMachineRestore: the VM's run strategy before the restore, which stops the VM.
+RUN_STRATEGY = f"{DOMAIN}/run-strategy"
 # On the VMI template of a pool: a new value restarts all VMs.
 RESTARTED_AT = f"{DOMAIN}/restarted-at"
 

@@ -228,6 +228,8 @@ class PoolStatus(StatusModel):
     """VMs that are being deleted."""
     kept_disks: Count = 0
     """Retained disks: disks that were kept when their VMs were scaled in."""
+    snapshots: Count = 0
+    """VirtualMachineSnapshots that the pool took of its VMs before updates."""
     kept: Annotated[Tuple[RetainedDiskStatus], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
     """The first 100 retained disks by name. `kubectl poolhouse disks` lists all."""
     current_revision: str = ""
@@ -245,7 +247,7 @@ class PoolStatus(StatusModel):
     """State of healing."""
     conditions: Conditions = ()
     """Conditions of the pool: Available, Progressing, Healing, ScaleInBlocked, DisksShared, DisksOutdated,
-    ReplicaFailure and Paused."""
+    SnapshotFailure, ReplicaFailure and Paused."""
 
 
 POOL = Kind(

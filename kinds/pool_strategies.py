@@ -145,6 +145,9 @@ class UpdateProactive(Model):
     """Steps of the update, in order. After the last step all VMs get the template. A new pool skips the steps."""
     rollback: Rollback | None = None
     """Rolls back an update that fails. Defaults to never: a failed update stops. `{}`: at the deadline."""
+    snapshot_before_update: bool = False
+    """Take a VirtualMachineSnapshot of each VM before the update changes its guest. A VM whose snapshot is not ready is
+    not updated. `poolhouse rollout undo --restore-snapshots` restores the snapshots."""
 
 
 class UpdateStrategy(Model):

@@ -128,6 +128,12 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             if kind.has_finalizer
         ),
         PolicyRule("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "to retain disks"),
+        PolicyRule(
+            "snapshot.kubevirt.io",
+            ("virtualmachinesnapshots", "virtualmachinerestores"),
+            (*FOLLOW, "create", "delete"),
+            "to take snapshots of VMs before updates, and to restore them",
+        ),
         PolicyRule("", ("persistentvolumeclaims",), (*READ, "patch"), "to retain disks"),
         PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace"),
         PolicyRule(

@@ -216,9 +216,13 @@ class Api:
                 return
             query["continue"] = more
 
-    async def create(self, resource: Resource, body: Document, *, dry_run: bool = False) -> Document:
+    async def create(
+        self, resource: Resource, body: Document, *, dry_run: bool = False, strict: bool = False
+    ) -> Document:
+        """With `strict`, the API server refuses a body with fields that it does not know."""
         path = resource.path(_namespace(resource, body))
-        return await self._call("create", resource, "POST", path, body=body, query=_dry(dry_run))
+        query = _dry(dry_run) | ({"fieldValidation": "Strict"} if strict else {})
+        return await self._call("create", resource, "POST", path, body=body, query=query)
 
     async def replace(self, resource: Resource, body: Document, *, subresource: str | None = None) -> Document:
         path = resource.path(_namespace(resource, body), body["metadata"]["name"], subresource)

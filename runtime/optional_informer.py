@@ -5,7 +5,7 @@ KubeVirt may be installed after Poolhouse, with resources that Poolhouse reads.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
 from apimachinery.unstructured import Json
@@ -52,16 +52,25 @@ class OptionalInformer(Generic[V]):
     A plain informer of such a resource would never sync, and would log a warning every 30 seconds."""
 
     def __init__(
-        self, api: Api, resource: Resource, view: Callable[[Json], V], *, poll_seconds: float = POLL_SECONDS
+        self,
+        api: Api,
+        resource: Resource,
+        view: Callable[[Json], V],
+        *,
+        indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None,
+        label_selector: str | None = None,
+        poll_seconds: float = POLL_SECONDS,
     ) -> None:
         self.known = False
         """True once the cluster is known not to serve the resource, or once all its objects are listed."""
         self._api, self._resource, self._view, self._poll_seconds = api, resource, view, poll_seconds
+        self._indexes, self._label_selector = indexes, label_selector
         self._following: Informer[V] | None = None
         """the running informer, synced or not"""
         self._informer: Informer[V] | None = None
         """the running informer, once it is synced"""
         self._subscribers: list[Callable[[], None]] = []
+        self._handlers: list[Callable[[V | None, V | None], None]] = []
         self._settled = asyncio.Event()
 
     async def settled(self, timeout_seconds: float) -> bool:
@@ -78,6 +87,10 @@ class OptionalInformer(Generic[V]):
         """Calls `changed()` when an object or `known` changes."""
         self._subscribers.append(changed)
 
+    def subscribe_objects(self, changed: Callable[[V | None, V | None], None]) -> None:
+        """Calls `changed(old, new)` for each object, as `Informer.subscribe` does."""
+        self._handlers.append(changed)
+
     @property
     def served(self) -> bool:
         return self._informer is not None
@@ -89,6 +102,9 @@ class OptionalInformer(Generic[V]):
     def get(self, name: str, namespace: str = "") -> V | None:
         return self._informer.store.get((namespace, name)) if self._informer is not None else None
 
+    def by(self, index: str, value: Hashable) -> list[V]:
+        return self._informer.store.by(index, value) if self._informer is not None else []
+
     async def run(self) -> NoReturn:
         try:
             await run_while_present(
@@ -99,7 +115,9 @@ class OptionalInformer(Generic[V]):
             self._informer, self.known = None, False
 
     async def _follow(self) -> None:
-        informer = self._following = Informer(self._api, self._resource, self._view)
+        informer = self._following = Informer(
+            self._api, self._resource, self._view, indexes=self._indexes, label_selector=self._label_selector
+        )
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(informer.run())
@@ -107,6 +125,8 @@ class OptionalInformer(Generic[V]):
                 self._informer, self.known = informer, True
                 self._tell()
                 informer.subscribe(lambda old, new: self._tell())
+                for changed in self._handlers:
+                    informer.subscribe(changed)
         finally:
             self._following = None
 

@@ -119,6 +119,60 @@ class Update(_Action, past="updated VM"):
     reason: str
     disk_templates: str = ""
     """the VM's annotation after the update"""
+    counts: bool = False
+    """whether the VM's number of updates with a snapshot grows"""
+    restored: str = ""
+    """the request of a restore that this update completes"""
+    run_strategy: str = ""
+    """the run strategy that the VM gets again after a restore"""
+    start: bool = False
+    """whether the VM ran before the restore"""
+
+
+@dataclass(frozen=True)
+class TakeSnapshot(_Action, past="took a snapshot of VM"):
+    """Creates a VirtualMachineSnapshot of a VM that is about to be updated."""
+
+    name: str
+    uid: str
+    snapshot: str
+    """name of the VirtualMachineSnapshot"""
+    revision: str
+    """label of the VM's revision"""
+    owner: str
+    """name of the ControllerRevision with which the snapshot is deleted; empty for an unknown revision"""
+    owner_uid: str
+    update: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Restore(_Action, past="began to restore the disks of VM"):
+    """Creates a VirtualMachineRestore, for which KubeVirt stops the VM."""
+
+    name: str
+    uid: str
+    restore: str
+    """name of the VirtualMachineRestore"""
+    snapshot: str
+    request: str
+    run_strategy: str
+    ran: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class PruneSnapshot(_Action, past="deleted snapshot"):
+    name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PruneRestore(_Action, past="deleted restore"):
+    name: str
+    uid: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -173,4 +227,8 @@ Action = (
     | Restart
     | Heal
     | PruneRevision
+    | TakeSnapshot
+    | Restore
+    | PruneSnapshot
+    | PruneRestore
 )

@@ -26,13 +26,17 @@ from controllers.pool.actions import (
     Delete,
     Heal,
     LabelVMI,
+    PruneRestore,
     PruneRevision,
+    PruneSnapshot,
     ReleaseDisks,
     RemoveFinalizer,
     Restart,
+    Restore,
     ReturnDisk,
     RewriteRevision,
     SaveRevision,
+    TakeSnapshot,
     Update,
 )
 from controllers.pool.disk_templates import parse_hashes
@@ -40,6 +44,7 @@ from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSn
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.template import merge_template
+from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision, parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, PVCS
@@ -49,6 +54,7 @@ from controllers.shared.write_batches import Failure, Outcome, WriteBatches, fai
 from defaulter.contract import InvalidDocument
 from kinds import meta
 from kinds.pool import UpdateAbort
+from kinds.vm_documents import run_strategy
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -94,10 +100,14 @@ class PoolWriter:
             await self._create(snapshot, planned(Create), blocked),
             await send(pool, planned(Delete), partial(self._delete, pool), max_in_flight=burst),
             await send(pool, planned(Heal), partial(self._heal, pool), max_in_flight=burst),
+            await send(pool, planned(TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
+            await send(pool, planned(Restore), partial(self._restore, pool), max_in_flight=burst),
             await send(pool, planned(Update), partial(self._update, snapshot), max_in_flight=burst),
             await send(pool, planned(LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
             await send(pool, planned(Restart), partial(self._restart, pool), max_in_flight=burst),
             await send(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
+            await send(pool, planned(PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
+            await send(pool, planned(PruneRestore), partial(self._prune_object, VM_RESTORES, pool), quiet=True),
         ]
         found = merge_outcomes(outcomes)
         return PoolOutcome(found.failure, found.retry, found.done, found.not_done, tuple(blocked))
@@ -200,7 +210,37 @@ class PoolWriter:
         if a.disk_templates:
             # The merge would record that the disks are new.
             merged["metadata"]["annotations"][meta.DISK_TEMPLATES] = a.disk_templates
+        if a.counts:
+            count = str(parse_vm(live).updates + 1)
+            merged["metadata"]["annotations"] = {**(merged["metadata"].get("annotations") or {}), meta.UPDATES: count}
+        if a.restored:
+            await self._resume(pool, a, merged)
         await self.api.replace(VMS, merged)
+
+    async def _resume(self, pool: Pool, a: Update, vm: Json) -> None:
+        """Gives a restored VM the run strategy of before, and starts it if its run strategy does not."""
+        vm["metadata"]["annotations"] = {**(vm["metadata"].get("annotations") or {}), meta.RESTORED: a.restored}
+        spec = vm["spec"]
+        if a.start and run_strategy(spec) == a.run_strategy and a.run_strategy in ("Manual", "RerunOnFailure"):
+            with suppress(Conflict):  # it runs already: this update is a retry
+                await self.subresources.put("start", pool.namespace, a.name, a.uid)
+        elif run_strategy(spec) != a.run_strategy:
+            if spec.pop("running", None) is not None and a.run_strategy in ("Always", "Halted"):
+                spec["running"] = a.run_strategy == "Always"
+            else:
+                spec["runStrategy"] = a.run_strategy
+
+    async def _take_snapshot(self, pool: Pool, a: TakeSnapshot) -> None:
+        with suppress(AlreadyExists):  # the name depends on the VM's state, so an earlier write took this snapshot
+            await self.api.create(VM_SNAPSHOTS, template.build_snapshot(pool, a))
+
+    async def _restore(self, pool: Pool, a: Restore) -> None:
+        with suppress(AlreadyExists):
+            await self.api.create(VM_RESTORES, template.build_restore(pool, a), strict=True)
+
+    async def _prune_object(self, resource: Resource, pool: Pool, a: PruneSnapshot | PruneRestore) -> None:
+        with suppress(NotFound):
+            await self.api.delete(resource, pool.namespace, a.name, uid=a.uid)
 
     async def _label_vmi(self, snapshot: PoolSnapshot, a: LabelVMI) -> None:
         old = await self.pool_with_revision(snapshot, a.before)
@@ -248,6 +288,12 @@ def expected_events(action: Action) -> ExpectedEvents:
             return ExpectedEvents(deletes=(action.uid,))
         case Restart():
             return ExpectedEvents(deletes=(action.vmi_uid,))
+        case TakeSnapshot():
+            return ExpectedEvents(creates=(action.snapshot,))
+        case Restore():
+            return ExpectedEvents(creates=(action.restore,))
+        case PruneSnapshot() | PruneRestore():
+            return ExpectedEvents(deletes=(action.uid,))
     return ExpectedEvents()
 
 

@@ -13,8 +13,8 @@ from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.observe import PoolSnapshot
-from controllers.pool.rollout import Waiting
 from controllers.pool.selection import STUCK
+from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 

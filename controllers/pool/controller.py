@@ -1,5 +1,6 @@
 """Reconciles pools, and maps events to pools."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -30,6 +31,7 @@ from controllers.pool.rollback import abort_of
 from controllers.pool.scaling import release, with_invalid_scale_in
 from controllers.pool.status import healed, invalid_spec_status, pool_status
 from controllers.pool.steps import stable_revision
+from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
@@ -346,6 +348,25 @@ class PoolController:
         self.metrics.vmi(pool, old, new)
         enqueue(pool, GATHER_SECONDS)
 
+    def snapshot_changed(self, enqueue: Enqueue, old: VMSnapshot | None, new: VMSnapshot | None) -> None:
+        self._created_object_changed(enqueue, old, new)
+
+    def restore_changed(self, enqueue: Enqueue, old: VMRestore | None, new: VMRestore | None) -> None:
+        self._created_object_changed(enqueue, old, new)
+
+    def _created_object_changed(
+        self, enqueue: Enqueue, old: VMSnapshot | VMRestore | None, new: VMSnapshot | VMRestore | None
+    ) -> None:
+        for each in (old, new):
+            key = (each.namespace, each.pool_name) if each is not None else ("", "")
+            if each is None or (pool := self.stores.pools.get(key)) is None:
+                continue
+            if new is not None:
+                self.expectations.creation_observed(pool.uid, new.name)
+            elif old is not None:
+                self.expectations.deletion_observed(pool.uid, old.uid)
+            enqueue(key, GATHER_SECONDS)
+
     def disk_changed(self, enqueue: Enqueue, old: RetainedDisk | None, new: RetainedDisk | None) -> None:
         for each in (old, new):
             if each is not None:
@@ -363,6 +384,9 @@ def _retry_unless_done(outcome: Outcome) -> None:
         raise RetryWithBackoff(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
 
 
+SETTLE_SECONDS = 30.0
+"""How long the controller waits until it knows whether the cluster serves snapshots. Until then, pools that take
+snapshots update no VM."""
 EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
 pool for long. Names by ordinal and deletions by UID make plans from stale stores safe."""
@@ -373,7 +397,8 @@ def build(
 ) -> Component:
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
-    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store)
+    snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
+    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store, snapshots, restores)
     registry.register(OrphanedDisks(pools.store, disks.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     events = PoolEvents(recorder)
@@ -398,10 +423,17 @@ def build(
     vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
     vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
     disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
+    snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))
+    restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
 
     async def work() -> None:
         try:
-            await controller.run()
+            async with asyncio.TaskGroup() as group:
+                for each in (snapshots, restores):
+                    group.create_task(each.run())
+                for each in (snapshots, restores):
+                    await each.settled(SETTLE_SECONDS)
+                await controller.run()
         finally:
             pooling.forget()
 

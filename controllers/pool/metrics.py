@@ -32,6 +32,8 @@ GAUGES = {
     "updated_replicas": "VMs of the pool that have its current template.",
     "unavailable_replicas": "VMs of the pool that are missing or not available.",
     "kept_disks": "Disks that the pool retained at scale-in.",
+    "snapshots": "VirtualMachineSnapshots that the pool took before updates.",
+    "snapshot_failing": "1 while VMs of the pool are not updated or restored because snapshots fail.",
     "rollout_stalled": "1 while the pool has exceeded progressDeadlineSeconds.",
     "healing_stopped": "1 while healing is stopped because too many VMs of the pool fail at once.",
 }
@@ -84,6 +86,10 @@ class PoolMetrics:
             "updated_replicas": status.updated_replicas,
             "unavailable_replicas": status.unavailable_replicas,
             "kept_disks": status.kept_disks,
+            "snapshots": status.snapshots,
+            "snapshot_failing": any(
+                each.type == "SnapshotFailure" and each.status == "True" for each in status.conditions
+            ),
             "rollout_stalled": any(
                 each.type == "Progressing" and each.reason == PoolReason.PROGRESS_DEADLINE_EXCEEDED
                 for each in status.conditions

@@ -3,8 +3,9 @@
 import asyncio
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -12,6 +13,15 @@ from apimachinery.unstructured import Json
 from controllers.pool.disk_templates import outdated, parse_hashes
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
+from controllers.pool.vm_snapshots import (
+    RESTORE_SOURCE,
+    SNAPSHOT_SOURCE,
+    ListedStore,
+    OptionalStore,
+    VMRestore,
+    VMSnapshot,
+    snapshot_name,
+)
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import PVCS, Source
@@ -21,10 +31,13 @@ from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort
 from runtime.api import Api
+from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS, Key, Resource
 from runtime.store import Store
 
 InvalidPool = InvalidSpec[PoolStatus]
+V = TypeVar("V")
+
 NO_REVISION = Revision("", "", 0, "")
 
 
@@ -42,6 +55,8 @@ class Pool(ObjectView):
     """the annotation poolhouse.dev/abort"""
     retry: str = ""
     """the annotation poolhouse.dev/retry"""
+    restore: str = ""
+    """the annotation poolhouse.dev/restore-snapshots"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +81,11 @@ class PoolSnapshot:
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
     disk_conflict: Failure | None = None
     """A conflict with an older pool that has the same disk names. VMs of both pools would write to one disk."""
+    vm_snapshots: tuple[VMSnapshot, ...] = ()
+    """Snapshots that the pool took of its VMs, of those that are gone too."""
+    restores: tuple[VMRestore, ...] = ()
+    serves_snapshots: bool = True
+    """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
     synced: bool = True
     """Whether the stores show all previous writes."""
     failure: Failure | None = None
@@ -116,6 +136,29 @@ class PoolSnapshot:
         return not (vm.vmi.deleting or vm.vmi.succeeded)
 
     @cached_property
+    def _snapshots_by_name(self) -> Mapping[str, VMSnapshot]:
+        return {each.name: each for each in self.vm_snapshots}
+
+    def next_snapshot(self, vm: VM) -> VMSnapshot | None:
+        """The snapshot that was taken before the VM's next update, in any state."""
+        found = self._snapshots_by_name.get(snapshot_name(vm)) if self.vm_snapshots else None
+        return found if found is not None and found.vm_uid == vm.uid else None
+
+    @cached_property
+    def snapshots_by_vm(self) -> Mapping[str, list[VMSnapshot]]:
+        """The snapshots by UID of their VM."""
+        found: dict[str, list[VMSnapshot]] = {}
+        for each in self.vm_snapshots:
+            found.setdefault(each.vm_uid, []).append(each)
+        return found
+
+    @cached_property
+    def restores_by_vm(self) -> Mapping[str, VMRestore]:
+        """Restores that have begun and whose VM does not have its run strategy again, by UID of the VM."""
+        requests = {vm.uid: vm.restored for vm in self.vms}
+        return {each.vm_uid: each for each in self.restores if requests.get(each.vm_uid) != each.request}
+
+    @cached_property
     def shared_disks(self) -> Mapping[str, str]:
         """Disks of other owners that VMs of this pool use, by name of the VM. Users must resolve this conflict."""
         if not self.foreign_disks:
@@ -146,7 +189,7 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     except ValueError as error:
         return InvalidSpec(*key, status, f"spec.{error}")
     created_at = metadata.get("creationTimestamp") or ""
-    asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY))
+    asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
     return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, *asked)
 
 
@@ -202,6 +245,8 @@ class Stores:
     revisions: Store[Revision] = field(default_factory=REVISION_SOURCE.store)
     vmis: Store[VMI] = field(default_factory=VMI_SOURCE.store)
     retained_disks: Store[RetainedDisk] = field(default_factory=DISK_SOURCE.store)
+    vm_snapshots: OptionalStore[VMSnapshot] = field(default_factory=ListedStore)
+    restores: OptionalStore[VMRestore] = field(default_factory=ListedStore)
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
 
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
@@ -246,7 +291,24 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         revisions = group.create_task(REVISION_SOURCE.list(api, namespace))
         vmis = group.create_task(VMI_SOURCE.list(api, namespace))
         disks = group.create_task(DISK_SOURCE.list(api, namespace))
-    return Stores(pools.result(), vms.result(), revisions.result(), vmis.result(), disks.result())
+        snapshots = group.create_task(_list_optional(SNAPSHOT_SOURCE, api, namespace))
+        restores = group.create_task(_list_optional(RESTORE_SOURCE, api, namespace))
+    return Stores(
+        pools.result(),
+        vms.result(),
+        revisions.result(),
+        vmis.result(),
+        disks.result(),
+        snapshots.result(),
+        restores.result(),
+    )
+
+
+async def _list_optional(source: Source[V], api: Api, namespace: str) -> ListedStore[V]:
+    try:
+        return ListedStore(await source.list(api, namespace), served=True)
+    except NotFound:
+        return ListedStore()
 
 
 def observe(
@@ -260,9 +322,10 @@ def observe(
     revision, saved = current_revision(pool.name, pool.uid, content(pool.spec), revisions)
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
+    restores = tuple(stores.restores.by("pool", pool.key))
     return PoolSnapshot(
         pool=pool,
-        vms=tuple(stores.vms_of(pool.uid)),
+        vms=_with_restores(stores.vms_of(pool.uid), restores),
         taken_ordinals=_taken_by_vms(stores, key) | _taken_by_disks(pool, foreign_disks),
         foreign_disks=foreign_disks,
         awaiting_release=stores.awaiting_release(key),
@@ -271,9 +334,23 @@ def observe(
         revision_saved=saved,
         revisions=tuple(revisions),
         disk_conflict=_disk_conflict(pool, stores),
+        vm_snapshots=tuple(stores.vm_snapshots.by("pool", pool.key)),
+        restores=restores,
+        serves_snapshots=stores.vm_snapshots.served,
         synced=synced,
         failure=failure,
         burst=burst,
+    )
+
+
+def _with_restores(vms: Iterable[VM], restores: Iterable[VMRestore]) -> tuple[VM, ...]:
+    """The VMs, of which those should run that ran before a restore: KubeVirt has halted them only for its duration."""
+    begun = {each.vm_uid: each for each in restores if each.ran}
+    return tuple(
+        replace(vm, should_run=True, run_strategy=begun[vm.uid].run_strategy)
+        if vm.uid in begun and begun[vm.uid].request != vm.restored
+        else vm
+        for vm in vms
     )
 
 

@@ -9,9 +9,10 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.autohealing import heal, held_back, seconds_until_healing
+from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.restores import prune_restores
 from controllers.pool.rollout import (
-    Waiting,
     keep_disks,
     label_vmis,
     prune_revisions,
@@ -31,10 +32,19 @@ from controllers.pool.scaling import (
     seconds_until_deletion_timeout,
 )
 from controllers.pool.steps import update_limit
+from controllers.pool.waiting import Waiting
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
-CLEANUP: tuple[Step, ...] = (adopt, return_disks, cancel_deletions, prune_revisions, label_vmis)
+CLEANUP: tuple[Step, ...] = (
+    adopt,
+    return_disks,
+    cancel_deletions,
+    prune_revisions,
+    label_vmis,
+    prune_snapshots,
+    prune_restores,
+)
 """Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
 """The first step with actions ends the plan. The next plan uses a new snapshot."""
@@ -72,6 +82,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_deletion_timeout(snapshot, now),
         seconds_until_deadline(snapshot, now),
         seconds_until_healing(snapshot, now),
+        seconds_until_retry(snapshot, now),
         update_limit(snapshot, now).again_seconds,
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)

@@ -26,6 +26,16 @@ class PoolReason(Reason):
         "dataVolumeTemplates has changed since disks of VMs were created. No update changes a disk that exists.",
     )
     DISKS_UP_TO_DATE = "DisksUpToDate", "All disks were created from the pool's dataVolumeTemplates."
+    SNAPSHOT_FAILED = (
+        "SnapshotFailed",
+        "VMs are not updated, because their VirtualMachineSnapshots failed. The controller takes them again later.",
+    )
+    SNAPSHOTS_NOT_SERVED = (
+        "SnapshotsNotServed",
+        "`snapshotBeforeUpdate` is true, and the cluster does not serve VirtualMachineSnapshots: no VM is updated.",
+    )
+    RESTORE_FAILED = "RestoreFailed", "The VirtualMachineRestores of VMs failed. The message has their messages."
+    NO_SNAPSHOT_FAILURE = "NoSnapshotFailure", "No snapshot and no restore of a VM has failed."
     PROGRESS_DEADLINE_EXCEEDED = (
         "ProgressDeadlineExceeded",
         "The pool made no progress for `progressDeadlineSeconds`. An update stops.",
@@ -63,6 +73,29 @@ class PoolReason(Reason):
     FAILED_DELETE = "FailedDelete", "The API server refused to delete a VM. The message has its answer."
     SUCCESSFUL_UPDATE = "SuccessfulUpdate", "The controller updated a VM to the pool's template."
     FAILED_UPDATE = "FailedUpdate", "The API server refused the update of a VM. The message has its answer."
+    SUCCESSFUL_TAKE_SNAPSHOT = (
+        "SuccessfulTakeSnapshot",
+        "The controller created a VirtualMachineSnapshot of a VM before its update.",
+    )
+    FAILED_TAKE_SNAPSHOT = (
+        "FailedTakeSnapshot",
+        "The API server refused the VirtualMachineSnapshot of a VM, which is therefore not updated.",
+    )
+    SUCCESSFUL_RESTORE = (
+        "SuccessfulRestore",
+        "The controller created a VirtualMachineRestore, which stops a VM and replaces its disks.",
+    )
+    FAILED_RESTORE = "FailedRestore", "The API server refused the VirtualMachineRestore of a VM."
+    SUCCESSFUL_PRUNE_SNAPSHOT = (
+        "SuccessfulPruneSnapshot",
+        "The controller deleted a VirtualMachineSnapshot that failed, or that a newer one replaces.",
+    )
+    FAILED_PRUNE_SNAPSHOT = "FailedPruneSnapshot", "The controller could not delete a VirtualMachineSnapshot."
+    SUCCESSFUL_PRUNE_RESTORE = (
+        "SuccessfulPruneRestore",
+        "The controller deleted a VirtualMachineRestore that is complete.",
+    )
+    FAILED_PRUNE_RESTORE = "FailedPruneRestore", "The controller could not delete a VirtualMachineRestore."
     SUCCESSFUL_LABEL_VMI = (
         "SuccessfulLabelVMI",
         "The controller wrote new labels and annotations of the template into a running VMI.",

@@ -7,7 +7,7 @@ therefore restarts no VMs.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apimachinery.owner_references import controller_of
@@ -49,6 +49,8 @@ class Revision:
     """Whether the garbage collector can write the stored document. It cannot if the keys of `data` are not sorted, as
     earlier releases of Poolhouse wrote them."""
     disks: DiskTemplates = ()
+    uid: str = ""
+    """The UID of the ControllerRevision; empty if it is not saved yet."""
 
     @property
     def label(self) -> str:
@@ -82,7 +84,8 @@ def parse_revision(document: Json) -> Revision:
     number = int(document.get("revision") or 0)
     name = document["metadata"]["name"]
     orphanable = list(content) == sorted(content)
-    return _revision(name, owner.get("uid", ""), number, content, orphanable=orphanable)
+    found = _revision(name, owner.get("uid", ""), number, content, orphanable=orphanable)
+    return replace(found, uid=document["metadata"].get("uid", ""))
 
 
 def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:

@@ -1,39 +1,44 @@
 """Updates VMs within the disruption budget and progressDeadlineSeconds, and deletes unused revisions."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
-from controllers.pool.actions import Action, LabelVMI, PruneRevision, Restart, RewriteRevision, SaveRevision, Update
+from controllers.pool.actions import (
+    Action,
+    LabelVMI,
+    PruneRevision,
+    Restart,
+    Restore,
+    RewriteRevision,
+    SaveRevision,
+    TakeSnapshot,
+    Update,
+)
+from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
+from controllers.pool.restores import begin, continue_restore, requested_restore, restore_of
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
     DisruptionBudget,
     is_behind,
+    is_prepared,
     may_be_restarted,
     sort_victims,
     update_has_begun,
 )
 from controllers.pool.steps import update_limit, with_template
+from controllers.pool.vm_snapshots import VMSnapshot
+from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import join_names
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
 from kinds.pool import PoolStatus
 from kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
-
-@dataclass(frozen=True)
-class Waiting:
-    """A VM that needs an action, and why the action must wait."""
-
-    name: str
-    reason: str
-
-
-Decision = Update | Restart | Waiting
+Decision = Update | Restart | TakeSnapshot | Restore | Waiting
 
 
 def roll_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -88,7 +93,7 @@ def rewrite_revisions(snapshot: PoolSnapshot) -> Iterator[Action]:
 def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     """A decision for each VM that does not match the template, in the order of the selection policy."""
     strategy = snapshot.pool.spec.update_strategy
-    behind = [vm for vm in snapshot.active if snapshot.outdated(vm) or snapshot.needs_restart(vm)]
+    behind = [vm for vm in snapshot.active if _needs_action(snapshot, vm)]
     if strategy.unmanaged is not None:
         yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in behind)
         return
@@ -98,18 +103,36 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     limit = update_limit(snapshot, now)
     room = limit.allowed - with_template(snapshot)
     for vm in _in_order(snapshot, behind):
-        begun = update_has_begun(snapshot, vm)
+        if restore := restore_of(snapshot, vm):
+            yield continue_restore(snapshot, vm, restore)
+            continue
+        prepared, source = is_prepared(snapshot, vm), requested_restore(snapshot, vm)
+        begun = source is None and (prepared or update_has_begun(snapshot, vm))
         if snapshot.outdated(vm) and room <= 0:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
             continue
-        found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm)
+        found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source)
         if found is None and (refusal := stopped or budget.refusal(vm, begun=begun)):
             found = Waiting(vm.name, refusal)
-        if found is None:
+        disrupts, found = found is None, found or _disruption(snapshot, vm, source)
+        if isinstance(found, Update):
+            found = before_update(snapshot, vm) or found
+        if disrupts and (prepared or not isinstance(found, Waiting)):
             budget = budget.without(vm, begun=begun)
-            found = _update(snapshot, vm, "the template has changed") if snapshot.outdated(vm) else _restart(vm)
-        room -= isinstance(found, Update)
+        room -= isinstance(found, Update | TakeSnapshot | Restore) or (prepared and snapshot.outdated(vm))
         yield found
+
+
+def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
+    if snapshot.outdated(vm) or snapshot.needs_restart(vm):
+        return True
+    return restore_of(snapshot, vm) is not None or requested_restore(snapshot, vm) is not None
+
+
+def _disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | None) -> Decision:
+    if source is not None:
+        return begin(snapshot, vm, source)
+    return _update(snapshot, vm, "the template has changed") if snapshot.outdated(vm) else _restart(vm)
 
 
 def _in_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:
@@ -120,6 +143,7 @@ def _in_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:
     outdated = sort_victims([vm for vm in behind if snapshot.outdated(vm)], policy)
     outdated.sort(key=lambda vm: has_revision(vm.name, snapshot.revision.label) in snapshot.refused)
     updated = [vm for vm in behind if not snapshot.outdated(vm)]
+    outdated.sort(key=lambda vm: not is_prepared(snapshot, vm))
     begun = [vm for vm in updated if update_has_begun(snapshot, vm)]
     return [*begun, *outdated, *(vm for vm in updated if not update_has_begun(snapshot, vm))]
 
@@ -136,12 +160,14 @@ def _obstacle(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
     return Waiting(vm.name, snapshot.disk_conflict.message) if new and snapshot.disk_conflict else None
 
 
-def _without_disruption(snapshot: PoolSnapshot, vm: VM) -> Decision | None:
+def _without_disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | None) -> Decision | None:
     """The decision for a VM that must not or need not be stopped. None for other VMs."""
-    if vm.halted and snapshot.outdated(vm):
-        return _update(snapshot, vm, "it is halted")
+    if vm.halted and (source is not None or snapshot.outdated(vm)):
+        return begin(snapshot, vm, source) if source is not None else _update(snapshot, vm, "it is halted")
     if not isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive):
         return Waiting(vm.name, "the update strategy is opportunistic, and it is not halted")
+    if source is not None:
+        return None
     if not snapshot.needs_restart(vm):
         return _update(snapshot, vm, "the change needs no restart" if vm.vmi else "it is not running yet")
     if not may_be_restarted(vm):
@@ -158,7 +184,9 @@ def _restart(vm: VM) -> Restart:
 def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
     assert vm.ordinal is not None
     disks = carried_over(snapshot.created_from(vm), snapshot.revision.disks)
-    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason, disks)
+    # A snapshot of this stay at the revision must not count for a later stay, even if it is not used.
+    counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
+    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason, disks, counts=counts)
 
 
 OWN_REASONS = (
@@ -218,10 +246,13 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
     # An outdated VM may become available with the new template.
     failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
-    if end is None or now < end or not (failing or snapshot.missing):
+    held = held_by_snapshots(snapshot)
+    if end is None or now < end or not (failing or snapshot.missing or held):
         return ""
     names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
     what = f"not available: {names}" if failing else f"{snapshot.missing} VMs are missing"
+    if not failing and not snapshot.missing:
+        what = f"{join_names(each.name for each in held)} waits: {held[0].reason}"
     return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"
 
 

@@ -77,8 +77,11 @@ class DisruptionBudget:
     @classmethod
     def of(cls, snapshot: PoolSnapshot) -> DisruptionBudget:
         in_progress = sum(
-            update_has_begun(snapshot, vm)
-            and (not vm.available or (snapshot.needs_restart(vm) and may_be_restarted(vm)))
+            (
+                update_has_begun(snapshot, vm)
+                and (not vm.available or (snapshot.needs_restart(vm) and may_be_restarted(vm)))
+            )
+            or is_prepared(snapshot, vm)
             for vm in snapshot.active
             if vm.should_run
         )
@@ -110,6 +113,13 @@ def update_has_begun(snapshot: PoolSnapshot, vm: VM) -> bool:
     refused."""
     refused = vm.available and vm.vmi is not None and vm.vmi.uid in snapshot.refused
     return not snapshot.outdated(vm) and not refused
+
+
+def is_prepared(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the VM is the next to be stopped: its snapshot before the update is taken, or its restore has begun. A
+    failed snapshot frees its place for another VM."""
+    taken = snapshot.next_snapshot(vm) if snapshot.outdated(vm) else None
+    return vm.uid in snapshot.restores_by_vm or (taken is not None and not taken.failed and not taken.deleting)
 
 
 def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:

@@ -14,18 +14,23 @@ from controllers.pool.actions import (
     Delete,
     Heal,
     LabelVMI,
+    PruneRestore,
     PruneRevision,
+    PruneSnapshot,
     ReleaseDisks,
     RemoveFinalizer,
     Restart,
+    Restore,
     ReturnDisk,
     RewriteRevision,
     SaveRevision,
+    TakeSnapshot,
     Update,
 )
 from controllers.pool.observe import POOL_SOURCE, InvalidPool, Pool, PoolSnapshot, Stores, observe, parse_pool
 from controllers.pool.plan import Plan, plan
-from controllers.pool.rollout import Waiting
+from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
+from controllers.pool.waiting import Waiting
 from controllers.shared import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import ordinal_of
@@ -65,7 +70,7 @@ def rows(found: Simulation) -> Iterator[Json]:
     """The actions on VMs, with `step`, `action`, `vm` and `reason`."""
     for number, step in enumerate(found.steps, start=1):
         for action in step.actions:
-            if not isinstance(action, SaveRevision | RewriteRevision | PruneRevision):
+            if not isinstance(action, SaveRevision | RewriteRevision | PruneRevision | PruneSnapshot | PruneRestore):
                 yield {"step": number, "action": action.verb, "vm": action.name, "reason": action.reason}
 
 
@@ -114,7 +119,23 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
         case Create():
             return _created(action, snapshot)
         case Update():
-            return _changed(action.uid, snapshot, revision=action.revision, disk_templates=action.disk_templates)
+            return _updated(action, snapshot)
+        case TakeSnapshot():
+            namespace, uid = snapshot.pool.namespace, f"{action.snapshot} (simulated)"
+            taken = VMSnapshot(
+                *(namespace, action.snapshot, uid, snapshot.pool.name, action.name, action.uid, action.revision),
+                update=action.update,
+                created_at=snapshot.pool.created_at,
+                ready=True,
+            )
+            return replace(snapshot, vm_snapshots=(*snapshot.vm_snapshots, taken))
+        case Restore():
+            return _restored(action, snapshot)
+        case PruneSnapshot():
+            kept = tuple(each for each in snapshot.vm_snapshots if each.uid != action.uid)
+            return replace(snapshot, vm_snapshots=kept)
+        case PruneRestore():
+            return replace(snapshot, restores=tuple(each for each in snapshot.restores if each.uid != action.uid))
         case LabelVMI():
             labels = {meta.REVISION: snapshot.revision.label}
             vms = (
@@ -136,6 +157,29 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
         case ReturnDisk():
             left = tuple(disk for disk in snapshot.retained_disks if disk.name != action.disk)
             return replace(snapshot, retained_disks=left)
+
+
+def _updated(action: Update, snapshot: PoolSnapshot) -> PoolSnapshot:
+    facts: Json = {"revision": action.revision, "disk_templates": action.disk_templates}
+    if action.restored:
+        facts["restored"] = action.restored
+    more = 1 if action.counts else 0
+    vms = (replace(vm, **facts, updates=vm.updates + more) if vm.uid == action.uid else vm for vm in snapshot.vms)
+    if action.start:
+        vms = (_started(vm) if vm.uid == action.uid else vm for vm in vms)
+    return replace(snapshot, vms=tuple(vms))
+
+
+def _restored(action: Restore, snapshot: PoolSnapshot) -> PoolSnapshot:
+    """The snapshot after KubeVirt has stopped the VM and replaced its disks."""
+    namespace, uid = snapshot.pool.namespace, f"{action.restore} (simulated)"
+    restore = VMRestore(
+        *(namespace, action.restore, uid, snapshot.pool.name, action.name, action.uid, action.request),
+        *(action.run_strategy, action.ran),
+        complete=True,
+    )
+    stopped = _changed(action.uid, snapshot, ready=False, vmi=None, vmi_exists=False)
+    return replace(stopped, restores=(*snapshot.restores, restore))
 
 
 def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:

@@ -6,6 +6,7 @@ from datetime import datetime
 from apimachinery.timestamps import format_time
 from controllers.pool.actions import Heal
 from controllers.pool.autohealing import healing_status
+from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
 from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
@@ -18,7 +19,7 @@ from kinds.metav1 import Condition
 from kinds.pool import PoolStatus, RetainedDiskStatus
 
 MAX_RETAINED_DISKS = 100
-OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated")
+OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated", "SnapshotFailure")
 """Conditions that are omitted until they are True for the first time."""
 
 
@@ -47,6 +48,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "current_revision": snapshot.revision.name if complete else before.current_revision,
             "update_revision": wanted.name,
             "label_selector": f"{meta.POOL}={pool.name}",
+            "snapshots": len(snapshot.vm_snapshots),
             "kept_disks": len(snapshot.retained_disks),
             "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.retained_for) for each in retained),
             "update": update_progress(snapshot, now),
@@ -89,6 +91,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     else:
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
     yield _disks_outdated(snapshot)
+    yield _snapshot_failure(snapshot)
     yield from _healing(snapshot, plan, now)
     yield _progressing(snapshot, now)
 
@@ -119,6 +122,24 @@ def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
         f"{join_names(found)}. An update changes no disk that exists; a VM that is deleted is created with new disks"
     )
     return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
+
+
+def _snapshot_failure(snapshot: PoolSnapshot) -> Condition:
+    held, unserved = held_by_snapshots(snapshot), not snapshot.serves_snapshots
+    restores = [each for each in snapshot.restores_by_vm.values() if each.failed]
+    failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
+    if held and unserved:
+        message = f"{len(held)} VMs are not updated: {NOT_SERVED}"
+        return condition("SnapshotFailure", True, PoolReason.SNAPSHOTS_NOT_SERVED, message)
+    if restores:
+        message = "the restore failed of " + join_names(f"{each.vm_name} ({each.problem})" for each in restores)
+        return condition("SnapshotFailure", True, PoolReason.RESTORE_FAILED, message)
+    if held and failed:
+        reasons = {each.name: each.reason for each in held}
+        why = next((reasons[vm.name] for vm in failed if vm.name in reasons), "")
+        message = f"not updated because of failed snapshots: {join_names(vm.name for vm in failed)}; {why}"
+        return condition("SnapshotFailure", True, PoolReason.SNAPSHOT_FAILED, message)
+    return condition("SnapshotFailure", False, PoolReason.NO_SNAPSHOT_FAILURE)
 
 
 def _healing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

@@ -13,9 +13,11 @@ from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
+from controllers.pool.actions import Restore, TakeSnapshot
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
+from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.names import name_of
 from controllers.shared.vm import DISKS, disk_names, references
 from kinds import meta
@@ -69,6 +71,54 @@ def build_revision(pool: Pool, revision: Revision) -> Json:
         "revision": revision.number,
         "data": content(pool.spec),
     }
+
+
+def build_snapshot(pool: Pool, action: TakeSnapshot) -> Json:
+    """The VirtualMachineSnapshot. The ControllerRevision owns it, and not the VM, so it outlives the VM. Without the
+    ControllerRevision, the pool owns it."""
+    if action.owner_uid:
+        owner = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "name": action.owner, "uid": action.owner_uid}
+    else:
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": pool.name, "uid": pool.uid}
+    labels = {**_labels(pool, action), **({meta.REVISION: action.revision} if action.revision else {})}
+    return {
+        "apiVersion": VM_SNAPSHOTS.api_version,
+        "kind": VM_SNAPSHOTS.kind,
+        "metadata": {
+            "namespace": pool.namespace,
+            "name": action.snapshot,
+            "labels": labels,
+            "annotations": {meta.UPDATES: str(action.update)},
+            "ownerReferences": [owner],
+        },
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name}},
+    }
+
+
+def build_restore(pool: Pool, action: Restore) -> Json:
+    """The VirtualMachineRestore. KubeVirt makes the VM its owner."""
+    halted = "" if action.ran else NOT_RUNNING
+    return {
+        "apiVersion": VM_RESTORES.api_version,
+        "kind": VM_RESTORES.kind,
+        "metadata": {
+            "namespace": pool.namespace,
+            "name": action.restore,
+            "labels": _labels(pool, action),
+            "annotations": {meta.RESTORE: action.request, meta.RUN_STRATEGY: f"{action.run_strategy}{halted}"},
+        },
+        "spec": {
+            "target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name},
+            "virtualMachineSnapshotName": action.snapshot,
+            "targetReadinessPolicy": "StopTarget",
+            # With other policies, KubeVirt gives the disks new names, and the pool's VMs need the names of theirs.
+            "volumeRestorePolicy": "InPlace",
+        },
+    }
+
+
+def _labels(pool: Pool, action: TakeSnapshot | Restore) -> dict[str, str]:
+    return {meta.POOL: pool.name, meta.VM: action.name, meta.VM_UID: action.uid}
 
 
 def owner_reference(pool: Pool) -> Json:

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from apimachinery.unstructured import Json
 from runtime.api import Api
 from runtime.informer import Informer
+from runtime.optional_informer import OptionalInformer
 from runtime.resource import Resource, object_key
 from runtime.store import Store
 
@@ -32,6 +33,10 @@ class Source(Generic[V]):
     def informer(self, api: Api) -> Informer[V]:
         """A store that list-and-watch keeps up to date."""
         return Informer(api, self.resource, self.view, indexes=self.indexes, label_selector=self.label_selector)
+
+    def optional_informer(self, api: Api) -> OptionalInformer[V]:
+        """A store of a resource that the cluster may not serve."""
+        return OptionalInformer(api, self.resource, self.view, indexes=self.indexes, label_selector=self.label_selector)
 
     async def list(self, api: Api, namespace: str) -> Store[V]:
         """A store with the objects that the namespace has now. Raises the API server's error."""

@@ -7,7 +7,7 @@ from sys import intern
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at, typed
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vmi import VMI, ObjectView, group_kind, object_facts, text
+from controllers.shared.vmi import VMI, ObjectView, group_kind, object_facts, parse_count, text
 from kinds import meta
 from kinds.vm_documents import run_strategy
 
@@ -108,6 +108,10 @@ class VM(ObjectView):
     """names of the DataVolumes from dataVolumeTemplates, and of their PersistentVolumeClaims"""
     disk_templates: str = ""
     """the annotation poolhouse.dev/disk-templates"""
+    updates: int = 0
+    """the annotation poolhouse.dev/updates: the number of updates before which the pool took a snapshot"""
+    restored: str = ""
+    """the annotation poolhouse.dev/restored"""
     persists_state: bool = False
     """whether KubeVirt keeps TPM or EFI variables of the VM on a claim of its own"""
     run_strategy: str = ""
@@ -170,6 +174,8 @@ def parse_vm(document: Json) -> VM:
         scale_in=text(metadata, "annotations", meta.SCALE_IN) or text(metadata, "labels", meta.SCALE_IN),
         disks=disk_names(document),
         disk_templates=intern(text(metadata, "annotations", meta.DISK_TEMPLATES)),
+        updates=parse_count(text(metadata, "annotations", meta.UPDATES)),
+        restored=text(metadata, "annotations", meta.RESTORED),
         persists_state=_persists_state(spec),
         run_strategy=strategy,
         # A VM with the strategy Manual should run after a user has started it.

@@ -1,0 +1,90 @@
+"""Decides about the snapshot that a pool takes of a VM before an update, and which snapshots are deleted.
+
+KubeVirt's garbage collection does not delete a snapshot with its VM, because the snapshot belongs to the
+ControllerRevision of the template that the VM had. It is deleted with that revision: beyond revisionHistoryLimit, or
+with the pool.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import parse_time
+from controllers.pool.actions import PruneSnapshot, TakeSnapshot
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
+from controllers.pool.waiting import Waiting
+from controllers.shared.vm import VM
+from kinds.pool_strategies import UpdateProactive
+
+RETRY_AFTER = timedelta(minutes=10)
+"""Age at which a failed snapshot is deleted and taken again. KubeVirt lets a snapshot fail after 5 minutes."""
+NOT_SERVED = (
+    f"the cluster does not serve {VM_SNAPSHOTS.plural}.{VM_SNAPSHOTS.group}/{VM_SNAPSHOTS.version}, which KubeVirt has"
+    " since 1.3: install it, or set snapshotBeforeUpdate to false"
+)
+
+
+def before_update(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot | Waiting | None:
+    """What must happen before the VM may be updated; None if it may be updated now."""
+    if not is_needed(snapshot, vm):
+        return None
+    if not snapshot.serves_snapshots:
+        return Waiting(vm.name, NOT_SERVED)
+    found = snapshot.next_snapshot(vm)
+    if found is None or found.deleting:
+        return _take(snapshot, vm) if found is None else Waiting(vm.name, f"its snapshot {found.name} is being deleted")
+    if found.failed:
+        return Waiting(vm.name, f"its snapshot {found.name} failed: {found.problem or 'no reason given'}")
+    if not found.ready:
+        progress = f": {found.problem}" if found.problem else ""
+        return Waiting(vm.name, f"its snapshot {found.name} is not ready yet{progress}")
+    return None
+
+
+def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the update of this VM needs a snapshot. A change that only labels VMs and VMIs does not reach a guest. A
+    rollback must not wait for snapshots of VMs that fail."""
+    strategy = snapshot.pool.spec.update_strategy.chosen
+    if not isinstance(strategy, UpdateProactive) or not strategy.snapshot_before_update or snapshot.aborted:
+        return False
+    has = snapshot.revisions_by_label.get(vm.revision)
+    return has is None or has.vmi_hash != snapshot.revision.vmi_hash
+
+
+def held_by_snapshots(snapshot: PoolSnapshot) -> tuple[Waiting, ...]:
+    """Outdated VMs that wait because of a snapshot that is not ready, failed or is impossible."""
+    found = (before_update(snapshot, vm) for vm in snapshot.active if snapshot.outdated(vm))
+    return tuple(each for each in found if isinstance(each, Waiting))
+
+
+def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnapshot]:
+    """Deletes failed snapshots after a pause, so that they are taken again, and those that a newer one replaces."""
+    newest: dict[tuple[str, str], VMSnapshot] = {}
+    for each in sorted(snapshot.vm_snapshots, key=lambda each: each.update):
+        if each.deleting:
+            continue
+        if each.failed:
+            if now >= _retry_at(each):
+                yield PruneSnapshot(each.name, each.uid, "it failed, and is taken again if it is needed")
+        elif each.ready:
+            key = each.vm_uid, each.revision
+            if key in newest:
+                yield PruneSnapshot(newest[key].name, newest[key].uid, f"{each.name} is newer")
+            newest[key] = each
+
+
+def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    times = (_retry_at(each) for each in snapshot.vm_snapshots if each.failed and not each.deleting)
+    return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
+
+
+def _take(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot:
+    sizes = " + ".join(storage_requests(snapshot.pool.spec.template))
+    reason = f"before the update, of disks with {sizes}" if sizes else "before the update; it has no disks"
+    has = snapshot.revisions_by_label.get(vm.revision)
+    name, uid = (has.name, has.uid) if has is not None else ("", "")
+    return TakeSnapshot(vm.name, vm.uid, snapshot_name(vm), vm.revision, name, uid, vm.updates + 1, reason)
+
+
+def _retry_at(each: VMSnapshot) -> datetime:
+    return parse_time(each.created_at) + RETRY_AFTER

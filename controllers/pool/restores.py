@@ -1,0 +1,81 @@
+"""Decides which VMs get the state of a snapshot again, when a user undoes an update with its snapshots.
+
+A VirtualMachineRestore stops the VM, and replaces its disks and its spec by those of the snapshot. The controller then
+gives the VM its revision and its run strategy again, in one write, and deletes the restore.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from apimachinery.timestamps import parse_time
+from controllers.pool.actions import PruneRestore, Restore, Update
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, restore_name
+from controllers.pool.waiting import Waiting
+from controllers.shared.vm import VM
+
+
+def requested_restore(snapshot: PoolSnapshot, vm: VM) -> VMSnapshot | None:
+    """The snapshot that the pool must restore into this VM; None without a request, or once it is done.
+
+    A VM that was not updated since its snapshot keeps what its guest has written since then."""
+    revision, _, time = snapshot.pool.restore.rpartition("=")
+    if revision != snapshot.revision.name or snapshot.aborted or vm.restored == snapshot.pool.restore:
+        return None
+    try:
+        until = parse_time(time)
+    except ValueError:
+        return None
+    found = [
+        each
+        for each in snapshot.snapshots_by_vm.get(vm.uid, ())
+        if each.revision == snapshot.revision.label
+        and each.usable
+        and each.update <= vm.updates
+        and parse_time(each.created_at) <= until
+    ]
+    return max(found, key=lambda each: each.update, default=None)
+
+
+def restore_of(snapshot: PoolSnapshot, vm: VM) -> VMRestore | None:
+    """The restore that replaces the VM's disks now, or has just replaced them."""
+    return snapshot.restores_by_vm.get(vm.uid)
+
+
+def begin(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot) -> Restore:
+    request = snapshot.pool.restore
+    ran = vm.should_run or vm.vmi_exists
+    reason = f"the update is undone with the snapshot of {source.created_at}"
+    return Restore(vm.name, vm.uid, restore_name(vm, request), source.name, request, vm.run_strategy, ran, reason)
+
+
+def continue_restore(snapshot: PoolSnapshot, vm: VM, restore: VMRestore) -> Update | Waiting:
+    """The next step of a restore that has begun."""
+    if restore.complete:
+        assert vm.ordinal is not None
+        return Update(
+            vm.name,
+            vm.uid,
+            vm.ordinal,
+            vm.revision,
+            snapshot.revision.label,
+            "its disks are restored",
+            vm.disk_templates,
+            restored=restore.request,
+            run_strategy=restore.run_strategy,
+            start=restore.ran,
+        )
+    if restore.failed:
+        problem = restore.problem or "no reason given"
+        return Waiting(vm.name, f"its restore {restore.name} failed: {problem}. Delete it to try again")
+    progress = f": {restore.problem}" if restore.problem else ""
+    return Waiting(vm.name, f"its disks are being restored by {restore.name}{progress}")
+
+
+def prune_restores(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneRestore]:
+    """Deletes restores whose VM has its revision and run strategy again, and those of VMs that are gone."""
+    vms = {vm.uid: vm for vm in snapshot.vms}
+    for each in snapshot.restores:
+        vm = vms.get(each.vm_uid)
+        if vm is None or vm.restored == each.request:
+            yield PruneRestore(each.name, each.uid, "the VM is gone" if vm is None else "the restore is complete")

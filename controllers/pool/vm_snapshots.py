@@ -1,0 +1,165 @@
+"""The views of VirtualMachineSnapshots and VirtualMachineRestores that a pool has created."""
+
+import hashlib
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from apimachinery.unstructured import Json, at
+from controllers.shared.sources import Source
+from controllers.shared.vm import VM
+from controllers.shared.vmi import ObjectView, parse_count, text
+from kinds import meta
+from runtime.resource import Resource
+from runtime.store import Store
+
+GROUP = "snapshot.kubevirt.io"
+VM_SNAPSHOTS = Resource(GROUP, "v1beta1", "virtualmachinesnapshots", "VirtualMachineSnapshot")
+VM_RESTORES = Resource(GROUP, "v1beta1", "virtualmachinerestores", "VirtualMachineRestore")
+
+
+@dataclass(frozen=True, slots=True)
+class VMSnapshot(ObjectView):
+    pool_name: str = ""
+    vm_name: str = ""
+    vm_uid: str = ""
+    revision: str = ""
+    """label of the VM's revision when the snapshot was taken"""
+    update: int = 0
+    """number of the VM's update before which the snapshot was taken"""
+    created_at: str = ""
+    ready: bool = False
+    failed: bool = False
+    problem: str = ""
+    deleting: bool = False
+
+    @property
+    def usable(self) -> bool:
+        return self.ready and not self.failed and not self.deleting
+
+
+@dataclass(frozen=True, slots=True)
+class VMRestore(ObjectView):
+    pool_name: str = ""
+    vm_name: str = ""
+    vm_uid: str = ""
+    request: str = ""
+    """the pool's annotation that asked for the restore"""
+    run_strategy: str = ""
+    """the VM's run strategy before KubeVirt stopped it"""
+    ran: bool = False
+    """whether the VM ran before KubeVirt stopped it"""
+    complete: bool = False
+    failed: bool = False
+    problem: str = ""
+
+
+def snapshot_name(vm: VM) -> str:
+    """The name of the snapshot before the VM's next update. It depends on the VM's state only, so that a retry takes no
+    second snapshot, and that the snapshot of an earlier stay at the same revision does not count."""
+    identity = f"{vm.uid} {vm.revision} {vm.updates + 1}"
+    return f"{vm.name}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
+
+
+def restore_name(vm: VM, request: str) -> str:
+    return f"{vm.name}-{hashlib.sha256(f'{vm.uid} {request}'.encode()).hexdigest()[:10]}"
+
+
+def parse_snapshot(document: Json) -> VMSnapshot:
+    metadata, status = document["metadata"], document.get("status") or {}
+    phase, conditions = text(status, "phase"), _true_conditions(status)
+    problem = text(status, "error", "message") or conditions.get("Failure", "") or _progress(status)
+    return VMSnapshot(
+        **_facts(metadata),
+        revision=text(metadata, "labels", meta.REVISION),
+        update=parse_count(text(metadata, "annotations", meta.UPDATES)),
+        created_at=text(metadata, "creationTimestamp"),
+        ready=status.get("readyToUse") is True,
+        failed=phase == "Failed" or "Failure" in conditions,
+        problem=problem,
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def parse_restore(document: Json) -> VMRestore:
+    metadata, status = document["metadata"], document.get("status") or {}
+    conditions = _true_conditions(status)
+    return VMRestore(
+        **_facts(metadata),
+        request=text(metadata, "annotations", meta.RESTORE),
+        run_strategy=text(metadata, "annotations", meta.RUN_STRATEGY).removesuffix(NOT_RUNNING),
+        ran=not text(metadata, "annotations", meta.RUN_STRATEGY).endswith(NOT_RUNNING),
+        complete=status.get("complete") is True,
+        failed="Failure" in conditions,
+        problem=conditions.get("Failure", "") or _progress(status),
+    )
+
+
+NOT_RUNNING = "/halted"
+"""The end of the annotation with the run strategy of a VM that did not run."""
+
+
+def _facts(metadata: Json) -> Json:
+    return {
+        "namespace": text(metadata, "namespace"),
+        "name": metadata["name"],
+        "uid": text(metadata, "uid"),
+        "pool_name": text(metadata, "labels", meta.POOL),
+        "vm_name": text(metadata, "labels", meta.VM),
+        "vm_uid": text(metadata, "labels", meta.VM_UID),
+    }
+
+
+def _true_conditions(status: Json) -> dict[str, str]:
+    """The messages of the conditions that are True. KubeVirt writes the message into the reason."""
+    found = (each for each in status.get("conditions") or () if each.get("status") == "True")
+    return {text(each, "type"): text(each, "message") or text(each, "reason") for each in found}
+
+
+def _progress(status: Json) -> str:
+    """Why the operation is not complete: the text of the condition Progressing, whatever its status."""
+    for each in status.get("conditions") or ():
+        if each.get("type") == "Progressing":
+            return text(each, "message") or text(each, "reason")
+    return ""
+
+
+def _by_pool(view: VMSnapshot | VMRestore) -> Iterator[Hashable]:
+    yield view.namespace, view.pool_name
+
+
+SNAPSHOT_SOURCE = Source(VM_SNAPSHOTS, parse_snapshot, {"pool": _by_pool}, label_selector=meta.VM_UID)
+RESTORE_SOURCE = Source(VM_RESTORES, parse_restore, {"pool": _by_pool}, label_selector=meta.VM_UID)
+
+V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class OptionalStore(Protocol[V_co]):
+    """The store of a resource that the cluster may not serve."""
+
+    @property
+    def served(self) -> bool: ...
+
+    def by(self, index: str, value: Hashable) -> Iterable[V_co]: ...
+
+
+@dataclass(frozen=True)
+class ListedStore(Generic[V]):
+    """An `OptionalStore` that is not kept up to date. The resource is not served by default."""
+
+    store: Store[V] = field(default_factory=Store)
+    served: bool = False
+
+    def by(self, index: str, value: Hashable) -> Iterable[V]:
+        return self.store.by(index, value) if self.served else ()
+
+
+def storage_requests(template: Json) -> tuple[str, ...]:
+    """The storage requests of a VM's disks, as quantities."""
+    found = []
+    for each in at(template, "spec", "dataVolumeTemplates") or ():
+        claim = at(each, "spec", "storage") or at(each, "spec", "pvc") or {}
+        if (quantity := at(claim, "resources", "requests", "storage")) is not None:
+            found.append(str(quantity))
+    return tuple(found)

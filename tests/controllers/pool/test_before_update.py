@@ -1,0 +1,409 @@
+"""Snapshots before updates, and their restores. Each row is a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Restore, TakeSnapshot, Update
+from controllers.pool.observe import PoolSnapshot, _with_restores
+from controllers.pool.plan import plan
+from controllers.pool.rollback import abort_of
+from controllers.pool.simulate import rows, simulate
+from controllers.pool.status import pool_status
+from controllers.pool.template import build_restore, build_snapshot
+from controllers.pool.vm_snapshots import (
+    VMRestore,
+    VMSnapshot,
+    parse_restore,
+    parse_snapshot,
+    restore_name,
+    snapshot_name,
+)
+from controllers.shared.vm import VM
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
+
+PROACTIVE = {"selectionPolicy": {"basePolicy": "Oldest"}, "snapshotBeforeUpdate": True}
+REQUEST = f"web-r1={ago(60)}"
+
+
+def old(ordinal: int, **given: Any) -> VM:
+    return vm(ordinal, **{"revision": "r0", "created_at": f"2026-01-{ordinal:02}", **given})
+
+
+def taken(of: VM, **given: Any) -> VMSnapshot:
+    facts: dict[str, Any] = {
+        "name": snapshot_name(of),
+        "uid": f"s-{of.name}",
+        "vm_uid": of.uid,
+        "revision": of.revision,
+        "update": of.updates + 1,
+        "created_at": ago(120),
+        "ready": True,
+        **given,
+    }
+    return VMSnapshot(namespace="default", pool_name="web", vm_name=of.name, **facts)
+
+
+def three(*vms: VM, limit: int = 1, proactive: Any = PROACTIVE, **given: Any) -> PoolSnapshot:
+    spec = {"maxUnavailable": limit, "updateStrategy": {"proactive": proactive}, **given.pop("spec", {})}
+    pool = a_pool(3, **spec)
+    if "request" in given:
+        pool = replace(pool, restore=given.pop("request"))
+    restores = given.get("restores", ())
+    return snapshot(pool, *_with_restores(vms, restores), **given)
+
+
+def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
+    return [(each.verb, each.name) for each in plan(observed, NOW).actions]
+
+
+def waits(observed: PoolSnapshot) -> dict[str, str]:
+    return {each.name: each.reason for each in plan(observed, NOW).waits}
+
+
+FIRST = old(1)
+UPDATED = vm(1, updates=1)
+ONCE_OLD = taken(FIRST)
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(three(FIRST, old(2), old(3)), [("TakeSnapshot", "web-1")], id="the snapshot comes first"),
+        pytest.param(
+            three(FIRST, old(2), old(3), limit=2),
+            [("TakeSnapshot", "web-1"), ("TakeSnapshot", "web-2")],
+            id="as many snapshots at once as VMs may be away",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, ready=False),)),
+            [],
+            id="a snapshot that is not ready holds its VM, and its place in the budget",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(ONCE_OLD,)),
+            [("Update", "web-1")],
+            id="the VM is updated when its snapshot is ready",
+        ),
+        pytest.param(
+            three(old(1), old(2), old(3), vm_snapshots=(taken(old(3)),)),
+            [("Update", "web-3")],
+            id="a VM with a snapshot is updated before a VM without",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, ready=False, failed=True),)),
+            [("TakeSnapshot", "web-2")],
+            id="a failed snapshot holds its VM, and frees its place for another",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, failed=True, created_at=ago(601)),)),
+            [("PruneSnapshot", "web-1-"), ("TakeSnapshot", "web-2")],
+            id="a failed snapshot is taken again after a pause",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, failed=True, created_at=ago(599)),)),
+            [("TakeSnapshot", "web-2")],
+            id="and not before",
+        ),
+        pytest.param(
+            three(old(1, ready=False), old(2), old(3)),
+            [("TakeSnapshot", "web-1")],
+            id="a VM that is down has a snapshot too",
+        ),
+        pytest.param(
+            three(halted(1, revision="r0"), halted(2, revision="r0"), vm(3)),
+            [("TakeSnapshot", "web-1"), ("TakeSnapshot", "web-2")],
+            id="halted VMs need no budget",
+        ),
+        pytest.param(
+            three(vm(1, revision="light"), vm(2), vm(3)), [("Update", "web-1")], id="a change of labels needs none"
+        ),
+        pytest.param(
+            three(vm(1, revision="unknown"), vm(2), vm(3)),
+            [("TakeSnapshot", "web-1")],
+            id="an unknown template may differ in anything",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), proactive={"selectionPolicy": {"basePolicy": "Oldest"}}),
+            [("Update", "web-1")],
+            id="no snapshot without the field",
+        ),
+        pytest.param(
+            three(
+                old(1, updates=2),
+                old(2),
+                old(3),
+                vm_snapshots=(taken(FIRST),),
+            ),
+            [("TakeSnapshot", "web-1")],
+            id="a snapshot of an earlier stay at the template does not count",
+        ),
+        pytest.param(
+            three(old(1, uid="another"), old(2), old(3), vm_snapshots=(ONCE_OLD,)),
+            [("TakeSnapshot", "web-1")],
+            id="nor one of an earlier VM of the name",
+        ),
+        pytest.param(three(FIRST, old(2), old(3), serves_snapshots=False), [], id="no update where none can be taken"),
+        pytest.param(
+            three(
+                FIRST,
+                vm(2, start_failures=9, ready=False),
+                old(3),
+                vm_snapshots=(taken(FIRST, ready=False, failed=True),),
+                spec={"autohealing": {}},
+            ),
+            [("Heal", "web-2")],
+            id="a failed snapshot does not hold up healing",
+        ),
+        pytest.param(
+            three(vm(1), vm(2), vm(3), vm_snapshots=(taken(FIRST), taken(old(1, updates=2), uid="s-newer"))),
+            [("PruneSnapshot", "web-1-")],
+            id="of two snapshots of a VM with one template, the newer is kept",
+        ),
+    ],
+)
+def test_updates_with_snapshots(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
+    found = done(observed)
+    assert len(found) == len(expected), found
+    for (verb, name), (wanted, prefix) in zip(found, expected, strict=True):
+        assert verb == wanted
+        assert name == prefix or (prefix.endswith("-") and name.startswith(prefix))
+
+
+@pytest.mark.parametrize(
+    ("observed", "name", "reason"),
+    [
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, ready=False, problem="Source locked"),)),
+            "web-1",
+            f"its snapshot {ONCE_OLD.name} is not ready yet: Source locked",
+            id="in progress",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, failed=True, problem="deadline exceeded"),)),
+            "web-1",
+            f"its snapshot {ONCE_OLD.name} failed: deadline exceeded",
+            id="failed",
+        ),
+        pytest.param(
+            three(FIRST, old(2), old(3), serves_snapshots=False),
+            "web-1",
+            "the cluster does not serve virtualmachinesnapshots.snapshot.kubevirt.io/v1beta1, which KubeVirt has since"
+            " 1.3: install it, or set snapshotBeforeUpdate to false",
+            id="not served",
+        ),
+    ],
+)
+def test_reasons_to_wait(observed: PoolSnapshot, name: str, reason: str) -> None:
+    assert waits(observed)[name] == reason
+
+
+def test_an_update_counts_so_that_its_snapshot_is_not_used_again() -> None:
+    (update,) = plan(three(FIRST, old(2), old(3), vm_snapshots=(ONCE_OLD,)), NOW).actions
+    assert isinstance(update, Update)
+    assert update.counts
+    assert snapshot_name(replace(FIRST, updates=1)) != snapshot_name(FIRST)
+
+
+def test_an_update_without_snapshots_writes_no_count() -> None:
+    (update,) = plan(three(FIRST, old(2), old(3), proactive={"selectionPolicy": {"basePolicy": "Oldest"}}), NOW).actions
+    assert isinstance(update, Update)
+    assert not update.counts
+
+
+def test_a_failed_snapshot_ends_an_update_at_its_deadline_and_rolls_it_back() -> None:
+    status = {
+        "updateRevision": "web-r1",
+        "currentRevision": "web-r0",
+        "observedGeneration": 1,
+        "unavailableReplicas": 1,
+        "lastProgressTime": ago(601),
+    }
+    failed = taken(FIRST, ready=False, failed=True, problem="no room")
+    observed = three(
+        FIRST, old(2), old(3), vm_snapshots=(failed,), proactive={**PROACTIVE, "rollback": {}}, spec={"status": status}
+    )
+    abort = abort_of(observed, NOW)
+    assert abort is not None
+    assert abort.message == f"no progress for 600 s; web-1 waits: its snapshot {failed.name} failed: no room"
+    aborted = replace(observed, revision=OLD, aborted=(REVISION, abort))
+    assert not [each for each in plan(aborted, NOW).actions if isinstance(each, TakeSnapshot)]
+
+
+def test_the_condition_names_the_vms_that_failed_snapshots_hold() -> None:
+    failed = taken(FIRST, ready=False, failed=True, problem="no room")
+    observed = three(FIRST, old(2), old(3), vm_snapshots=(failed,))
+    status = pool_status(observed, plan(observed, NOW), NOW)
+    (condition,) = (each for each in status.conditions if each.type == "SnapshotFailure")
+    assert (condition.status, condition.reason) == ("True", "SnapshotFailed")
+    assert condition.message == (
+        f"not updated because of failed snapshots: web-1; its snapshot {failed.name} failed: no room"
+    )
+    assert status.snapshots == 1
+
+
+def test_the_condition_says_that_the_cluster_serves_no_snapshots() -> None:
+    observed = three(FIRST, old(2), old(3), serves_snapshots=False)
+    (condition,) = (
+        each for each in pool_status(observed, plan(observed, NOW), NOW).conditions if each.type == "SnapshotFailure"
+    )
+    assert condition.reason == "SnapshotsNotServed"
+    assert condition.message.startswith("3 VMs are not updated: the cluster does not serve virtualmachinesnapshots")
+
+
+RESTORABLE = taken(UPDATED, revision="r1", update=1, name="before")
+BEGUN = VMRestore("default", restore_name(UPDATED, REQUEST), "r-1", "web", "web-1", "u-web-1", REQUEST, "Always", True)
+STOPPED = vm(1, updates=1, revision="r0", should_run=False, vmi_exists=False, ready=False)
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            three(old(1, updates=1), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST, proactive={}),
+            [("Restore", "web-1")],
+            id="a VM of the undone update gets its snapshot",
+        ),
+        pytest.param(
+            three(UPDATED, vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [("Restore", "web-1")],
+            id="so does a VM that was rolled back before",
+        ),
+        pytest.param(
+            three(vm(1, updates=0), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [],
+            id="a VM that was not updated since its snapshot keeps its disks",
+        ),
+        pytest.param(
+            three(old(1, updates=1), vm(2), vm(3), vm_snapshots=(RESTORABLE,), proactive={}),
+            [("Update", "web-1")],
+            id="without a request the VM gets only its template again",
+        ),
+        pytest.param(
+            three(
+                old(1, updates=1), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=f"web-r0={ago(60)}", proactive={}
+            ),
+            [("Update", "web-1")],
+            id="a request for another revision has no effect",
+        ),
+        pytest.param(
+            three(
+                old(1, updates=1), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=f"web-r1={ago(600)}", proactive={}
+            ),
+            [("Update", "web-1")],
+            id="nor has a request on snapshots that are newer",
+        ),
+        pytest.param(
+            three(UPDATED, vm(2, ready=False), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [],
+            id="a restore waits for the budget",
+        ),
+        pytest.param(
+            three(STOPPED, old(2), old(3), restores=(BEGUN,), request=REQUEST, proactive={}),
+            [],
+            id="a VM that is being restored is away, though KubeVirt has halted it",
+        ),
+        pytest.param(
+            three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, complete=True),), request=REQUEST),
+            [("Update", "web-1")],
+            id="after the restore the VM gets its revision and its run strategy",
+        ),
+        pytest.param(
+            three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, failed=True),), request=REQUEST),
+            [],
+            id="a failed restore waits for a user",
+        ),
+        pytest.param(
+            three(replace(UPDATED, restored=REQUEST), vm(2), vm(3), restores=(replace(BEGUN, complete=True),)),
+            [("PruneRestore", BEGUN.name)],
+            id="a complete restore is deleted",
+        ),
+        pytest.param(
+            three(replace(UPDATED, restored=REQUEST), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [],
+            id="a request is served once",
+        ),
+    ],
+)
+def test_restores(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
+    assert done(observed) == expected
+
+
+OLDEST = {"selectionPolicy": {"basePolicy": "Oldest"}}
+
+
+def test_a_simulated_undo_restores_each_vm_within_the_budget() -> None:
+    vms = tuple(old(n, updates=1) for n in (1, 2, 3))
+    before = tuple(taken(each, revision="r1", update=1, name=f"before-{each.name}", uid=each.name) for each in vms)
+    found = simulate(three(*vms, vm_snapshots=before, request=REQUEST, proactive=OLDEST), NOW)
+    assert found.complete
+    assert [(row["action"], row["vm"]) for row in rows(found)] == [
+        (action, f"web-{n}") for n in (1, 2, 3) for action in ("Restore", "Update")
+    ]
+
+
+def test_a_plan_shows_the_snapshots_and_what_they_hold() -> None:
+    disk = {"metadata": {"name": "root"}, "spec": {"storage": {"resources": {"requests": {"storage": "2Gi"}}}}}
+    template = {"spec": {"running": True, "template": {}, "dataVolumeTemplates": [disk]}}
+    first = next(rows(simulate(three(FIRST, vm(2), vm(3), spec={"template": template}), NOW)))
+    reason = "before the update, of disks with 2Gi"
+    assert first == {"step": 1, "action": "TakeSnapshot", "vm": "web-1", "reason": reason}
+
+
+def test_a_snapshot_belongs_to_the_revision_of_the_vm() -> None:
+    action = TakeSnapshot("web-1", "u-web-1", "web-1-abc", "r0", "web-r0", "uid-r0", 4, "")
+    document = build_snapshot(a_pool(), action)
+    assert document["metadata"]["ownerReferences"] == [
+        {"apiVersion": "apps/v1", "kind": "ControllerRevision", "name": "web-r0", "uid": "uid-r0"}
+    ]
+    found = parse_snapshot({**document, "status": {"readyToUse": True, "phase": "Succeeded"}})
+    assert (found.vm_uid, found.revision, found.update, found.usable) == ("u-web-1", "r0", 4, True)
+    orphan = build_snapshot(a_pool(), replace(action, owner="", owner_uid="", revision=""))
+    assert orphan["metadata"]["ownerReferences"][0]["kind"] == "VirtualMachinePool"
+
+
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_restore_knows_the_run_strategy_of_before(ran: bool) -> None:
+    document = build_restore(a_pool(), Restore("web-1", "u-web-1", "r", "s", REQUEST, "Manual", ran, ""))
+    found = parse_restore(document)
+    assert (found.run_strategy, found.ran, found.request) == ("Manual", ran, REQUEST)
+    assert document["spec"]["volumeRestorePolicy"] == "InPlace"
+
+
+def condition(kind: str, status: str, reason: str) -> dict[str, str]:
+    return {"type": kind, "status": status, "reason": reason}
+
+
+@pytest.mark.parametrize(
+    ("status", "ready", "failed", "problem"),
+    [
+        pytest.param({}, False, False, "", id="new"),
+        pytest.param(
+            {"phase": "InProgress", "conditions": [condition("Progressing", "False", "Source not locked")]},
+            False,
+            False,
+            "Source not locked",
+            id="KubeVirt waits",
+        ),
+        pytest.param(
+            {"phase": "Failed", "conditions": [condition("Failure", "True", "snapshot deadline exceeded")]},
+            False,
+            True,
+            "snapshot deadline exceeded",
+            id="late",
+        ),
+        pytest.param(
+            {"phase": "InProgress", "error": {"message": "no class"}},
+            False,
+            False,
+            "no class",
+            id="an error that may pass",
+        ),
+    ],
+)
+def test_states_of_snapshots(status: Any, ready: bool, failed: bool, problem: str) -> None:
+    found = parse_snapshot({"metadata": {"name": "s", "uid": "u"}, "status": status})
+    assert (found.ready, found.failed, found.problem) == (ready, failed, problem)

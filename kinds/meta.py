@@ -52,6 +52,15 @@ RUN_STRATEGY = f"{DOMAIN}/run-strategy"
 # On the VMI template of a pool: a new value restarts all VMs.
 RESTARTED_AT = f"{DOMAIN}/restarted-at"
 
+# On a VM that waits for lifecycle hooks: the label with the transition, annotations with the time at which the pool
+# began to hold the VM and the VMI that is to be stopped, and an annotation for each hook, with the time of its timeout.
+TRANSITION = f"{DOMAIN}/transition"
+TRANSITION_SINCE = f"{DOMAIN}/transition-since"
+TRANSITION_VMI = f"{DOMAIN}/transition-vmi"
+HOOK_PREFIX = f"hook.{DOMAIN}/"
+# On VMIs and launcher pods of pools with lifecycle hooks: a Service that selects this label loses held VMs.
+IN_SERVICE = f"{DOMAIN}/in-service"
+
 # On a VM: scale-in never deletes the VM (`Protect`) or deletes it first (`First`).
 SCALE_IN = f"{DOMAIN}/scale-in"
 
@@ -101,6 +110,8 @@ KUBEVIRT_OPERATORS = ("virt-operator", "kubevirt-operator")
 """values of `MANAGED_BY` on objects that KubeVirt's operator installs; old versions use the second"""
 KUBEVIRT_DRAIN_TAINT = "kubevirt.io/drain"
 KUBEVIRT_NODE_NAME = "kubevirt.io/nodeName"
+KUBEVIRT_CREATED_BY = "kubevirt.io/created-by"
+"""label of launcher pods with the UID of their VMI"""
 
 
 def is_installed_by_us(found: Mapping[str, Any]) -> bool:

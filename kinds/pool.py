@@ -10,6 +10,7 @@ from kinds.checks import pool
 from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
+from kinds.pool_lifecycle import LifecycleHook
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
 from kinds.virtualmachine import VMSpec, VMTemplate
 
@@ -103,6 +104,9 @@ class PoolSpec(Model):
     """How VMs leave the pool. Defaults to proactive, in Random order, without preserving state."""
     autohealing: Autohealing | None = None
     """Replaces VMs that fail, and their disks. Defaults to never. `{}`: after 3 consecutive failures."""
+    lifecycle_hooks: Annotated[Tuple[LifecycleHook], Field(max_length=16, json_schema_extra=list_map("name"))] = ()
+    """Hold a VM before the pool deletes or restarts it, so that other programs can drain it. The VM first leaves the
+    Services that select the label `poolhouse.dev/in-service`. Defaults to none."""
     paused: bool = False
     """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
@@ -224,6 +228,8 @@ class PoolStatus(StatusModel):
     """VMs that are ready, and VMs that are halted as specified."""
     unavailable_replicas: Count = 0
     """VMs that are missing or not available."""
+    held_replicas: Count = 0
+    """VMs that wait for lifecycle hooks. They are not available."""
     terminating_replicas: Count = 0
     """VMs that are being deleted."""
     kept_disks: Count = 0
@@ -247,7 +253,8 @@ class PoolStatus(StatusModel):
     """State of healing."""
     conditions: Conditions = ()
     """Conditions of the pool: Available, Progressing, Healing, ScaleInBlocked, DisksShared, DisksOutdated,
-    SnapshotFailure, ReplicaFailure and Paused."""
+    SnapshotFailure, VMsHeld, ReplicaFailure
+    and Paused."""
 
 
 POOL = Kind(

@@ -76,6 +76,7 @@ async def install_kinds(api: Api) -> None:
         *rbac.user_roles(),
         *kubevirt_roles(),
         *admission_policy.policies(map(rbac.service_account_user, ACCOUNTS)),
+        *admission_policy.pod_policies(rbac.service_account_user("controllers")),
     ]
     await apply(api, [*definitions, *roles])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))

@@ -1,8 +1,13 @@
-"""The ValidatingAdmissionPolicy that protects labels of VMs and VMIs: only Poolhouse's ServiceAccounts may write them.
+"""The ValidatingAdmissionPolicies: one protects labels of VMs and VMIs, one limits what the controllers may write.
+
+Only Poolhouse's ServiceAccounts may write the labels.
 
 These labels record the state of a warm VM, its pool, its claim and its migration policy. A user who could write them
 could take over another user's VM or escape a policy. The API server evaluates the policy itself, so the policy
 applies even while the webhook is unavailable.
+
+The controllers take held VMs out of their Services by a label of the launcher pods. RBAC cannot limit a patch to one
+label, so a policy does.
 """
 
 from collections.abc import Iterable
@@ -11,6 +16,7 @@ from apimachinery.unstructured import Json
 from kinds import meta
 
 POLICY_NAME = "poolhouse-labels"
+PODS_POLICY_NAME = "poolhouse-pods"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
@@ -20,19 +26,10 @@ KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
 def policies(writers: Iterable[str]) -> list[Json]:
     """The policy and its binding. `writers` are user names of the form `system:serviceaccount:NAMESPACE:NAME`."""
     policy = {
-        **_named("ValidatingAdmissionPolicy"),
+        **_named("ValidatingAdmissionPolicy", POLICY_NAME),
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {
-                "resourceRules": [
-                    {
-                        "apiGroups": ["kubevirt.io"],
-                        "apiVersions": ["*"],
-                        "operations": ["CREATE", "UPDATE"],
-                        "resources": list(_RESOURCES),
-                    }
-                ]
-            },
+            "matchConstraints": _matches("kubevirt.io", ["CREATE", "UPDATE"], _RESOURCES),
             "matchConditions": [
                 {
                     "name": "others",
@@ -42,11 +39,46 @@ def policies(writers: Iterable[str]) -> list[Json]:
             "validations": [_validation(path, label) for path in _PATHS for label in meta.PROTECTED_LABELS],
         },
     }
-    binding = {
-        **_named("ValidatingAdmissionPolicyBinding"),
-        "spec": {"policyName": POLICY_NAME, "validationActions": ["Deny"]},
+    return [policy, _binding(POLICY_NAME)]
+
+
+def pod_policies(controllers: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the controllers may change one label of launcher pods only."""
+    policy = {
+        **_named("ValidatingAdmissionPolicy", PODS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _matches("", ["UPDATE"], ["pods"]),
+            "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
+            "validations": [
+                {
+                    "expression": _POD_IS_UNCHANGED,
+                    "message": f"the controllers change only the label {meta.IN_SERVICE} of a pod",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": f"oldObject.?metadata.?labels[?'{meta.KUBEVIRT_CREATED_BY}'].hasValue()",
+                    "message": "the controllers change only pods of VMIs",
+                    "reason": "Forbidden",
+                },
+            ],
+        },
     }
-    return [policy, binding]
+    return [policy, _binding(PODS_POLICY_NAME)]
+
+
+_METADATA = ("annotations", "finalizers", "ownerReferences")
+_POD_IS_UNCHANGED = " && ".join(
+    (
+        "object.spec == oldObject.spec",
+        *(f"object.?metadata.?{field} == oldObject.?metadata.?{field}" for field in _METADATA),
+        *(
+            f"{one}.?metadata.?labels.orValue({{}}).all(name, name == '{meta.IN_SERVICE}'"
+            f" || {one}.?metadata.?labels[?name] == {other}.?metadata.?labels[?name])"
+            for one, other in (("object", "oldObject"), ("oldObject", "object"))
+        ),
+    )
+)
 
 
 _PATHS = (("metadata",), ("spec", "template", "metadata"))
@@ -63,9 +95,21 @@ def _validation(path: tuple[str, ...], label: str) -> Json:
     }
 
 
-def _named(kind: str) -> Json:
+def _matches(group: str, operations: Iterable[str], resources: Iterable[str]) -> Json:
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": [*operations], "resources": [*resources]}
+    return {"resourceRules": [rule]}
+
+
+def _binding(policy: str) -> Json:
+    return {
+        **_named("ValidatingAdmissionPolicyBinding", policy),
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    }
+
+
+def _named(kind: str, name: str) -> Json:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": POLICY_NAME, "labels": {meta.PART_OF: meta.POOLHOUSE}},
+        "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE}},
     }

@@ -27,7 +27,7 @@ def files(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
         FOLDER / "kinds.yaml": _text({kind.crd_name: _kind(kind) for kind in kinds}),
         FOLDER / "rbac.yaml": _text(_rights()),
         FOLDER / "webhooks.yaml": _text({"configurations": _configurations(kinds), "leftAlone": "kube-system"}),
-        FOLDER / "guard.yaml": _text(dict(zip(("policy", "binding"), admission_policy.policies(()), strict=True))),
+        FOLDER / "guard.yaml": _text(_guard()),
     }
 
 
@@ -70,6 +70,13 @@ def _configurations(kinds: Iterable[Kind]) -> list[Json]:
         for webhook in configuration["webhooks"]:
             webhook["path"] = webhook.pop("clientConfig")["service"]["path"]
     return found
+
+
+def _guard() -> Json:
+    """The admission policies without user names, which the chart adds."""
+    policy, binding = admission_policy.policies(())
+    pod_policy, pod_binding = admission_policy.pod_policies("")
+    return {"policy": policy, "binding": binding, "podPolicy": pod_policy, "podBinding": pod_binding}
 
 
 def _text(document: Json) -> str:

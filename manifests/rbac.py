@@ -135,6 +135,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "to take snapshots of VMs before updates, and to restore them",
         ),
         PolicyRule("", ("persistentvolumeclaims",), (*READ, "patch"), "to retain disks"),
+        PolicyRule("", ("pods",), ("list", "patch"), "to take held VMs out of Services by a label of launcher pods"),
         PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace"),
         PolicyRule(
             "admissionregistration.k8s.io",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from controllers.pool.reasons import PoolReason
+from kinds.pool_lifecycle import Transition
 
 
 class _Action:
@@ -188,6 +189,44 @@ class LabelVMI(_Action, past="wrote the template's labels and annotations into t
 
 
 @dataclass(frozen=True)
+class Hold(_Action, past="holds for lifecycle hooks VM"):
+    """Takes the VM out of its Services, and marks it for the owners of lifecycle hooks."""
+
+    name: str
+    uid: str
+    resource_version: str
+    transition: Transition
+    vmi_uid: str
+    since: str
+    hooks: tuple[tuple[str, str], ...]
+    """names of the hooks, with the times at which they time out"""
+    former: tuple[str, ...]
+    """hooks of an earlier transition whose annotations are removed"""
+    reason: str
+
+
+@dataclass(frozen=True)
+class EndHold(_Action, past="no longer holds VM"):
+    """Removes the marks of a Hold. The VM returns to its Services with the next plan."""
+
+    name: str
+    uid: str
+    resource_version: str
+    hooks: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class SetInService(_Action, past="set the label poolhouse.dev/in-service of VM"):
+    """Writes or removes the label of the VMI and of its launcher pods."""
+
+    name: str
+    vmi_uid: str
+    in_service: bool
+    reason: str
+
+
+@dataclass(frozen=True)
 class Restart(_Action, past="restarted VM"):
     name: str
     vmi_uid: str
@@ -224,6 +263,9 @@ Action = (
     | ReturnDisk
     | Update
     | LabelVMI
+    | Hold
+    | EndHold
+    | SetInService
     | Restart
     | Heal
     | PruneRevision

@@ -24,7 +24,9 @@ from controllers.pool.actions import (
     Adopt,
     Create,
     Delete,
+    EndHold,
     Heal,
+    Hold,
     LabelVMI,
     PruneRestore,
     PruneRevision,
@@ -36,6 +38,7 @@ from controllers.pool.actions import (
     ReturnDisk,
     RewriteRevision,
     SaveRevision,
+    SetInService,
     TakeSnapshot,
     Update,
 )
@@ -47,7 +50,7 @@ from controllers.pool.template import merge_template
 from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision, parent_and_ordinal
-from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES, PODS, PVCS
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
@@ -104,6 +107,11 @@ class PoolWriter:
             await send(pool, planned(Restore), partial(self._restore, pool), max_in_flight=burst),
             await send(pool, planned(Update), partial(self._update, snapshot), max_in_flight=burst),
             await send(pool, planned(LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
+            await send(pool, planned(EndHold), partial(end_hold, api, namespace), max_in_flight=burst),
+            await send(pool, planned(Hold), partial(hold, api, namespace), max_in_flight=burst),
+            await send(
+                pool, planned(SetInService), partial(set_in_service, api, namespace), max_in_flight=burst, quiet=True
+            ),
             await send(pool, planned(Restart), partial(self._restart, pool), max_in_flight=burst),
             await send(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
             await send(pool, planned(PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
@@ -365,6 +373,41 @@ async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
         for name in {f"{PERSISTENT_STATE}-{a.name}", *(each["metadata"]["name"] for each in claims)}:
             await _retain(api, PVCS, namespace, name, {a.uid}, labels)
     await _remove_finalizer(api, namespace, a.name, a.uid, None)
+
+
+async def hold(api: Api, namespace: str, a: Hold) -> None:
+    """Takes the VM out of its Services, then marks it for the owners of the hooks."""
+    if a.vmi_uid:
+        await set_in_service(api, namespace, SetInService(a.name, a.vmi_uid, False, a.reason))
+    annotations: Json = {meta.TRANSITION_SINCE: a.since, meta.TRANSITION_VMI: a.vmi_uid}
+    annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.former}
+    annotations |= {f"{meta.HOOK_PREFIX}{name}": end for name, end in a.hooks}
+    await _mark(api, namespace, a, {meta.TRANSITION: a.transition}, annotations)
+
+
+async def end_hold(api: Api, namespace: str, a: EndHold) -> None:
+    annotations: Json = {meta.TRANSITION_SINCE: None, meta.TRANSITION_VMI: None}
+    annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.hooks}
+    await _mark(api, namespace, a, {meta.TRANSITION: None}, annotations)
+
+
+async def _mark(api: Api, namespace: str, a: Hold | EndHold, labels: Json, annotations: Json) -> None:
+    # With the resourceVersion, a plan from an old store cannot start a hook again that has ended meanwhile.
+    metadata = {"uid": a.uid, "resourceVersion": a.resource_version, "labels": labels, "annotations": annotations}
+    await api.patch(VMS, namespace, a.name, {"metadata": metadata})
+
+
+async def set_in_service(api: Api, namespace: str, a: SetInService) -> None:
+    """Changes the label of the launcher pods, which Services select, and then that of the VMI.
+
+    KubeVirt copies labels of a VMI only to new pods. The VMI comes last, because its label shows that the pods have
+    theirs."""
+    labels = {meta.IN_SERVICE: "true" if a.in_service else None}
+    pods, _ = await api.list(PODS, namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={a.vmi_uid}")
+    for pod in pods:
+        with suppress(NotFound):
+            await api.patch(PODS, namespace, pod["metadata"]["name"], {"metadata": {"labels": labels}})
+    await api.patch(VMIS, namespace, a.name, {"metadata": {"uid": a.vmi_uid, "labels": labels}})
 
 
 async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None:

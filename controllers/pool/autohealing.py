@@ -52,10 +52,11 @@ def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
     known = failing_vms(snapshot, now)
     reasons = ((vm, reason_to_replace(snapshot, vm, known.get(vm.name), now)) for vm in snapshot.active)
 
-    def rank(found: tuple[VM, str]) -> tuple[bool, int, str]:
+    def rank(found: tuple[VM, str]) -> tuple[bool, bool, int, str]:
         vm, _ = found
         failed_runs = known[vm.name].failed_runs if vm.name in known else 0
-        return vm.uid in snapshot.refused, -max(vm.start_failures, failed_runs), vm.name
+        # A VM that is held before its deletion stays the first choice, so that the choice does not change.
+        return vm.uid in snapshot.refused, not vm.terminating, -max(vm.start_failures, failed_runs), vm.name
 
     return sorted(((vm, reason) for vm, reason in reasons if reason), key=rank)
 

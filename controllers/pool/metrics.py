@@ -31,6 +31,7 @@ GAUGES = {
     "ready_replicas": "VMs of the pool that are ready.",
     "updated_replicas": "VMs of the pool that have its current template.",
     "unavailable_replicas": "VMs of the pool that are missing or not available.",
+    "held_replicas": "VMs of the pool that wait for lifecycle hooks before they are deleted or restarted.",
     "kept_disks": "Disks that the pool retained at scale-in.",
     "snapshots": "VirtualMachineSnapshots that the pool took before updates.",
     "snapshot_failing": "1 while VMs of the pool are not updated or restored because snapshots fail.",
@@ -85,6 +86,7 @@ class PoolMetrics:
             "ready_replicas": status.ready_replicas,
             "updated_replicas": status.updated_replicas,
             "unavailable_replicas": status.unavailable_replicas,
+            "held_replicas": status.held_replicas,
             "kept_disks": status.kept_disks,
             "snapshots": status.snapshots,
             "snapshot_failing": any(

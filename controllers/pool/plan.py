@@ -3,13 +3,14 @@
 The steps in `scaling`, `autohealing` and `rollout` are functions `(snapshot, now) -> actions`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.autohealing import heal, held_back, seconds_until_healing
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
+from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.restores import prune_restores
 from controllers.pool.rollout import (
@@ -44,6 +45,8 @@ CLEANUP: tuple[Step, ...] = (
     label_vmis,
     prune_snapshots,
     prune_restores,
+    end_holds,
+    set_in_service,
 )
 """Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
@@ -68,11 +71,14 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     deletion of a pool without its VMs waits for it. The plan has no other actions if the pool is paused or being
     deleted, or if its stores do not show earlier writes."""
     actions, left = [*release_disks(snapshot), *rewrite_revisions(snapshot)], snapshot
+    held: list[Waiting] = []
     if not (snapshot.pool.deleting or snapshot.pool.spec.paused) and snapshot.synced:
         for step in CLEANUP:
             actions += step(snapshot, now)
         for step in STEPS:
-            if found := tuple(step(left, now)):
+            found, held_now = gate(left, step(left, now), now)
+            held += held_now
+            if found:
                 actions += found
                 # A refused action must not block the next steps, so the plan continues after a failure.
                 if snapshot.failure is None:
@@ -84,13 +90,14 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_healing(snapshot, now),
         seconds_until_retry(snapshot, now),
         update_limit(snapshot, now).again_seconds,
+        seconds_until_timeout(snapshot, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    waits = (*held_back(snapshot, now), *waiting(left, now), *keep_disks(snapshot))
+    waits = (*held, *held_back(snapshot, now), *waiting(left, now), *keep_disks(snapshot))
     return Plan(tuple(actions), blocked_reason(snapshot), waits, again)
 
 
-def _without(found: tuple[Action, ...], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
+def _without(found: Iterable[Action], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
     """The snapshot in which these deletions have started, so that later steps count the VMs as unavailable."""
     deleted = {each.uid for each in found if isinstance(each, Delete | Heal)}
     vms = (replace(vm, deleted_at=now.isoformat()) if vm.uid in deleted else vm for vm in snapshot.vms)

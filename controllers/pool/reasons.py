@@ -46,6 +46,8 @@ class PoolReason(Reason):
     )
     ABORTED = "AbortedByUser", "A user aborted the update."
     UPDATE_PAUSED = "UpdatePaused", "A step pauses the update for a time, or until a user promotes it."
+    WAITING_FOR_HOOKS = "WaitingForHooks", "VMs wait for lifecycle hooks, before the pool deletes or restarts them."
+    NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
     UPDATING = "UpdatingVMs", "The controller updates VMs to the pool's template."
     SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."
     COMPLETE = "Complete", "All VMs are as the spec requires."
@@ -101,6 +103,24 @@ class PoolReason(Reason):
         "The controller wrote new labels and annotations of the template into a running VMI.",
     )
     FAILED_LABEL_VMI = "FailedLabelVMI", "The API server refused the new labels and annotations of a running VMI."
+    SUCCESSFUL_HOLD = (
+        "SuccessfulHold",
+        "The controller holds a VM for lifecycle hooks, before it deletes or restarts the VM.",
+    )
+    FAILED_HOLD = "FailedHold", "The controller could not hold a VM for lifecycle hooks, and has not stopped it."
+    SUCCESSFUL_END_HOLD = (
+        "SuccessfulEndHold",
+        "A VM is no longer held: it was restarted, or the pool no longer wants to stop it.",
+    )
+    FAILED_END_HOLD = "FailedEndHold", "The controller could not remove the marks of a held VM."
+    SUCCESSFUL_SET_IN_SERVICE = (
+        "SuccessfulSetInService",
+        "The controller changed the label `poolhouse.dev/in-service` of a VMI and its launcher pods.",
+    )
+    FAILED_SET_IN_SERVICE = (
+        "FailedSetInService",
+        "The controller could not change the label `poolhouse.dev/in-service` of a VMI or of its launcher pods.",
+    )
     SUCCESSFUL_RESTART = "SuccessfulRestart", "The controller restarted a VM, so that it runs with the new template."
     FAILED_RESTART = "FailedRestart", "The controller could not restart a VM."
     SUCCESSFUL_HEAL = "SuccessfulHeal", "The controller deleted a failing VM with its disks, to create it again."

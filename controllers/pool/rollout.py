@@ -52,6 +52,12 @@ def waiting(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
     return tuple(each for each in _decisions(snapshot, now) if isinstance(each, Waiting))
 
 
+def stops(snapshot: PoolSnapshot, now: datetime) -> set[str]:
+    """UIDs of the VMs that the next updates and restarts concern."""
+    names = {each.name for each in _decisions(snapshot, now) if not isinstance(each, Waiting)}
+    return {vm.uid for vm in snapshot.active if vm.name in names}
+
+
 def keep_disks(snapshot: PoolSnapshot) -> Iterator[Waiting]:
     """VMs whose disks were created from an older template. No update changes a disk that exists."""
     for vm in snapshot.active:
@@ -93,7 +99,7 @@ def rewrite_revisions(snapshot: PoolSnapshot) -> Iterator[Action]:
 def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     """A decision for each VM that does not match the template, in the order of the selection policy."""
     strategy = snapshot.pool.spec.update_strategy
-    behind = [vm for vm in snapshot.active if _needs_action(snapshot, vm)]
+    behind = [vm for vm in snapshot.active if _needs_action(snapshot, vm) and not vm.terminating]
     if strategy.unmanaged is not None:
         yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in behind)
         return
@@ -226,6 +232,7 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
         or fresh.replicas > before.replicas
         or fresh.updated_replicas > before.updated_replicas
         or fresh.available_replicas > before.available_replicas
+        or fresh.held_replicas != before.held_replicas
         or (fresh.unavailable_replicas > 0 and _starts(snapshot))
     )
     return now if progressed else before.last_progress_time
@@ -235,6 +242,9 @@ def deadline(snapshot: PoolSnapshot) -> datetime | None:
     status = snapshot.pool.status
     known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
     if snapshot.pool.spec.paused or not known or status.last_progress_time is None or _starts(snapshot):
+        return None
+    # The time that VMs wait for lifecycle hooks does not count.
+    if any(vm.held for vm in snapshot.active):
         return None
     seconds = timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds)
     return parse_time(status.last_progress_time) + seconds

@@ -109,8 +109,11 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
         found = [vm for vm in found if vm.halted]
     else:
         policy = strategy.selection_policy
-    # A VM with the pool's finalizer comes first, because an earlier process began its deletion.
-    return sorted(sort_victims(found, policy), key=lambda vm: (not vm.retains_disks, vm.scale_in != "First"))
+    # A VM with the pool's finalizer comes first, because an earlier process began its deletion. So does a VM that is
+    # held before its deletion.
+    return sorted(
+        sort_victims(found, policy), key=lambda vm: (not vm.retains_disks, not vm.terminating, vm.scale_in != "First")
+    )
 
 
 def retains_disks(snapshot: PoolSnapshot) -> bool:

@@ -83,7 +83,7 @@ class DisruptionBudget:
             )
             or is_prepared(snapshot, vm)
             for vm in snapshot.active
-            if vm.should_run
+            if vm.should_run and not vm.terminating
         )
         return cls(
             available=sum(vm.available for vm in snapshot.active),
@@ -109,8 +109,10 @@ class DisruptionBudget:
 
 
 def update_has_begun(snapshot: PoolSnapshot, vm: VM) -> bool:
-    """Whether the VM has the template and lacks at most a restart. False for an available VM whose restart was
-    refused."""
+    """Whether the VM has the template and lacks at most a restart, or is held before a restart. False for an available
+    VM whose restart was refused."""
+    if vm.held:
+        return True
     refused = vm.available and vm.vmi is not None and vm.vmi.uid in snapshot.refused
     return not snapshot.outdated(vm) and not refused
 

@@ -12,7 +12,9 @@ from controllers.pool.actions import (
     Adopt,
     Create,
     Delete,
+    EndHold,
     Heal,
+    Hold,
     LabelVMI,
     PruneRestore,
     PruneRevision,
@@ -24,6 +26,7 @@ from controllers.pool.actions import (
     ReturnDisk,
     RewriteRevision,
     SaveRevision,
+    SetInService,
     TakeSnapshot,
     Update,
 )
@@ -34,7 +37,7 @@ from controllers.pool.waiting import Waiting
 from controllers.shared import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import ordinal_of
-from controllers.shared.vm import VM, RetainedDisk, parse_vm
+from controllers.shared.vm import VM, LifecycleHold, RetainedDisk, parse_vm
 from controllers.shared.vmi import VMI
 from kinds import meta
 
@@ -143,6 +146,14 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
                 for vm in snapshot.vms
             )
             return replace(snapshot, vms=tuple(vms))
+        case Hold():
+            # The owners of the hooks are assumed to end them.
+            hold = LifecycleHold(action.transition, action.since, action.vmi_uid)
+            return _in_service(action.vmi_uid, _changed(action.uid, snapshot, hold=hold), served=False)
+        case EndHold():
+            return _changed(action.uid, snapshot, hold=None)
+        case SetInService():
+            return _in_service(action.vmi_uid, snapshot, served=action.in_service)
         case RemoveFinalizer():
             return _changed(action.uid, snapshot, retains_disks=False)
         case Restart():
@@ -190,13 +201,22 @@ def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
     return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {action.ordinal})
 
 
+def _in_service(vmi_uid: str, snapshot: PoolSnapshot, *, served: bool) -> PoolSnapshot:
+    def labelled(vmi: VMI) -> VMI:
+        others = {key: value for key, value in vmi.labels.items() if key != meta.IN_SERVICE}
+        return replace(vmi, labels=others | ({meta.IN_SERVICE: "true"} if served else {}))
+
+    vms = (replace(vm, vmi=labelled(vm.vmi)) if vm.vmi and vm.vmi.uid == vmi_uid else vm for vm in snapshot.vms)
+    return replace(snapshot, vms=tuple(vms))
+
+
 def _started(vm: VM) -> VM:
     """The VM after its start, if its run strategy requires a start."""
     if not vm.should_run:
         return vm
-    uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision}
+    uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision, meta.IN_SERVICE: "true"}
     vmi = VMI(vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running")
-    return replace(vm, vmi_exists=True, ready=True, start_failures=0, vmi=vmi)
+    return replace(vm, vmi_exists=True, ready=True, start_failures=0, vmi=vmi, hold=None)
 
 
 def _changed(uid: str, snapshot: PoolSnapshot, **facts: Any) -> PoolSnapshot:

@@ -7,6 +7,7 @@ from apimachinery.timestamps import format_time
 from controllers.pool.actions import Heal
 from controllers.pool.autohealing import healing_status
 from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
+from controllers.pool.hooks import held, pending_hooks
 from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
@@ -14,12 +15,13 @@ from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progr
 from controllers.pool.selection import is_behind
 from controllers.pool.steps import update_limit, update_progress, with_template
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
+from controllers.shared.vm import VM
 from kinds import meta
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus, RetainedDiskStatus
 
 MAX_RETAINED_DISKS = 100
-OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated", "SnapshotFailure")
+OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated", "SnapshotFailure", "VMsHeld")
 """Conditions that are omitted until they are True for the first time."""
 
 
@@ -44,6 +46,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "updated_replicas": updated,
             "available_replicas": available,
             "unavailable_replicas": max(pool.spec.replicas, len(snapshot.active)) - available,
+            "held_replicas": len(held(snapshot)),
             "terminating_replicas": len(snapshot.deleting),
             "current_revision": snapshot.revision.name if complete else before.current_revision,
             "update_revision": wanted.name,
@@ -92,6 +95,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
     yield _disks_outdated(snapshot)
     yield _snapshot_failure(snapshot)
+    yield _held(snapshot, now)
     yield from _healing(snapshot, plan, now)
     yield _progressing(snapshot, now)
 
@@ -140,6 +144,19 @@ def _snapshot_failure(snapshot: PoolSnapshot) -> Condition:
         message = f"not updated because of failed snapshots: {join_names(vm.name for vm in failed)}; {why}"
         return condition("SnapshotFailure", True, PoolReason.SNAPSHOT_FAILED, message)
     return condition("SnapshotFailure", False, PoolReason.NO_SNAPSHOT_FAILURE)
+
+
+def _held(snapshot: PoolSnapshot, now: datetime) -> Condition:
+    found = held(snapshot)
+    if not found:
+        return condition("VMsHeld", False, PoolReason.NO_VMS_HELD)
+    names = join_names(_hooks(vm, [hook.name for hook in pending_hooks(snapshot, vm, now)]) for vm in found)
+    message = f"{len(found)} VMs wait for lifecycle hooks: {names}"
+    return condition("VMsHeld", True, PoolReason.WAITING_FOR_HOOKS, message)
+
+
+def _hooks(vm: VM, names: list[str]) -> str:
+    return f"{vm.name} ({', '.join(names) or 'all ended'})"
 
 
 def _healing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

@@ -34,7 +34,8 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision, retained_disks: Itera
     labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
     # With these labels, VMIs and launcher pods match the pool's scale selector, and a VMI has its revision.
     inner = spec.setdefault("template", {})
-    inner["metadata"] = _labelled(inner.get("metadata") or {}, labels)
+    served = {meta.IN_SERVICE: "true"} if pool.spec.lifecycle_hooks else {}
+    inner["metadata"] = _labelled(inner.get("metadata") or {}, labels | served)
     _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
     metadata = _labelled(metadata, labels)
     if hashes := carried_over(dict(retained_disks), revision.disks):
@@ -53,8 +54,9 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision, retained_disks: Itera
 
 
 def vmi_metadata(pool: Pool, ordinal: int, revision: Revision) -> Json:
-    """The labels and annotations with which the VMI of this ordinal starts."""
+    """The labels and annotations with which the VMI of this ordinal starts, without poolhouse.dev/in-service."""
     found: Json = build_vm(pool, ordinal, revision)["spec"]["template"]["metadata"]
+    found["labels"].pop(meta.IN_SERVICE, None)
     return found
 
 

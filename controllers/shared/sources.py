@@ -13,6 +13,7 @@ from runtime.store import Store
 
 DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+PODS = Resource("", "v1", "pods", "Pod")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 

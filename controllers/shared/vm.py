@@ -71,6 +71,34 @@ def is_persistent_state(metadata: Json) -> bool:
     return PERSISTENT_STATE in (metadata.get("labels") or {}) or metadata["name"].startswith(f"{PERSISTENT_STATE}-")
 
 
+@dataclass(frozen=True, slots=True)
+class LifecycleHold:
+    """A VM's wait for the lifecycle hooks of its pool, before the pool stops the VM."""
+
+    transition: str
+    """`Terminating` or `Restarting`"""
+    since: str
+    vmi_uid: str
+    """UID of the VMI that is to be stopped; empty if the VM had none"""
+    hooks: tuple[tuple[str, str], ...] = ()
+    """Names and annotations of the hooks that have not ended. The annotation is the time of the timeout, or
+    `Abandon`."""
+
+
+def parse_hold(metadata: Json) -> LifecycleHold | None:
+    transition = text(metadata, "labels", meta.TRANSITION)
+    if not transition:
+        return None
+    annotations = metadata.get("annotations") or {}
+    hooks = (
+        (name.removeprefix(meta.HOOK_PREFIX), value)
+        for name, value in annotations.items()
+        if name.startswith(meta.HOOK_PREFIX)
+    )
+    since, vmi = text(annotations, meta.TRANSITION_SINCE), text(annotations, meta.TRANSITION_VMI)
+    return LifecycleHold(intern(transition), since, vmi, tuple(sorted(hooks)))
+
+
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 KEEP_ENDED_VMI = frozenset({"Once", "Manual"})
 """Run strategies with which KubeVirt keeps a VMI that has ended."""
@@ -102,6 +130,7 @@ class VM(ObjectView):
     """whether the VM has Poolhouse's finalizer, so that its disks are retained"""
     retained_by: str = ""
     """UID of the pool that set the finalizer"""
+    hold: LifecycleHold | None = None
     scale_in: str = ""
     """the annotation or label poolhouse.dev/scale-in: `Protect`, `First`, or another text"""
     disks: tuple[str, ...] = ()
@@ -144,8 +173,22 @@ class VM(ObjectView):
         return not self.should_run and not self.vmi_exists
 
     @property
+    def held(self) -> bool:
+        """Whether the VM waits for lifecycle hooks. A restart ends the hold, because the VM has another VMI then."""
+        if self.hold is None:
+            return False
+        return self.terminating or (self.vmi is not None and self.vmi.uid == self.hold.vmi_uid)
+
+    @property
+    def terminating(self) -> bool:
+        """Whether the VM is held before its deletion."""
+        return self.hold is not None and self.hold.transition == "Terminating"
+
+    @property
     def available(self) -> bool:
-        """Whether a VM that should run is ready, or another VM is halted."""
+        """Whether a VM that should run is ready, or another VM is halted. A VM that is held is not available."""
+        if self.held:
+            return False
         if not self.should_run:
             return not self.vmi_exists
         # status.ready of a VM stays true for a moment after its VMI is deleted.
@@ -171,6 +214,7 @@ def parse_vm(document: Json) -> VM:
         revision=text(metadata, "labels", meta.REVISION),
         retains_disks=meta.KEEP_DISKS in (metadata.get("finalizers") or ()),
         retained_by=text(metadata, "annotations", meta.KEPT_BY),
+        hold=parse_hold(metadata),
         scale_in=text(metadata, "annotations", meta.SCALE_IN) or text(metadata, "labels", meta.SCALE_IN),
         disks=disk_names(document),
         disk_templates=intern(text(metadata, "annotations", meta.DISK_TEMPLATES)),

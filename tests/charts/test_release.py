@@ -102,6 +102,7 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *rbac.manifests(["webhook", "controllers"]),
         *rbac.user_roles(),
         *admission_policy.policies(()),
+        *admission_policy.pod_policies(""),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for document in installed:

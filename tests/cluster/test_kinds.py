@@ -7,7 +7,8 @@ import base64
 import random
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from kinds.validation import schema_errors
 from manifests import admission_policy, rbac, webhooks
 from manifests.crd import crd, object_schema
 from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Invalid
+from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
 from runtime.resource import Resource
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
@@ -337,15 +338,56 @@ async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -
 
 async def _in_force(api: Api, refused: Json) -> None:
     """The API server reads its policies a moment after they are written."""
+    await _refused(lambda: api.create(MACHINES, refused, dry_run=True))
 
+
+async def _refused(call: Callable[[], Awaitable[Any]]) -> None:
     async def held() -> bool:
         try:
-            await api.create(MACHINES, refused, dry_run=True)
+            await call()
         except Forbidden:
             return True
         return False
 
     await eventually(held)
+
+
+async def test_the_controllers_change_only_one_label_of_launcher_pods(api: Api, namespace: str) -> None:
+    user = rbac.service_account_user("controllers")
+    policy, binding = admission_policy.pod_policies(user)
+    await applied(api, changed(policy, namespace, "metadata", "name"))
+    await applied(api, changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName"))
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}
+    with suppress(AlreadyExists):
+        await api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body=account)
+    launcher = {meta.KUBEVIRT_CREATED_BY: "u", meta.IN_SERVICE: "true"}
+    for name, labels in (("launcher", launcher), ("other", {"app": "x"})):
+        container = {"name": "compute", "image": "launcher"}
+        spec = {"containers": [container], "automountServiceAccountToken": False}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+        await api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
+
+    async def patch(pod: str, change: Json, *, dry_run: bool = False) -> Any:
+        headers = {
+            "Impersonate-User": user,
+            "Impersonate-Group": "system:masters",
+            "Content-Type": "application/merge-patch+json",
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}"
+        return await api.request(
+            "PATCH", path, body=change, headers=headers, query={"dryRun": "All"} if dry_run else {}
+        )
+
+    image = {"spec": {"containers": [{"name": "compute", "image": "mine"}]}}
+    await _refused(lambda: patch("launcher", image, dry_run=True))
+    for label in (None, "true", None):
+        found = await patch("launcher", {"metadata": {"labels": {meta.IN_SERVICE: label}}})
+        assert found["metadata"]["labels"].get(meta.IN_SERVICE) == label
+    for change in ({"labels": {"app": ""}}, {"labels": {meta.KUBEVIRT_CREATED_BY: None}}, {"annotations": {"a": "b"}}):
+        with pytest.raises(Forbidden, match="change only the label"):
+            await patch("launcher", {"metadata": change})
+    with pytest.raises(Forbidden, match="only pods of VMIs"):
+        await patch("other", {"metadata": {"labels": {meta.IN_SERVICE: "true"}}})
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")

@@ -1,0 +1,167 @@
+"""Holds VMs for lifecycle hooks before the pool deletes or restarts them.
+
+The VM's annotations are the only record of a hold: when it began, and which hooks have not ended. A restart of the
+controllers therefore neither forgets nor repeats it. The owner of a hook ends it by removing the annotation
+`hook.poolhouse.dev/NAME`. After the last hook has ended, the next plan deletes or restarts the VM.
+
+The plan of a pool is computed without hooks. `gate` then puts a `Hold` in the place of each deletion or restart of a VM
+that is not held, and leaves out those of VMs whose hooks have not ended. So a held VM stays the choice of scale-in,
+healing or update, and counts as unavailable in their budgets.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import format_time, parse_time
+from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, SetInService
+from controllers.pool.autohealing import failing
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.rollout import stops
+from controllers.pool.scaling import select_victims
+from controllers.pool.waiting import Waiting
+from controllers.shared.conditions import join_names
+from controllers.shared.vm import VM
+from kinds import meta
+from kinds.pool_lifecycle import LifecycleHook, Transition
+
+TRANSITIONS: dict[type[Action], Transition] = {
+    Delete: "Terminating",
+    Heal: "Terminating",
+    Restart: "Restarting",
+    Restore: "Restarting",
+}
+LONGEST = timedelta(hours=48)
+HEARTBEATS = 100
+"""A hook with heartbeats ends after this many timeouts, like a lifecycle hook of an Auto Scaling group."""
+ABANDON = "Abandon"
+
+
+@dataclass(frozen=True)
+class HookState:
+    """A hook of a held VM."""
+
+    name: str
+    ends_at: datetime
+    abandoned: bool = False
+    """whether the hook has ended with Abandon, so that the pool does not wait for other hooks"""
+    timed_out: bool = False
+
+    @property
+    def pending(self) -> bool:
+        return not (self.abandoned or self.timed_out)
+
+
+def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tuple[list[Action], list[Waiting]]:
+    """The actions that need not wait for hooks, with a Hold for each VM that is not held yet; and the VMs that wait."""
+    hooks = snapshot.pool.spec.lifecycle_hooks
+    found, waits = list[Action](), list[Waiting]()
+    vms = {vm.name: vm for vm in snapshot.active} if hooks else {}
+    for action in actions:
+        transition, vm = TRANSITIONS.get(type(action)), vms.get(action.name)
+        wanted = [hook for hook in hooks if hook.transition == transition]
+        if vm is None or not wanted:
+            found.append(action)
+        elif vm.hold is None or not vm.held or vm.hold.transition != transition:
+            found.append(_hold(vm, wanted, action.reason, now))
+        elif pending := pending_hooks(snapshot, vm, now):
+            waits.append(Waiting(vm.name, _waits(pending)))
+        else:
+            found.append(_with_results(action, states(snapshot, vm, now)))
+    return found, waits
+
+
+def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Ends the holds of VMs that have been restarted, or that the pool no longer wants to delete or restart."""
+    holds = [(vm, vm.hold) for vm in snapshot.active if vm.hold is not None]
+    if not holds:
+        return
+    leaving = {vm.uid for vm in select_victims(snapshot)} | {vm.uid for vm, _ in failing(snapshot, now)}
+    stopping = stops(snapshot, now)
+    for vm, hold in holds:
+        if not vm.held:
+            reason = "it was restarted"
+        elif hold.transition == "Terminating" and vm.uid not in leaving:
+            reason = "it is not deleted any more"
+        elif hold.transition != "Terminating" and vm.uid not in stopping:
+            reason = "it is not restarted any more"
+        else:
+            continue
+        yield EndHold(vm.name, vm.uid, vm.resource_version, tuple(name for name, _ in hold.hooks), reason)
+
+
+def set_in_service(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Brings the label poolhouse.dev/in-service of VMIs up to date: held VMs do not have it."""
+    if not snapshot.pool.spec.lifecycle_hooks:
+        return
+    for vm in snapshot.active:
+        if vm.vmi is None or vm.vmi.deleting or vm.vmi.final:
+            continue
+        if (meta.IN_SERVICE in vm.vmi.labels) == vm.held:
+            reason = "it is held for lifecycle hooks" if vm.held else "it is not held"
+            yield SetInService(vm.name, vm.vmi.uid, not vm.held, reason)
+
+
+def seconds_until_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until the next hook times out. None without a held VM."""
+    ends = (hook.ends_at for vm in held(snapshot) for hook in pending_hooks(snapshot, vm, now))
+    return min(((end - now).total_seconds() for end in ends), default=None)
+
+
+def held(snapshot: PoolSnapshot) -> list[VM]:
+    return [vm for vm in snapshot.active if vm.held]
+
+
+def pending_hooks(snapshot: PoolSnapshot, vm: VM, now: datetime) -> list[HookState]:
+    """The hooks that the VM waits for."""
+    known = states(snapshot, vm, now)
+    return [] if any(hook.abandoned for hook in known) else [hook for hook in known if hook.pending]
+
+
+def states(snapshot: PoolSnapshot, vm: VM, now: datetime) -> list[HookState]:
+    """The hooks of the VM's annotations that the pool has."""
+    known, hold = {hook.name: hook for hook in snapshot.pool.spec.lifecycle_hooks}, vm.hold
+    if hold is None:
+        return []
+    return [_state(known[name], hold.since, value, now) for name, value in hold.hooks if name in known]
+
+
+def timeout(hook: LifecycleHook, since: datetime, now: datetime) -> datetime:
+    """The time at which the hook times out if its seconds start now."""
+    seconds = timedelta(seconds=hook.timeout_seconds)
+    return min(now + seconds, since + min(LONGEST, HEARTBEATS * seconds))
+
+
+def _state(hook: LifecycleHook, since_text: str, value: str, now: datetime) -> HookState:
+    # Users may write any text. A hold with a damaged time must still end.
+    since = _time(since_text) or now - LONGEST
+    latest = timeout(hook, since, since + LONGEST)
+    end = min(_time(value) or timeout(hook, since, since), latest)
+    timed_out = value != ABANDON and now >= end
+    abandoned = value == ABANDON or (timed_out and hook.default_result == ABANDON)
+    return HookState(hook.name, end, abandoned, timed_out)
+
+
+def _hold(vm: VM, hooks: Iterable[LifecycleHook], reason: str, now: datetime) -> Hold:
+    ends = tuple((hook.name, format_time(timeout(hook, now, now))) for hook in hooks)
+    former = tuple(name for name, _ in vm.hold.hooks) if vm.hold is not None else ()
+    transition = next(hook.transition for hook in hooks)
+    vmi_uid = vm.vmi.uid if vm.vmi is not None else ""
+    return Hold(vm.name, vm.uid, vm.resource_version, transition, vmi_uid, format_time(now), ends, former, reason)
+
+
+def _waits(pending: Iterable[HookState]) -> str:
+    names = join_names(f"{hook.name} (until {format_time(hook.ends_at)})" for hook in pending)
+    return f"lifecycle hooks hold it: {names}"
+
+
+def _with_results(action: Action, ended: Iterable[HookState]) -> Action:
+    early = [f"{hook.name} {'timed out' if hook.timed_out else 'was abandoned'}" for hook in ended if not hook.pending]
+    return replace(action, reason=f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None

@@ -1,0 +1,124 @@
+"""Lifecycle hooks of pools against the real API server, with a running controller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest_asyncio
+
+from controllers.shared.sources import PODS
+from kinds import meta
+from runtime.resource import VMIS, VMS
+from tests.cluster.pooling import Place, controller, namespace, until
+from tests.cluster.resting import rests
+from tests.cluster.test_pool_cli import Shell
+
+Json = dict[str, Any]
+DRAIN: Json = {"name": "drain", "transition": "Terminating", "timeoutSeconds": 600}
+NOTIFY: Json = {"name": "notify", "transition": "Terminating", "timeoutSeconds": 600}
+NEWEST = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
+
+
+@pytest_asyncio.fixture
+async def place(control_plane: Any) -> AsyncIterator[Place]:
+    async with namespace(control_plane.kubeconfig, "hooks") as found:
+        yield found
+
+
+async def launcher(place: Place, vm: str) -> None:
+    """The pod that KubeVirt starts for a VMI, with the VMI's labels."""
+    metadata = (await place.api.get(VMIS, place.namespace, vm))["metadata"]
+    labels = {**metadata["labels"], meta.KUBEVIRT_CREATED_BY: metadata["uid"]}
+    container = {"name": "compute", "image": "launcher"}
+    spec = {"containers": [container], "automountServiceAccountToken": False, "enableServiceLinks": False}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"launcher-{vm}", "labels": labels}, "spec": spec}
+    await until(lambda: service_account(place), True)
+    await place.api.request("POST", PODS.path(place.namespace), body=pod)
+
+
+async def service_account(place: Place) -> bool:
+    found = await place.api.request("GET", f"/api/v1/namespaces/{place.namespace}/serviceaccounts")
+    return bool(found["items"])
+
+
+async def in_service(place: Place, vm: str) -> tuple[bool, bool]:
+    """Whether the VMI and its launcher pod have the label that Services select."""
+    vmi = await place.api.get(VMIS, place.namespace, vm)
+    pod = await place.api.get(PODS, place.namespace, f"launcher-{vm}")
+    found = [meta.IN_SERVICE in (each["metadata"].get("labels") or {}) for each in (vmi, pod)]
+    return found[0], found[1]
+
+
+async def transition(place: Place, vm: str) -> str:
+    machines = await place.machines()
+    return str((machines.get(vm) or {"metadata": {}})["metadata"].get("labels", {}).get(meta.TRANSITION, ""))
+
+
+async def test_a_vm_leaves_its_services_and_waits_for_its_hooks_across_a_restart_of_the_controller(
+    control_plane: Any, place: Place
+) -> None:
+    shell = Shell(place, control_plane.kubeconfig)
+    await place.pool(2, scaleInStrategy=NEWEST, lifecycleHooks=[DRAIN, NOTIFY])
+    async with controller(control_plane.kubeconfig) as running:
+        await until(place.names, ["web-1", "web-2"])
+        await place.is_ready("web-1", "web-2")
+        for name in ("web-1", "web-2"):
+            await launcher(place, name)
+            assert await in_service(place, name) == (True, True)
+        smaller = place.document(1, scaleInStrategy=NEWEST, lifecycleHooks=[DRAIN, NOTIFY])
+        chosen = (await shell.json("plan", "-f", "-", document=smaller))["plan"]
+        victim = chosen[0]["vm"]
+        assert [(row["action"], row["vm"]) for row in chosen] == [("Hold", victim), ("Delete", victim)]
+        await place.change(replicas=1)
+        await until(lambda: transition(place, victim), "Terminating")
+        assert await in_service(place, victim) == (False, False)
+        await rests(running.writes, 3)
+    before = (await place.machines())[victim]["metadata"]["annotations"]
+    async with controller(control_plane.kubeconfig) as running:
+        await rests(running.writes, 3)
+        held = (await place.machines())[victim]["metadata"]["annotations"]
+        assert held == before, "a restart neither repeats nor forgets the hold"
+        condition = await place.condition("VMsHeld")
+        assert condition["message"] == f"1 VMs wait for lifecycle hooks: {victim} (drain, notify)"
+        assert (await place.seen())["status"]["heldReplicas"] == 1
+        assert "lifecycle hooks hold it: drain" in str((await shell.json("why", victim))["present"])
+        listed = await shell.json("lifecycle", "list", "web")
+        assert [(row["vm"], row["hook"]) for row in listed] == [(victim, "drain"), (victim, "notify")]
+        several = await shell.run("lifecycle", "complete", victim)
+        assert "choose one with --hook: drain, notify" in several.stderr
+        await shell.json("lifecycle", "complete", victim, "--hook", "drain")
+        await shell.json("lifecycle", "heartbeat", victim)
+        assert await place.names() == ["web-1", "web-2"]
+        await shell.json("lifecycle", "complete", victim)
+        await until(lambda: count(place), 1)
+
+
+async def count(place: Place) -> int:
+    return len(await place.names())
+
+
+async def test_a_vm_that_stays_returns_to_its_services(control_plane: Any, place: Place) -> None:
+    await place.pool(1, scaleInStrategy=NEWEST, lifecycleHooks=[DRAIN])
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, ["web-1"])
+        await place.is_ready("web-1")
+        await launcher(place, "web-1")
+        await place.change(replicas=0)
+        await until(lambda: transition(place, "web-1"), "Terminating")
+        await place.change(replicas=1)
+        await until(lambda: transition(place, "web-1"), "")
+        await until(lambda: in_service(place, "web-1"), (True, True))
+        annotations = (await place.machines())["web-1"]["metadata"].get("annotations") or {}
+        assert not [key for key in annotations if key.startswith((meta.HOOK_PREFIX, meta.TRANSITION))]
+
+
+async def test_a_hook_that_times_out_lets_the_pool_go_on(control_plane: Any, place: Place) -> None:
+    await place.pool(1, scaleInStrategy=NEWEST, lifecycleHooks=[DRAIN])
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, ["web-1"])
+        await place.change(replicas=0)
+        await until(lambda: transition(place, "web-1"), "Terminating")
+        hook = {f"{meta.HOOK_PREFIX}drain": "2026-01-01T00:00:00Z"}
+        await place.api.patch(VMS, place.namespace, "web-1", {"metadata": {"annotations": hook}})
+        await until(place.names, [])

@@ -25,6 +25,10 @@ KEPT_FOR = f"{DOMAIN}/kept-for"
 # disk: the hash.
 DISK_TEMPLATES = f"{DOMAIN}/disk-templates"
 DISK_TEMPLATE = f"{DOMAIN}/disk-template"
+# On a VM: the disks that an update has replaced, as `DISK=HASH,...`, until they are retained. On a retained disk:
+# `true` if an update has replaced it.
+REPLACED_DISKS = f"{DOMAIN}/replaced-disks"
+REPLACED = f"{DOMAIN}/replaced"
 
 # On a VMI of a replica set: the number of its predecessors that ended early.
 ATTEMPT = f"{DOMAIN}/attempt"

@@ -9,6 +9,7 @@ from kinds.metav1 import LabelSelector
 from kinds.model import Count, IntOrPercent, Model, Rule, Tuple, at_most_one_of, expected, has
 
 BasePolicy = Literal["Oldest", "Newest", "Random"]
+ReplacePolicy = Literal["Never", "Recreate"]
 StatePreservation = Literal["Disabled", "Offline", "Online"]
 
 _ONLINE = Rule(
@@ -134,6 +135,8 @@ class Rollback(Model):
 class UpdateProactive(Model):
     """Update that restarts running VMs."""
 
+    hints: ClassVar[Mapping[str, str]] = {"replacementMethod": "replacePolicy", "maxUnavailable": "spec.maxUnavailable"}
+
     selection_policy: SelectionPolicy = SelectionPolicy()
     """Order in which VMs are updated."""
     partition: IntOrPercent | None = None
@@ -148,6 +151,19 @@ class UpdateProactive(Model):
     snapshot_before_update: bool = False
     """Take a VirtualMachineSnapshot of each VM before the update changes its guest. A VM whose snapshot is not ready is
     not updated. `poolhouse rollout undo --restore-snapshots` restores the snapshots."""
+    replace_policy: ReplacePolicy = "Never"
+    """What an update does with disks whose entry in dataVolumeTemplates has changed, for example to another image,
+    size or storage class. Never: the VM keeps its disks, and the condition DisksOutdated names it. Recreate: the VM
+    gets new disks under other names, within `maxUnavailable`. It restarts when they are ready, and its old disks are
+    retained."""
+    max_surge: IntOrPercent | None = None
+    """Number of VMs above `replicas`, or a percentage of `replicas`, rounded up, that the pool may have during an
+    update. With it, a VM that would need a restart or new disks is replaced: the pool creates a VM with the new
+    template and deletes an old one, with its disks, when the new one is ready. Defaults to none: VMs are updated in
+    place."""
+    track_data_sources: bool = False
+    """Whether a new image counts as a change of the template, if `sourceRef` of an entry in dataVolumeTemplates names a
+    DataSource. The update strategy then applies as to any other change."""
 
 
 class UpdateStrategy(Model):

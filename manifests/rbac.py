@@ -127,7 +127,12 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             for kind in KINDS
             if kind.has_finalizer
         ),
-        PolicyRule("cdi.kubevirt.io", ("datavolumes",), ("get", "patch"), "to retain disks"),
+        PolicyRule(
+            "cdi.kubevirt.io",
+            ("datavolumes",),
+            (*READ, "patch"),
+            "to retain disks, and to restart VMs when their new disks are ready",
+        ),
         PolicyRule(
             "snapshot.kubevirt.io",
             ("virtualmachinesnapshots", "virtualmachinerestores"),

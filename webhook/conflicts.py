@@ -112,6 +112,15 @@ def changed_disks(old: Json | None, new: Json | None) -> Iterator[str]:
     for index, each in entries(new, *path):
         name = at(each, "metadata", "name")
         if isinstance(name, str) and name in before and before[name] != at(each, "spec"):
+            update = at(new, "spec", "updateStrategy", "proactive")
+            if at(update, "maxSurge") is not None:
+                continue  # new VMs replace the others
+            if at(update, "replacePolicy") == "Recreate":
+                yield (
+                    f"{DISKS_PATH}[{index}].spec: existing VMs get new disks {name}-HASH-NUMBER and lose the content "
+                    f"of {name}-NUMBER, which is retained. The annotation {meta.SCALE_IN}: Protect keeps a VM's disks."
+                )
+                continue
             yield (
                 f"{DISKS_PATH}[{index}].spec: disks {name}-NUMBER of existing VMs keep their content and size; only new"
                 " VMs get disks from the new entry. The condition DisksOutdated names the others."

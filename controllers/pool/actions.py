@@ -58,6 +58,8 @@ class Create(_Action, past="created VM"):
     """A VM of this name was deleted recently. The disks of that VM must be gone before this VM is created."""
     retained_disks: tuple[tuple[str, str], ...] = ()
     """Names in dataVolumeTemplates of disks that were retained for this VM, with the hashes of their entries."""
+    disks: tuple[tuple[str, str], ...] = ()
+    """Names in dataVolumeTemplates of disks that do not have the usual name, with their names."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,34 @@ class ReturnDisk(_Action, past="returned a retained disk to VM"):
 
 
 @dataclass(frozen=True)
+class RetainDisks(_Action, past="retained the replaced disks of VM"):
+    """Retains disks that an update has replaced, and removes them from the VM's annotation."""
+
+    name: str
+    uid: str
+    disks: tuple[tuple[str, str], ...]
+    """names, with the hashes of the entries that they were created from"""
+    retained_by: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DiskReplacement:
+    """A disk of a VM that takes the place of another one."""
+
+    entry: str
+    """name in the pool's dataVolumeTemplates"""
+    old: str
+    new: str
+    existing: bool = False
+    """whether the new disk exists: it is the one that the VM had with this template before"""
+
+    def __str__(self) -> str:
+        how = "which it had before" if self.existing else "which is new"
+        return f"{self.old} is replaced by {self.new}, {how}, and retained"
+
+
+@dataclass(frozen=True)
 class Update(_Action, past="updated VM"):
     """Applies the template's changes to the VM. A running VMI gets the changes at its next restart."""
 
@@ -120,6 +150,9 @@ class Update(_Action, past="updated VM"):
     reason: str
     disk_templates: str = ""
     """the VM's annotation after the update"""
+    replacements: tuple[DiskReplacement, ...] = ()
+    replaced_disks: str = ""
+    """the annotation poolhouse.dev/replaced-disks after the update, if it replaces disks"""
     counts: bool = False
     """whether the VM's number of updates with a snapshot grows"""
     restored: str = ""
@@ -261,6 +294,7 @@ Action = (
     | ReleaseDisks
     | RemoveFinalizer
     | ReturnDisk
+    | RetainDisks
     | Update
     | LabelVMI
     | Hold

@@ -35,6 +35,7 @@ from controllers.pool.actions import (
     RemoveFinalizer,
     Restart,
     Restore,
+    RetainDisks,
     ReturnDisk,
     RewriteRevision,
     SaveRevision,
@@ -42,14 +43,15 @@ from controllers.pool.actions import (
     TakeSnapshot,
     Update,
 )
-from controllers.pool.disk_templates import parse_hashes
+from controllers.pool.disk_templates import disks_by_entry, entry_of, format_hashes, parse_hashes
 from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.template import merge_template
 from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
+from controllers.shared.conditions import join_names
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.names import has_revision, parent_and_ordinal
+from controllers.shared.names import has_revision
 from controllers.shared.sources import DATA_VOLUMES, PODS, PVCS
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
@@ -96,6 +98,7 @@ class PoolWriter:
         outcomes = [
             await self.release_disks(namespace, planned(ReleaseDisks), pool),
             await send(pool, planned(ReturnDisk), partial(return_disk, api, namespace)),
+            await send(pool, planned(RetainDisks), partial(retain_replaced_disks, api, namespace)),
             await send(pool, planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
             await send(pool, planned(Adopt), partial(self._adopt, pool)),
             await send(pool, planned(RewriteRevision), partial(self._rewrite, pool), quiet=True),
@@ -173,17 +176,21 @@ class PoolWriter:
             label = a.revision.rpartition("-")[2]
             if earlier := await self.pool_with_revision(snapshot, label):
                 pool, revision = earlier, snapshot.revisions_by_label[label]
-        return template.build_vm(pool, a.ordinal, revision, a.retained_disks)
+        return template.build_vm(pool, a.ordinal, revision, a.retained_disks, dict(a.disks))
 
     async def _old_disk(self, vm: Json) -> str:
         """An existing disk of the deleted VM of this name, or ""."""
-        namespace = vm["metadata"]["namespace"]
+        metadata = vm["metadata"]
+        namespace, annotations = metadata["namespace"], metadata.get("annotations") or {}
+        hashes = parse_hashes(annotations.get(meta.DISK_TEMPLATES, ""))
         for disk in sorted(disk_names(vm)):
             for resource in (DATA_VOLUMES, PVCS):
                 with suppress(NotFound):
-                    metadata = (await self.api.get(resource, namespace, disk))["metadata"]
-                    # A disk without an owner was provided or retained for this VM.
-                    if metadata.get("ownerReferences") or "deletionTimestamp" in metadata:
+                    found = (await self.api.get(resource, namespace, disk))["metadata"]
+                    labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
+                    other = meta.REPLACED in labels or labels.get(meta.DISK_TEMPLATE, wanted) != wanted
+                    # A disk without an owner was provided for this VM, or retained from the same entry.
+                    if found.get("ownerReferences") or "deletionTimestamp" in found or other:
                         return f"{resource.kind} {disk}"
         return ""
 
@@ -212,15 +219,25 @@ class PoolWriter:
             raise Conflict(f"{a.name} is being deleted, or is another VM now", status=409)
         before = await self.pool_with_revision(snapshot, a.before)
         known = snapshot.revisions_by_label
-        base = template.build_vm(before, a.ordinal, known[a.before]) if before is not None else None
-        new = template.build_vm(pool, a.ordinal, snapshot.revision)
+        here, replaced = disk_names(live), {each.entry: each.new for each in a.replacements}
+        if any(each.old not in here or each.new in here for each in a.replacements):
+            raise Conflict(f"{a.name} has other disks now", status=409)
+        base = None
+        if before is not None:
+            names = disks_by_entry(here, a.ordinal, disk_names(before.spec.template))
+            base = template.build_vm(before, a.ordinal, known[a.before], disks=names)
+        names = disks_by_entry(here, a.ordinal, disk_names(pool.spec.template))
+        new = template.build_vm(pool, a.ordinal, snapshot.revision, disks=names | replaced)
         merged = merge_template(live, base, new)
+        annotations = merged["metadata"].setdefault("annotations", {})
         if a.disk_templates:
             # The merge would record that the disks are new.
-            merged["metadata"]["annotations"][meta.DISK_TEMPLATES] = a.disk_templates
+            annotations[meta.DISK_TEMPLATES] = a.disk_templates
+        if a.replacements:
+            _replace_disks(merged, {each.old for each in a.replacements})
+            annotations[meta.REPLACED_DISKS] = a.replaced_disks
         if a.counts:
-            count = str(parse_vm(live).updates + 1)
-            merged["metadata"]["annotations"] = {**(merged["metadata"].get("annotations") or {}), meta.UPDATES: count}
+            annotations[meta.UPDATES] = str(parse_vm(live).updates + 1)
         if a.restored:
             await self._resume(pool, a, merged)
         await self.api.replace(VMS, merged)
@@ -311,6 +328,8 @@ class PoolEvents:
 
     def succeeded(self, pool: Pool, action: Action) -> None:
         retained = ", its disks are retained" if isinstance(action, Delete) and action.retain_disks else ""
+        if isinstance(action, RetainDisks):
+            retained = f": {join_names(name for name, _ in action.disks)}"
         note = f"{action.past} {action.name}{retained}: {action.reason}"
         self._emit(pool, "Normal", action.succeeded, note, action.verb)
 
@@ -364,7 +383,7 @@ async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
     labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
     hashes = parse_hashes(a.disk_templates)
     for disk in a.disks:
-        created_from = hashes.get(parent_and_ordinal(disk)[0], "")
+        created_from = hashes.get(entry_of(disk, hashes), "")
         described = labels | ({meta.DISK_TEMPLATE: created_from} if created_from else {})
         volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, described)
         await _retain(api, PVCS, namespace, disk, {a.uid, volume}, described)
@@ -425,11 +444,36 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
         change: Json = {
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],
-            "labels": {meta.KEPT_BY: None, meta.KEPT_FOR: None, meta.DISK_TEMPLATE: None},
+            "labels": dict.fromkeys((meta.KEPT_BY, meta.KEPT_FOR, meta.DISK_TEMPLATE, meta.REPLACED)),
         }
         if not metadata.get("ownerReferences"):
             change["ownerReferences"] = [owner]
         await api.patch(resource, namespace, a.disk, {"metadata": change})
+
+
+async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> None:
+    """Retains disks of a VM that goes on without them. The annotation comes last, so that a crash before it repeats
+    everything."""
+    for disk, created_from in a.disks:
+        labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
+        labels[meta.DISK_TEMPLATE] = created_from
+        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
+        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+    metadata = (await api.get(VMS, namespace, a.name))["metadata"]
+    listed = parse_hashes((metadata.get("annotations") or {}).get(meta.REPLACED_DISKS, ""))
+    left = tuple(each for each in listed.items() if each not in a.disks)
+    change: Json = {
+        "uid": a.uid,
+        "resourceVersion": metadata["resourceVersion"],
+        "annotations": {meta.REPLACED_DISKS: format_hashes(left) or None},
+    }
+    await api.patch(VMS, namespace, a.name, {"metadata": change})
+
+
+def _replace_disks(vm: Json, old: set[str]) -> None:
+    """Removes the entries of replaced disks, which a merge without the former template keeps."""
+    spec = vm["spec"]
+    spec["dataVolumeTemplates"] = [each for each in spec["dataVolumeTemplates"] if each["metadata"]["name"] not in old]
 
 
 async def _retain(

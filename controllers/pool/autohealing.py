@@ -13,6 +13,7 @@ from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.replacement import retain
 from controllers.pool.selection import STUCK
 from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
@@ -33,7 +34,10 @@ def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         return
     limit = 1 if is_open else max(0, snapshot.pool.max_unavailable - _in_progress(snapshot, now))
     found = (
-        Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
+        # Its replaced disks would be deleted with it.
+        retain(vm, "the VM is about to be replaced")
+        if vm.replaced_disks
+        else Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
         for vm, reason in failing(snapshot, now)
         if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm)
     )

@@ -25,6 +25,7 @@ from controllers.pool.observe import (
     PoolSnapshot,
     Stores,
     observe,
+    parse_phase,
 )
 from controllers.pool.plan import Plan, plan
 from controllers.pool.rollback import abort_of
@@ -37,6 +38,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.simulation import PlanEndpoint
+from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
@@ -48,6 +50,7 @@ from runtime.api import Api
 from runtime.controller import Controller, RetryWithBackoff
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
+from runtime.optional_informer import OptionalInformer
 from runtime.resource import VMS, Key
 
 CHECK_SECONDS = 300.0
@@ -367,6 +370,11 @@ class PoolController:
                 self.expectations.deletion_observed(pool.uid, old.uid)
             enqueue(key, GATHER_SECONDS)
 
+    def data_volumes_changed(self, enqueue: Enqueue) -> None:
+        for vm in self.stores.replacing_disks():
+            for key in _pools_of(vm):
+                enqueue(key, GATHER_SECONDS)
+
     def disk_changed(self, enqueue: Enqueue, old: RetainedDisk | None, new: RetainedDisk | None) -> None:
         for each in (old, new):
             if each is not None:
@@ -387,6 +395,7 @@ def _retry_unless_done(outcome: Outcome) -> None:
 SETTLE_SECONDS = 30.0
 """How long the controller waits until it knows whether the cluster serves snapshots. Until then, pools that take
 snapshots update no VM."""
+UNKNOWN_PHASE = "DataVolumes are not listed yet"
 EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
 pool for long. Names by ordinal and deletions by UID make plans from stale stores safe."""
@@ -398,7 +407,14 @@ def build(
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
-    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store, snapshots, restores)
+    data_volumes = OptionalInformer(api, DATA_VOLUMES, parse_phase)
+
+    def disk_phase(key: Key) -> str | None:
+        if not data_volumes.known:
+            return UNKNOWN_PHASE
+        return (data_volumes.get(key[1], key[0]) or "") if data_volumes.served else None
+
+    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store, snapshots, restores, disk_phase)
     registry.register(OrphanedDisks(pools.store, disks.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     events = PoolEvents(recorder)
@@ -425,11 +441,12 @@ def build(
     disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
     snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))
     restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
+    data_volumes.subscribe(partial(pooling.data_volumes_changed, controller.enqueue))
 
     async def work() -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for each in (snapshots, restores):
+                for each in (snapshots, restores, data_volumes):
                     group.create_task(each.run())
                 for each in (snapshots, restores):
                     await each.settled(SETTLE_SECONDS)

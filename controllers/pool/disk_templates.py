@@ -3,11 +3,20 @@
 KubeVirt creates a DataVolume once. A later change of `dataVolumeTemplates`, such as another image, reaches the VM's
 spec, but no disk that exists. An annotation of each VM therefore records the hashes of the entries that its disks were
 created from: `NAME=HASH,...`, with the names of the pool's template.
+
+The disk of entry `root` is called `root-3`, with the VM's ordinal. A disk that replaces it is called `root-HASH-3`, so
+that both exist at the same time.
 """
 
-from collections.abc import Mapping
+import hashlib
+import re
+from collections.abc import Container, Iterable, Mapping
 
 from controllers.pool.revisions import DiskTemplates
+from controllers.shared.names import name_of, parent_and_ordinal
+
+_NAME_HASH_CHARACTERS = 10
+_REPLACEMENT = re.compile(rf"(.+)-[0-9a-f]{{{_NAME_HASH_CHARACTERS}}}")
 
 
 def outdated(created: Mapping[str, str], wanted: DiskTemplates) -> tuple[str, ...]:
@@ -29,3 +38,24 @@ def parse_hashes(text: str) -> dict[str, str]:
     """Parses the annotation. Entries that a user has damaged are omitted, and count as up to date."""
     pairs = (each.partition("=") for each in text.split(","))
     return {name: found for name, _, found in pairs if name and found}
+
+
+def replacement_name(entry: str, ordinal: int, *identity: str) -> str:
+    """The name of a disk that replaces one of this entry. Different identities give different names."""
+    digest = hashlib.sha256(" ".join(identity).encode()).hexdigest()[:_NAME_HASH_CHARACTERS]
+    return name_of(f"{entry}-{digest}", ordinal)
+
+
+def entry_of(disk: str, entries: Container[str]) -> str:
+    """The entry that a disk belongs to by its name, or ""."""
+    parent, ordinal = parent_and_ordinal(disk)
+    if ordinal is None or parent in entries:
+        return parent if ordinal is not None else ""
+    match = _REPLACEMENT.fullmatch(parent)
+    return match[1] if match and match[1] in entries else ""
+
+
+def disks_by_entry(disks: Iterable[str], ordinal: int | None, entries: Container[str]) -> dict[str, str]:
+    """The disk of each entry, for the VM with this ordinal. Disks with other names are omitted."""
+    found = ((entry_of(disk, entries), disk) for disk in disks if parent_and_ordinal(disk)[1] == ordinal)
+    return {entry: disk for entry, disk in found if entry}

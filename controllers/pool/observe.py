@@ -2,15 +2,16 @@
 
 import asyncio
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from sys import intern
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from apimachinery.unstructured import Json
-from controllers.pool.disk_templates import outdated, parse_hashes
+from apimachinery.unstructured import Json, at
+from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
 from controllers.pool.vm_snapshots import (
@@ -24,20 +25,25 @@ from controllers.pool.vm_snapshots import (
 )
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.sources import PVCS, Source
+from controllers.shared.sources import DATA_VOLUMES, PVCS, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, ObjectView, parse_vmi, text
 from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort
+from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
 from runtime.errors import NotFound
-from runtime.resource import VMIS, VMS, Key, Resource
+from runtime.resource import VMIS, VMS, Key, Resource, object_key
 from runtime.store import Store
 
 InvalidPool = InvalidSpec[PoolStatus]
 V = TypeVar("V")
 
+READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
+"""Phases of a DataVolume with which KubeVirt starts a VM."""
+CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
+"""KubeVirt's annotation of VMs whose DataVolumes are created at once (the default) or at the first start."""
 NO_REVISION = Revision("", "", 0, "")
 
 
@@ -79,6 +85,8 @@ class PoolSnapshot:
     revisions: tuple[Revision, ...] = ()
     recently_deleted: frozenset[str] = frozenset()
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
+    unready_disks: Mapping[str, str] = field(default_factory=dict)
+    """Disks that replace others and cannot be used yet, with the phase of their DataVolumes."""
     disk_conflict: Failure | None = None
     """A conflict with an older pool that has the same disk names. VMs of both pools would write to one disk."""
     vm_snapshots: tuple[VMSnapshot, ...] = ()
@@ -110,13 +118,38 @@ class PoolSnapshot:
         return {each.label: each for each in (*self.revisions, self.revision)}
 
     def outdated(self, vm: VM) -> bool:
-        """Whether the VM does not have the pool's template."""
+        """Whether the VM does not have the pool's template, or an update must replace its disks."""
         has = self.revisions_by_label.get(vm.revision)
-        return has is None or has.template_hash != self.revision.template_hash
+        if has is None or has.template_hash != self.revision.template_hash:
+            return True
+        return self.replaces_disks and bool(self.disks_to_replace(vm))
 
     def outdated_disks(self, vm: VM) -> tuple[str, ...]:
         """Names in dataVolumeTemplates of the VM's disks that were created from an older template."""
         return outdated(self.created_from(vm), self.revision.disks)
+
+    @cached_property
+    def replaces_disks(self) -> bool:
+        strategy = self.pool.spec.update_strategy.chosen
+        return isinstance(strategy, UpdateProactive) and strategy.replace_policy == "Recreate"
+
+    def disks_to_replace(self, vm: VM) -> tuple[str, ...]:
+        """Names in dataVolumeTemplates of the disks that an update replaces. A protected VM keeps its disks."""
+        if not self.replaces_disks or vm.protected or not (found := self.outdated_disks(vm)):
+            return ()
+        names = self.disks_by_entry(vm)
+        return tuple(entry for entry in found if entry in names)
+
+    @cached_property
+    def retained_by_vm(self) -> Mapping[str, tuple[RetainedDisk, ...]]:
+        """The retained disks by name of the VM that they were retained for."""
+        found: dict[str, tuple[RetainedDisk, ...]] = {}
+        for disk in self.retained_disks:
+            found[disk.retained_for] = (*found.get(disk.retained_for, ()), disk)
+        return found
+
+    def disks_by_entry(self, vm: VM) -> Mapping[str, str]:
+        return disks_by_entry(vm.disks, vm.ordinal, dict(self.revision.disks))
 
     def created_from(self, vm: VM) -> Mapping[str, str]:
         """The hashes of the entries that the VM's disks were created from. A VM of an earlier release has none, so its
@@ -131,9 +164,16 @@ class PoolSnapshot:
         if vm.vmi is None:
             return False
         started_from = self.revisions_by_label.get(vm.vmi.revision)
-        if started_from is not None and started_from.vmi_hash == self.revision.vmi_hash:
+        same = started_from is not None and started_from.vmi_hash == self.revision.vmi_hash
+        if same and not self.uses_replaced_disk(vm):
             return False
         return not (vm.vmi.deleting or vm.vmi.succeeded)
+
+    def uses_replaced_disk(self, vm: VM) -> bool:
+        """Whether the VMI still uses a disk that an update has replaced in the VM."""
+        if not vm.replaced_disks or vm.vmi is None:
+            return False
+        return not parse_hashes(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
 
     @cached_property
     def _snapshots_by_name(self) -> Mapping[str, VMSnapshot]:
@@ -222,13 +262,20 @@ def by_disk(vm: VM) -> Iterator[Hashable]:
             yield vm.namespace, name
 
 
+def by_replacement(vm: VM) -> Iterator[Hashable]:
+    if vm.replaced_disks:
+        yield True
+
+
 def revisions_by_pool(revision: Revision) -> Iterator[Hashable]:
     if revision.pool_uid:
         yield revision.pool_uid
 
 
 POOL_SOURCE: Source[Pool | InvalidPool] = Source(POOLS, parse_pool, {"disk": pools_by_disk})
-VM_SOURCE = Source(VMS, parse_vm, {"owner": by_owner, "base_name": by_base_name, "disk": by_disk})
+VM_SOURCE = Source(
+    VMS, parse_vm, {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "replacing": by_replacement}
+)
 REVISION_SOURCE = Source(REVISIONS, parse_revision, {"owner": revisions_by_pool})
 VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi)
 DISK_SOURCE = Source(
@@ -247,6 +294,8 @@ class Stores:
     retained_disks: Store[RetainedDisk] = field(default_factory=DISK_SOURCE.store)
     vm_snapshots: OptionalStore[VMSnapshot] = field(default_factory=ListedStore)
     restores: OptionalStore[VMRestore] = field(default_factory=ListedStore)
+    disk_phase: Callable[[Key], str | None] = lambda key: None
+    """Returns the phase of a DataVolume, empty without one; None if the cluster does not serve DataVolumes."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
 
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
@@ -267,6 +316,10 @@ class Stores:
 
     def forget(self, key: Key) -> None:
         self._joined.pop(key, None)
+
+    def replacing_disks(self) -> Iterator[VM]:
+        """VMs whose disks were replaced, while the old disks are not retained yet."""
+        return iter(self.vms.by("replacing", True))
 
     def sharing_disks(self, pool: Pool) -> Iterator[tuple[str, Pool]]:
         """Other pools whose template has a disk of the same name, with that name."""
@@ -293,7 +346,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         disks = group.create_task(DISK_SOURCE.list(api, namespace))
         snapshots = group.create_task(_list_optional(SNAPSHOT_SOURCE, api, namespace))
         restores = group.create_task(_list_optional(RESTORE_SOURCE, api, namespace))
-    return Stores(
+    found = Stores(
         pools.result(),
         vms.result(),
         revisions.result(),
@@ -302,6 +355,21 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         snapshots.result(),
         restores.result(),
     )
+    if not any(found.replacing_disks()):
+        return found
+    phases = {key: phase async for key, phase in _phases(api, namespace)}
+    return replace(found, disk_phase=lambda key: phases.get(key, ""))
+
+
+async def _phases(api: Api, namespace: str) -> AsyncIterator[tuple[Key, str]]:
+    async for items, _ in api.pages(DATA_VOLUMES, namespace):
+        for document in items:
+            yield object_key(document), parse_phase(document)
+
+
+def parse_phase(document: Json) -> str:
+    """The view of a DataVolume: its phase."""
+    return intern(text(document, "status", "phase"))
 
 
 async def _list_optional(source: Source[V], api: Api, namespace: str) -> ListedStore[V]:
@@ -333,6 +401,7 @@ def observe(
         revision=revision,
         revision_saved=saved,
         revisions=tuple(revisions),
+        unready_disks=_unready_disks(stores, pool),
         disk_conflict=_disk_conflict(pool, stores),
         vm_snapshots=tuple(stores.vm_snapshots.by("pool", pool.key)),
         restores=restores,
@@ -363,6 +432,20 @@ def _disk_conflict(pool: Pool, stores: Stores) -> Failure | None:
                 "give it another name in this pool, no VM is created until then",
             )
     return None
+
+
+def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:
+    annotations = at(pool.spec.template, "metadata", "annotations")
+    if at(annotations, CREATE_AT_ONCE) == "false":
+        return {}  # KubeVirt creates the disks when it starts the VM
+    found = (
+        (disk, phase)
+        for vm in stores.replacing_disks()
+        if vm.owner_uid == pool.uid
+        for disk in vm.disks
+        if (phase := stores.disk_phase((vm.namespace, disk))) is not None and phase not in READY_PHASES
+    )
+    return {disk: phase or "its DataVolume does not exist yet" for disk, phase in found}
 
 
 def _taken_by_vms(stores: Stores, key: Key) -> frozenset[int]:

@@ -12,6 +12,7 @@ from controllers.pool.autohealing import heal, held_back, seconds_until_healing
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.replacement import retain_replaced
 from controllers.pool.restores import prune_restores
 from controllers.pool.rollout import (
     keep_disks,
@@ -40,6 +41,7 @@ Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 CLEANUP: tuple[Step, ...] = (
     adopt,
     return_disks,
+    retain_replaced,
     cancel_deletions,
     prune_revisions,
     label_vmis,

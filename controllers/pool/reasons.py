@@ -128,6 +128,8 @@ class PoolReason(Reason):
     SUCCESSFUL_RELEASE_DISKS = "SuccessfulReleaseDisks", "The disks of a deleted VM were retained."
     FAILED_RELEASE_DISKS = ("FailedReleaseDisks", "The disks of a VM are not retained yet, and the VM stays.")
     SUCCESSFUL_RETURN_DISK = "SuccessfulReturnDisk", "The controller returned a retained disk to its VM."
+    SUCCESSFUL_RETAIN_DISKS = "SuccessfulRetainDisks", "The controller retained disks that an update has replaced."
+    FAILED_RETAIN_DISKS = "FailedRetainDisks", "The controller could not retain disks that an update has replaced yet."
     FAILED_RETURN_DISK = "FailedReturnDisk", "The controller could not return a retained disk to its VM."
     SUCCESSFUL_REMOVE_FINALIZER = (
         "SuccessfulRemoveFinalizer",

@@ -16,9 +16,10 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
-from controllers.pool.disk_templates import carried_over
+from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
+from controllers.pool.replacement import annotations, disk_replacements, unready_disk
 from controllers.pool.restores import begin, continue_restore, requested_restore, restore_of
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
@@ -35,6 +36,7 @@ from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import join_names
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
+from kinds import meta
 from kinds.pool import PoolStatus
 from kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
@@ -61,9 +63,14 @@ def stops(snapshot: PoolSnapshot, now: datetime) -> set[str]:
 def keep_disks(snapshot: PoolSnapshot) -> Iterator[Waiting]:
     """VMs whose disks were created from an older template. No update changes a disk that exists."""
     for vm in snapshot.active:
-        if names := snapshot.outdated_disks(vm):
-            disks = join_names(name_of(name, vm.ordinal) for name in names if vm.ordinal is not None)
-            yield Waiting(vm.name, f"{disks}: the template has changed, but not the disk. A new VM gets a new disk")
+        left = set(snapshot.outdated_disks(vm)).difference(snapshot.disks_to_replace(vm))
+        if left and vm.ordinal is not None:
+            known = snapshot.disks_by_entry(vm)
+            disks = join_names(known.get(name, name_of(name, vm.ordinal)) for name in sorted(left))
+            why = f" {meta.SCALE_IN} protects the VM." if snapshot.replaces_disks and vm.protected else ""
+            yield Waiting(
+                vm.name, f"{disks}: the template has changed, but not the disk.{why} A new VM gets a new disk"
+            )
 
 
 def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -118,6 +125,8 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
             continue
         found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source)
+        if found is None and not snapshot.outdated(vm) and (reason := unready_disk(snapshot, vm)):
+            found = Waiting(vm.name, reason)
         if found is None and (refusal := stopped or budget.refusal(vm, begun=begun)):
             found = Waiting(vm.name, refusal)
         disrupts, found = found is None, found or _disruption(snapshot, vm, source)
@@ -159,7 +168,8 @@ def _obstacle(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
     pool = snapshot.pool
     if vm.ordinal is None or vm.base_name != pool.name:
         return Waiting(vm.name, f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template")
-    new = {name_of(disk, vm.ordinal) for disk in disk_names(pool.spec.template)}.difference(vm.disks)
+    known = disks_by_entry(vm.disks, vm.ordinal, disk_names(pool.spec.template))
+    new = {name_of(disk, vm.ordinal) for disk in disk_names(pool.spec.template) if disk not in known}
     if others := sorted(new & snapshot.foreign_disks.keys()):
         owner = snapshot.foreign_disks[others[0]]
         return Waiting(vm.name, f"the template gives it disk {others[0]}, {owner}: give the disk another name")
@@ -174,7 +184,7 @@ def _without_disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | Non
         return Waiting(vm.name, "the update strategy is opportunistic, and it is not halted")
     if source is not None:
         return None
-    if not snapshot.needs_restart(vm):
+    if not snapshot.needs_restart(vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
         return _update(snapshot, vm, "the change needs no restart" if vm.vmi else "it is not running yet")
     if not may_be_restarted(vm):
         reason = f"its run strategy is {vm.run_strategy}: it gets the new template at its next start"
@@ -189,10 +199,14 @@ def _restart(vm: VM) -> Restart:
 
 def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
     assert vm.ordinal is not None
-    disks = carried_over(snapshot.created_from(vm), snapshot.revision.disks)
+    disks, replaced = carried_over(snapshot.created_from(vm), snapshot.revision.disks), ""
+    if replacements := disk_replacements(snapshot, vm):
+        disks, replaced = annotations(snapshot, vm, disks, replacements)
+        reason = "; ".join([reason, *map(str, replacements)])
     # A snapshot of this stay at the revision must not count for a later stay, even if it is not used.
     counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
-    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, snapshot.revision.label, reason, disks, counts=counts)
+    label = snapshot.revision.label
+    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)
 
 
 OWN_REASONS = (
@@ -241,7 +255,8 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
 def deadline(snapshot: PoolSnapshot) -> datetime | None:
     status = snapshot.pool.status
     known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
-    if snapshot.pool.spec.paused or not known or status.last_progress_time is None or _starts(snapshot):
+    starts = _starts(snapshot) and not _wait_for_disks(snapshot)
+    if snapshot.pool.spec.paused or not known or status.last_progress_time is None or starts:
         return None
     # The time that VMs wait for lifecycle hooks does not count.
     if any(vm.held for vm in snapshot.active):
@@ -256,14 +271,22 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
     # An outdated VM may become available with the new template.
     failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
-    held = held_by_snapshots(snapshot)
-    if end is None or now < end or not (failing or snapshot.missing or held):
+    held, waiting = held_by_snapshots(snapshot), _wait_for_disks(snapshot)
+    if end is None or now < end or not (failing or waiting or snapshot.missing or held):
         return ""
+    if waiting and not failing:
+        name, reason = min(waiting.items())
+        return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {name}: {reason}"
     names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
     what = f"not available: {names}" if failing else f"{snapshot.missing} VMs are missing"
     if not failing and not snapshot.missing:
         what = f"{join_names(each.name for each in held)} waits: {held[0].reason}"
     return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"
+
+
+def _wait_for_disks(snapshot: PoolSnapshot) -> dict[str, str]:
+    """VMs that still run from a replaced disk because the new one is not ready, with the reason."""
+    return {vm.name: reason for vm in snapshot.active if (reason := unready_disk(snapshot, vm))}
 
 
 def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | None:

@@ -16,11 +16,13 @@ from controllers.pool.actions import (
 )
 from controllers.pool.autohealing import was_healed
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.replacement import disks_of_new_vm
+from controllers.pool.replacement import retain as retain_disks
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.pool.steps import stable_revision, update_limit, with_template
 from controllers.shared.conditions import join_names
-from controllers.shared.names import free_ordinals, name_of, parent_and_ordinal
-from controllers.shared.vm import VM
+from controllers.shared.names import free_ordinals, name_of
+from controllers.shared.vm import UNPROTECTED, VM
 from kinds import meta
 from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
@@ -40,21 +42,19 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     if not snapshot.revision_saved:
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
     reason = f"{len(snapshot.active)} of {wanted} VMs exist"
-    retained: dict[str, list[tuple[str, str]]] = {}
-    for disk in snapshot.retained_disks:
-        template = parent_and_ordinal(disk.name)[0], disk.template_hash
-        retained.setdefault(disk.retained_for, []).append(template)
+    returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
     room, stable = update_limit(snapshot, now).allowed - with_template(snapshot), stable_revision(snapshot)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
         name = name_of(snapshot.pool.name, ordinal)
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
-        disks = tuple(sorted(each for each in retained.get(name, ()) if each[1]))
-        after_deletion = deleted and name not in retained
+        # The store may not show yet that a disk of this name was replaced.
+        after_deletion = snapshot.replaces_disks or (deleted and name not in returning)
         # While steps or a partition hold the new template back, a new VM gets the one that it would have had before.
         revision = snapshot.revision if room > 0 or stable is None else stable
         room -= 1
-        found.append(Create(name, ordinal, revision.name, reason, after_deletion, disks))
+        disks = disks_of_new_vm(snapshot, ordinal, revision, now)
+        found.append(Create(name, ordinal, revision.name, reason, after_deletion, disks.retained, disks.names))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from sorted(found, key=lambda create: create.after_deletion)
 
@@ -74,15 +74,15 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
     return [vm for vm in snapshot.deleting if now - _deleted_at(vm, now) < DELETION_TIMEOUT]
 
 
-UNPROTECTED = ("", "First")
-"""Values of poolhouse.dev/scale-in that do not protect the VM. All other values protect the VM, also invalid ones."""
-
-
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     retain = retains_disks(snapshot)
     reason = f"{len(snapshot.active)} VMs exist, {snapshot.pool.spec.replicas} are wanted"
     for vm in select_victims(snapshot)[: snapshot.burst]:
-        yield Delete(vm.name, vm.uid, vm.resource_version, reason, retain)
+        if not vm.replaced_disks:
+            yield Delete(vm.name, vm.uid, vm.resource_version, reason, retain)
+        elif snapshot.uses_replaced_disk(vm):
+            # Its replaced disks would be deleted with it.
+            yield retain_disks(vm, "the VM is about to be deleted")
 
 
 def select_victims(snapshot: PoolSnapshot) -> list[VM]:
@@ -103,7 +103,7 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     strategy = snapshot.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, EmptyObject):
         return []
-    found = [vm for vm in snapshot.active if vm.scale_in in UNPROTECTED]
+    found = [vm for vm in snapshot.active if not vm.protected]
     policy = SelectionPolicy()
     if isinstance(strategy, ScaleInOpportunistic):
         found = [vm for vm in found if vm.halted]
@@ -145,7 +145,7 @@ def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
 
 
 def _protected(snapshot: PoolSnapshot) -> str:
-    names = sorted(vm.name for vm in snapshot.active if vm.scale_in not in UNPROTECTED)
+    names = sorted(vm.name for vm in snapshot.active if vm.protected)
     return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"
 
 

@@ -23,6 +23,7 @@ from controllers.pool.actions import (
     RemoveFinalizer,
     Restart,
     Restore,
+    RetainDisks,
     ReturnDisk,
     RewriteRevision,
     SaveRevision,
@@ -159,6 +160,13 @@ def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
         case Restart():
             vms = (_started(vm) if vm.vmi and vm.vmi.uid == action.vmi_uid else vm for vm in snapshot.vms)
             return replace(snapshot, vms=tuple(vms))
+        case RetainDisks():
+            retained = (
+                RetainedDisk(snapshot.pool.namespace, name, snapshot.pool.uid, action.name, found, replaced=True)
+                for name, found in action.disks
+            )
+            changed = _changed(action.uid, snapshot, replaced_disks="")
+            return replace(changed, retained_disks=(*snapshot.retained_disks, *retained))
         case Delete():
             gone = (vm for vm in snapshot.vms if vm.uid == action.uid and action.retain_disks)
             retained = (RetainedDisk(vm.namespace, d, snapshot.pool.uid, vm.name) for vm in gone for d in vm.disks)
@@ -174,6 +182,10 @@ def _updated(action: Update, snapshot: PoolSnapshot) -> PoolSnapshot:
     facts: Json = {"revision": action.revision, "disk_templates": action.disk_templates}
     if action.restored:
         facts["restored"] = action.restored
+    if action.replacements:
+        new = {each.old: each.new for each in action.replacements}
+        disks = next((vm.disks for vm in snapshot.vms if vm.uid == action.uid), ())
+        facts |= {"disks": tuple(new.get(disk, disk) for disk in disks), "replaced_disks": action.replaced_disks}
     more = 1 if action.counts else 0
     vms = (replace(vm, **facts, updates=vm.updates + more) if vm.uid == action.uid else vm for vm in snapshot.vms)
     if action.start:
@@ -195,7 +207,7 @@ def _restored(action: Restore, snapshot: PoolSnapshot) -> PoolSnapshot:
 
 def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
     revision = snapshot.revisions_by_label.get(action.revision.rpartition("-")[2], snapshot.revision)
-    document = template.build_vm(snapshot.pool, action.ordinal, revision, action.retained_disks)
+    document = template.build_vm(snapshot.pool, action.ordinal, revision, action.retained_disks, dict(action.disks))
     document["metadata"]["uid"] = f"{action.name} (simulated)"
     vms = (*snapshot.vms, _started(parse_vm(document)))
     return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {action.ordinal})
@@ -215,7 +227,7 @@ def _started(vm: VM) -> VM:
     if not vm.should_run:
         return vm
     uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision, meta.IN_SERVICE: "true"}
-    vmi = VMI(vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running")
+    vmi = VMI(vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running", disks=vm.disks)
     return replace(vm, vmi_exists=True, ready=True, start_failures=0, vmi=vmi, hold=None)
 
 

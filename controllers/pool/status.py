@@ -118,13 +118,18 @@ def _shared_disks(snapshot: PoolSnapshot) -> str:
 
 
 def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
-    found = [vm.name for vm in snapshot.active if snapshot.outdated_disks(vm)]
+    found = [vm for vm in snapshot.active if snapshot.outdated_disks(vm)]
     if not found:
         return condition("DisksOutdated", False, PoolReason.DISKS_UP_TO_DATE)
+    kept = [vm.name for vm in found if not snapshot.disks_to_replace(vm)]
     message = (
         f"{len(found)} of {len(snapshot.active)} VMs have disks that were created from an older template: "
-        f"{join_names(found)}. An update changes no disk that exists; a VM that is deleted is created with new disks"
+        f"{join_names(vm.name for vm in found)}."
     )
+    if len(kept) < len(found):
+        message += f" Updates replace the disks of {len(found) - len(kept)} VMs."
+    if kept:
+        message += f" {join_names(kept)}: {_why_kept(snapshot)}; a VM that is deleted is created with new disks."
     return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
 
 
@@ -157,6 +162,12 @@ def _held(snapshot: PoolSnapshot, now: datetime) -> Condition:
 
 def _hooks(vm: VM, names: list[str]) -> str:
     return f"{vm.name} ({', '.join(names) or 'all ended'})"
+
+
+def _why_kept(snapshot: PoolSnapshot) -> str:
+    if snapshot.replaces_disks:
+        return f"no update replaces the disks, because {meta.SCALE_IN} protects the VM or the disks have other names"
+    return "replacePolicy is Never, so no update replaces the disks"
 
 
 def _healing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

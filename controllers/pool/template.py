@@ -8,7 +8,8 @@ nothing.
 """
 
 import copy
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from apimachinery.owner_references import controller_reference
@@ -24,10 +25,17 @@ from kinds import meta
 from kinds.pool import NameGeneration
 
 
-def build_vm(pool: Pool, ordinal: int, revision: Revision, retained_disks: Iterable[tuple[str, str]] = ()) -> Json:
+def build_vm(
+    pool: Pool,
+    ordinal: int,
+    revision: Revision,
+    retained_disks: Iterable[tuple[str, str]] = (),
+    disks: Mapping[str, str] = MappingProxyType({}),
+) -> Json:
     """The VirtualMachine that the pool creates for this ordinal (designs/1, VM Naming and the sections after it).
 
-    `retained_disks` are the names and hashes of entries of dataVolumeTemplates whose disks exist already."""
+    `retained_disks` are the names and hashes of entries of dataVolumeTemplates whose disks exist already. `disks` are
+    the names of disks by entry that differ from the entry's name with the VM's postfix."""
     template = copy.deepcopy(pool.spec.template)
     metadata = template.get("metadata") or {}
     spec = template.get("spec") or {}
@@ -36,7 +44,7 @@ def build_vm(pool: Pool, ordinal: int, revision: Revision, retained_disks: Itera
     inner = spec.setdefault("template", {})
     served = {meta.IN_SERVICE: "true"} if pool.spec.lifecycle_hooks else {}
     inner["metadata"] = _labelled(inner.get("metadata") or {}, labels | served)
-    _postfix(spec, f"-{ordinal}", pool.spec.name_generation)
+    _postfix(spec, f"-{ordinal}", pool.spec.name_generation, disks)
     metadata = _labelled(metadata, labels)
     if hashes := carried_over(dict(retained_disks), revision.disks):
         metadata["annotations"] = {**(metadata.get("annotations") or {}), meta.DISK_TEMPLATES: hashes}
@@ -131,14 +139,13 @@ def _labelled(metadata: Json, labels: dict[str, str]) -> Json:
     return {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}
 
 
-def _postfix(spec: Json, postfix: str, names: NameGeneration) -> None:
-    disks = disk_names({"spec": spec})
+def _postfix(spec: Json, postfix: str, names: NameGeneration, disks: Mapping[str, str]) -> None:
+    named = {entry: disks.get(entry, entry + postfix) for entry in disk_names({"spec": spec})}
     for each in spec.get("dataVolumeTemplates") or ():
-        each["metadata"]["name"] += postfix
+        each["metadata"]["name"] = named[each["metadata"]["name"]]
     for volume in (spec["template"].get("spec") or {}).get("volumes") or ():
         for holder, key in references(volume, DISKS):
-            if holder[key] in disks:
-                holder[key] += postfix
+            holder[key] = named.get(holder[key], holder[key])
         for holder, key in references(volume, postfixed_paths(names)):
             holder[key] += postfix
 

@@ -47,6 +47,10 @@ class RetainedDisk:
     """hash of the entry of dataVolumeTemplates that the disk was created from; empty if unknown"""
     persistent_state: bool = False
     """whether KubeVirt keeps the VM's TPM and EFI variables on it"""
+    replaced: bool = False
+    """whether an update replaced the disk by a new one"""
+    created_at: str = ""
+    """the creationTimestamp; its text form sorts by time"""
 
 
 def parse_retained_disk(document: Json) -> RetainedDisk:
@@ -59,6 +63,8 @@ def parse_retained_disk(document: Json) -> RetainedDisk:
         labels.get(meta.KEPT_FOR, ""),
         labels.get(meta.DISK_TEMPLATE, ""),
         is_persistent_state(metadata),
+        meta.REPLACED in labels,
+        text(metadata, "creationTimestamp"),
     )
 
 
@@ -99,6 +105,8 @@ def parse_hold(metadata: Json) -> LifecycleHold | None:
     return LifecycleHold(intern(transition), since, vmi, tuple(sorted(hooks)))
 
 
+UNPROTECTED = ("", "First")
+"""Values of poolhouse.dev/scale-in that do not protect the VM."""
 ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 KEEP_ENDED_VMI = frozenset({"Once", "Manual"})
 """Run strategies with which KubeVirt keeps a VMI that has ended."""
@@ -141,6 +149,8 @@ class VM(ObjectView):
     """the annotation poolhouse.dev/updates: the number of updates before which the pool took a snapshot"""
     restored: str = ""
     """the annotation poolhouse.dev/restored"""
+    replaced_disks: str = ""
+    """the annotation poolhouse.dev/replaced-disks"""
     persists_state: bool = False
     """whether KubeVirt keeps TPM or EFI variables of the VM on a claim of its own"""
     run_strategy: str = ""
@@ -163,6 +173,11 @@ class VM(ObjectView):
     @property
     def deleting(self) -> bool:
         return bool(self.deleted_at)
+
+    @property
+    def protected(self) -> bool:
+        """Whether the VM is never deleted at scale-in and keeps its disks. Invalid values protect it too."""
+        return self.scale_in not in UNPROTECTED
 
     @property
     def migrating(self) -> bool:
@@ -220,6 +235,7 @@ def parse_vm(document: Json) -> VM:
         disk_templates=intern(text(metadata, "annotations", meta.DISK_TEMPLATES)),
         updates=parse_count(text(metadata, "annotations", meta.UPDATES)),
         restored=text(metadata, "annotations", meta.RESTORED),
+        replaced_disks=text(metadata, "annotations", meta.REPLACED_DISKS),
         persists_state=_persists_state(spec),
         run_strategy=strategy,
         # A VM with the strategy Manual should run after a user has started it.

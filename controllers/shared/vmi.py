@@ -1,6 +1,6 @@
 """The view of a VirtualMachineInstance, and functions for all views."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from sys import intern
@@ -101,6 +101,8 @@ class VMI(ObjectView):
     migrating: bool = False
     ended_at: str = ""
     """The time at which the VMI reached its final phase."""
+    disks: tuple[str, ...] = ()
+    """Names of the DataVolumes and PersistentVolumeClaims that the VMI uses."""
     attempt: int = 0
     """The annotation poolhouse.dev/attempt: the number of consecutive predecessors that ended early."""
 
@@ -164,8 +166,15 @@ def parse_vmi(document: Json) -> VMI:
         addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
         migrating=_is_migrating(status.get("migrationState") or {}),
         ended_at=_ended_at(phase, dict(times), conditions),
+        disks=tuple(_disks((document.get("spec") or {}).get("volumes") or ())),
         attempt=parse_count(at(document, "metadata", "annotations", meta.ATTEMPT)),
     )
+
+
+def _disks(volumes: Iterable[Json]) -> Iterator[str]:
+    for volume in volumes:
+        if name := text(volume, "dataVolume", "name") or text(volume, "persistentVolumeClaim", "claimName"):
+            yield name
 
 
 @cache

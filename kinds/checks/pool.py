@@ -54,11 +54,65 @@ def disks_to_preserve(document: Json) -> Iterator[str]:
             )
 
 
+_PROACTIVE = ("spec", "updateStrategy", "proactive")
+
+
+def replacement(document: Json) -> Iterator[Problem]:
+    """Fields that contradict the replacement of VMs or disks by an update."""
+    update, here = at(document, *_PROACTIVE), ".".join(_PROACTIVE)
+    if at(update, "maxSurge") is not None:
+        yield from _surge(document, update, f"{here}.maxSurge")
+    migrates = at(document, "spec", "template", "spec", "updateVolumesStrategy") == "Migration"
+    if at(update, "replacePolicy") == "Recreate" and migrates:
+        yield Problem(
+            "spec.template.spec.updateVolumesStrategy",
+            f"with Migration, KubeVirt copies the old disk onto the new one; leave it out, or {here}.replacePolicy",
+        )
+
+
+def _surge(document: Json, update: Json, path: str) -> Iterator[Problem]:
+    if at(update, "replacePolicy") == "Recreate":
+        yield Problem(
+            path,
+            "replaces VMs by VMs of other names, and replacePolicy: Recreate keeps their names; leave one of them out",
+        )
+    for name, kind in (("Secret", "Secrets"), ("ConfigMap", "ConfigMaps")):
+        field = f"appendPostfixTo{name}References"
+        if at(document, "spec", "nameGeneration", field) is True:
+            message = f"VMs above `replicas` would need {kind} of their own; leave it out, or nameGeneration.{field}"
+            yield Problem(path, message)
+    scale_in = at(document, "spec", "scaleInStrategy")
+    for strategy in ("unmanaged", "opportunistic"):
+        if at(scale_in, strategy) is not None:
+            yield Problem(path, f"the pool must delete old VMs; use scaleInStrategy.proactive, not {strategy}")
+    if at(scale_in, "proactive", "statePreservation") == "Offline":
+        yield Problem(
+            path,
+            "the disks of a deleted VM return to the next VM of its name with scaleInStrategy.proactive."
+            "statePreservation: Offline, so a new VM would get old disks; leave one of them out",
+        )
+
+
+def without_effect(document: Json) -> Iterator[str]:
+    update, here = at(document, *_PROACTIVE), ".".join(_PROACTIVE)
+    disks = [entry for _, entry in entries(document, "spec", "template", "spec", "dataVolumeTemplates")]
+    if at(update, "replacePolicy") == "Recreate" and not disks:
+        yield f"{here}.replacePolicy: Recreate gives VMs new disks of dataVolumeTemplates, and the template has none"
+    if at(update, "trackDataSources") is True:
+        if not any(at(disk, "spec", "sourceRef") for disk in disks):
+            yield f"{here}.trackDataSources: no entry of dataVolumeTemplates has a sourceRef"
+        elif at(update, "replacePolicy") != "Recreate" and at(update, "maxSurge") is None:
+            yield (
+                f"{here}.trackDataSources: only new VMs get a new image, and the condition DisksOutdated names the "
+                "others; with replacePolicy: Recreate or maxSurge the pool replaces their disks"
+            )
+
+
 def normalize(document: Json) -> Json:
     for path, _ in _policies(document):
         document = booleans_to_text(document, *path, "labelSelector", "matchLabels")
     return document
 
 
-CHECKS = (ordered_policies, template_problems)
-WARNINGS = (template_warnings, disks_to_preserve)
+CHECKS = (ordered_policies, template_problems, replacement)
+WARNINGS = (template_warnings, disks_to_preserve, without_effect)

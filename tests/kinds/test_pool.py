@@ -28,7 +28,20 @@ def labelled(**selector: Any) -> dict[str, Any]:
     return ordered({"labelSelector": selector})
 
 
+UPDATE = "spec.updateStrategy.proactive"
+GOLDEN = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}, "storage": {}}}
+SURGE = f"{UPDATE}.maxSurge"
+
+
+def surging(maxSurge: Any = 1, replacePolicy: str | None = None, **spec: Any) -> dict[str, Any]:
+    given = {"maxSurge": maxSurge, "replacePolicy": replacePolicy}
+    update = {key: value for key, value in given.items() if value is not None}
+    return pool(updateStrategy={"proactive": update}, **spec)
+
+
 RIGHT = [
+    pytest.param(surging("10%", "Never"), id="VMs above replicas"),
+    pytest.param(surging(None, "Recreate"), id="disks that are replaced"),
     pytest.param(pool(), id="the smallest"),
     pytest.param(read(EXAMPLE), id="automatic updates, with disks kept"),
     pytest.param(read(BY_HAND.replace("replica:", "replicas:")), id="everything by hand"),
@@ -157,6 +170,32 @@ WRONG = [
         pool(virtualMachineTemplate={}, selector={}),
         {"spec.virtualMachineTemplate": 'use "template"', "spec.selector": "leave the selector out"},
         id="KubeVirt's own pool",
+    ),
+    pytest.param(surging(replacePolicy="Recreate"), {SURGE: "keeps their names"}, id="more VMs, and the same names"),
+    pytest.param(
+        surging(scaleInStrategy={"opportunistic": {}}),
+        {SURGE: "use scaleInStrategy.proactive"},
+        id="VMs that must stay",
+    ),
+    pytest.param(
+        surging(scaleInStrategy={"proactive": {"statePreservation": "Offline"}}),
+        {SURGE: "would get old disks"},
+        id="more VMs, and disks that return",
+    ),
+    pytest.param(
+        surging(nameGeneration={"appendPostfixToSecretReferences": True}),
+        {SURGE: "Secrets of their own"},
+        id="more VMs, and a Secret for each",
+    ),
+    pytest.param(surging(maxSurge=0), {SURGE: "at least 1"}, id="no VM more"),
+    pytest.param(surging(maxSurge=None, replacePolicy="Always"), {f"{UPDATE}.replacePolicy": "Never"}, id="no policy"),
+    pytest.param(
+        pool(
+            updateStrategy={"proactive": {"replacePolicy": "Recreate"}},
+            template={"spec": machine(updateVolumesStrategy="Migration")},
+        ),
+        {"spec.template.spec.updateVolumesStrategy": "copies the old disk"},
+        id="new disks with the content of the old ones",
     ),
     pytest.param(pool("a.b"), {"metadata.name": "no dots"}, id="a name with a dot"),
     pytest.param(pool("a" * 62), {"metadata.name": "63"}, id="no room for -1"),
@@ -291,6 +330,26 @@ CAUTIONS = [
             ' "cpu"?',
         ],
         id="fields that KubeVirt does not have",
+    ),
+    pytest.param(
+        changed(
+            surging(None, "Recreate", template={"spec": machine(dataVolumeTemplates=[])}), [], *INSTANCE, "volumes"
+        ),
+        [f"{UPDATE}.replacePolicy: Recreate gives VMs new disks"],
+        id="no disks to replace",
+    ),
+    pytest.param(
+        pool(updateStrategy={"proactive": {"trackDataSources": True}}),
+        [f"{UPDATE}.trackDataSources: no entry of dataVolumeTemplates has a sourceRef"],
+        id="no DataSource to track",
+    ),
+    pytest.param(
+        pool(
+            updateStrategy={"proactive": {"trackDataSources": True}},
+            template={"spec": machine(dataVolumeTemplates=[GOLDEN])},
+        ),
+        ["only new VMs get a new image"],
+        id="a new image that reaches no VM",
     ),
     pytest.param(
         changed(pool(), {"uid": "x", "resourceVersion": "7"}, "spec", "template", "metadata"),

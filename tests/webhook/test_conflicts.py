@@ -153,3 +153,20 @@ def test_a_changed_disk_reaches_no_disk_that_exists(old: list[Json], new: list[J
     found = list(changed_disks(before, after))
     assert [path in each for each in found] == ([True] if path else [])
     assert list(changed_disks(None, after)) == []
+
+
+@pytest.mark.parametrize(
+    ("update", "expected"),
+    [
+        pytest.param({}, ["keep their content"], id="by default"),
+        pytest.param({"replacePolicy": "Recreate"}, ["is retained"], id="they are replaced"),
+        pytest.param({"maxSurge": 1}, [], id="the VMs are replaced"),
+    ],
+)
+def test_a_changed_disk_of_a_pool_that_replaces(update: Json, expected: list[str]) -> None:
+    before, after = (
+        {"spec": {"updateStrategy": {"proactive": update}, "template": {"spec": {"dataVolumeTemplates": each}}}}
+        for each in ([entry("root", "a")], [entry("root", "b")])
+    )
+    found = list(changed_disks(before, after))
+    assert [text in each for text, each in zip(expected, found, strict=True)] == [True] * len(expected)

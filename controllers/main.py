@@ -7,10 +7,12 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, NoReturn
 from uuid import uuid4
 
+import aiohttp
 from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
@@ -21,6 +23,7 @@ from controllers.certificates.settings import read_policy as read_certificate_po
 from controllers.defaulting.controller import build as defaulting
 from controllers.migrationpolicy.controller import build as policy
 from controllers.pool.controller import build as pool
+from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
 from controllers.shared.sources import NODES
@@ -80,13 +83,29 @@ class Settings(ServiceSettings):
     leader_election: bool = setting(
         "POOLHOUSE_LEADER_ELECTION", True, "Whether only the holder of the Lease works. `false` for a single process."
     )
+    prometheus_url: str = setting(
+        "POOLHOUSE_PROMETHEUS_URL",
+        "",
+        "The Prometheus, or compatible server, that analyses of pool updates query. Empty: queries are not possible.",
+    )
+    prometheus_dir: Path | None = setting(
+        "POOLHOUSE_PROMETHEUS_DIR",
+        None,
+        "Directory with `token`, a bearer token, and `ca.crt` for Prometheus. Both are optional.",
+    )
     kinds_off: Annotated[frozenset[str], BeforeValidator(_parse_kinds_off)] = setting(
         KINDS_OFF, frozenset(), "Plurals of kinds that are not installed and have no controller, separated by commas."
     )
 
 
-async def run(settings: Settings, certificate_policy: CertificatePolicy | None, ec2: EC2Settings | None) -> None:
-    """Without a certificate policy, another program renews the certificates. Without `ec2`, EC2 is disabled."""
+async def run(
+    settings: Settings,
+    certificate_policy: CertificatePolicy | None,
+    ec2: EC2Settings | None,
+    prometheus_server: PrometheusServer | None,
+) -> None:
+    """Without a certificate policy, another program renews the certificates. Without `ec2`, EC2 is disabled. Without a
+    Prometheus, the queries of analyses are errors."""
     registry = CollectorRegistry()
     # Each process has a new identity, so that it does not take over the Lease of its killed predecessor by mistake.
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
@@ -110,10 +129,14 @@ async def run(settings: Settings, certificate_policy: CertificatePolicy | None, 
                     read_specs=InstancetypeReader(api, monotonic).read,
                 )
             )
+        prometheus = None
+        if prometheus_server is not None:
+            session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
+            prometheus = Prometheus(prometheus_server, session)
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         burst, seed = settings.burst, settings.identity_seed
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
-            ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed)),
+            ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed, prometheus)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
             ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
             ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2)),
@@ -179,11 +202,12 @@ def main() -> int:
     try:
         settings = Settings.read(os.environ)
         certificate_policy, ec2 = read_certificate_policy(os.environ), read_ec2_settings(os.environ)
+        prometheus = PrometheusServer.parse(settings.prometheus_url, settings.prometheus_dir)
     except ValueError as error:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
     logs.configure("controllers", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings, certificate_policy, ec2))
+    return lifecycle.run(lambda: run(settings, certificate_policy, ec2, prometheus))
 
 
 if __name__ == "__main__":

@@ -64,6 +64,11 @@ TRANSITION_VMI = f"{DOMAIN}/transition-vmi"
 HOOK_PREFIX = f"hook.{DOMAIN}/"
 # On VMIs and launcher pods of pools with lifecycle hooks: a Service that selects this label loses held VMs.
 IN_SERVICE = f"{DOMAIN}/in-service"
+# On a CronJob: `true` allows every pool of its namespace to run it as a Job of an analysis.
+POOL_ANALYSIS = f"{DOMAIN}/pool-analysis"
+# On the Pods of such a Job: the names of the pool and of the revision.
+ANALYSED_POOL = f"{DOMAIN}/analysed-pool"
+ANALYSED_REVISION = f"{DOMAIN}/analysed-revision"
 
 # On a VM: scale-in never deletes the VM (`Protect`) or deletes it first (`First`).
 SCALE_IN = f"{DOMAIN}/scale-in"

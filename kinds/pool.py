@@ -10,6 +10,7 @@ from kinds.checks import pool
 from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
+from kinds.pool_analysis import CheckStatus
 from kinds.pool_lifecycle import LifecycleHook
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
 from kinds.virtualmachine import VMSpec, VMTemplate
@@ -201,7 +202,7 @@ class UpdateAbort(Model):
 
 
 class UpdateProgress(Model):
-    """Progress of an update with steps, or of one that was aborted."""
+    """Progress of an update with steps or an analysis, or of one that was aborted."""
 
     revision: str
     """Name of the revision that the pool is updated to."""
@@ -210,9 +211,31 @@ class UpdateProgress(Model):
     steps_hash: str = ""
     """Hash of the steps that are done. If one of them changes, the update starts again with the first step."""
     paused_since: Time | None = None
-    """Time at which the pause of the next step began."""
+    """Time at which the pause or the analysis of the next step began."""
+    checks: Annotated[Tuple[CheckStatus], Field(max_length=8, json_schema_extra=list_map("name"))] = ()
+    """State of the checks of the analysis."""
     aborted: UpdateAbort | None = None
     """Why the update was aborted."""
+
+
+Outcome = Literal["Complete", "Aborted", "RolledBack", "Superseded"]
+MAX_HISTORY = 100
+
+
+class RevisionHistory(Model):
+    """How the update to a revision ended."""
+
+    revision: str
+    """Name of the revision."""
+    outcome: Outcome
+    """Complete: all VMs got the template. Aborted: a user aborted the update. RolledBack: the update failed.
+    Superseded: the template changed before the update ended."""
+    reason: str = ""
+    """Reason of a rollback, in CamelCase."""
+    message: str = ""
+    """Message for users."""
+    time: Time
+    """Time at which the update ended."""
 
 
 class PoolStatus(StatusModel):
@@ -248,7 +271,11 @@ class PoolStatus(StatusModel):
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
     update: UpdateProgress | None = None
-    """Progress of the update, if the update strategy has steps or the update was aborted."""
+    """Progress of the update, if the update strategy has steps or an analysis, or the update was aborted."""
+    history: Annotated[
+        Tuple[RevisionHistory], Field(max_length=MAX_HISTORY, json_schema_extra=list_map("revision"))
+    ] = ()
+    """How the updates to the stored revisions ended, the earliest end first."""
     healing: Healing | None = None
     """State of healing."""
     conditions: Conditions = ()

@@ -5,8 +5,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
+from apimachinery.unstructured import Json
 from kinds.metav1 import LabelSelector
 from kinds.model import Count, IntOrPercent, Model, Rule, Tuple, at_most_one_of, expected, has
+from kinds.pool_analysis import Analysis, AnalysisStep
 
 BasePolicy = Literal["Oldest", "Newest", "Random"]
 ReplacePolicy = Literal["Never", "Recreate"]
@@ -104,14 +106,17 @@ class PauseStep(Model):
     `poolhouse rollout promote`."""
 
 
+_STEP_FIELDS = ("setReplicas", "pause", "analysis")
+
+
 class UpdateStep(Model):
-    """A step of an update: either `setReplicas` or `pause`."""
+    """A step of an update: `setReplicas`, `pause` or `analysis`."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
-            cel="has(self.setReplicas) != has(self.pause)",
-            message="give exactly one of setReplicas and pause, such as `- setReplicas: 10%` or `- pause: {}`",
-            holds=lambda value: has(value, "setReplicas") != has(value, "pause"),
+            cel=f"{' + '.join(f'(has(self.{field}) ? 1 : 0)' for field in _STEP_FIELDS)} == 1",
+            message="give exactly one of setReplicas, pause and analysis, such as `- setReplicas: 10%`",
+            holds=lambda value: sum(has(value, field) for field in _STEP_FIELDS) == 1,
         ),
     )
     hints: ClassVar[Mapping[str, str]] = {"setWeight": "setReplicas", "duration": "put durationSeconds inside pause"}
@@ -121,6 +126,8 @@ class UpdateStep(Model):
     VMs have the template and are available."""
     pause: PauseStep | None = None
     """Stops the update for a time, or until a user promotes it."""
+    analysis: AnalysisStep | None = None
+    """`{}`: stops the update until all checks of the analysis are successful."""
 
 
 class Rollback(Model):
@@ -132,10 +139,25 @@ class Rollback(Model):
     Without it, only the deadline counts."""
 
 
+_LAST_STEPS = (UpdateStep(set_replicas="100%"), UpdateStep(analysis=AnalysisStep()))
+
+
+def _steps(value: Json) -> list[Json]:
+    return [step for step in value.get("steps") or () if isinstance(step, dict)]
+
+
 class UpdateProactive(Model):
     """Update that restarts running VMs."""
 
     hints: ClassVar[Mapping[str, str]] = {"replacementMethod": "replacePolicy", "maxUnavailable": "spec.maxUnavailable"}
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.analysis) || !has(self.steps) || self.steps.all(step, !has(step.analysis))",
+            message="is missing, but a step has an analysis: give the checks, or remove the step",
+            holds=lambda value: has(value, "analysis") or not any(has(step, "analysis") for step in _steps(value)),
+            field=".analysis",
+        ),
+    )
 
     selection_policy: SelectionPolicy = SelectionPolicy()
     """Order in which VMs are updated."""
@@ -164,6 +186,13 @@ class UpdateProactive(Model):
     track_data_sources: bool = False
     """Whether a new image counts as a change of the template, if `sourceRef` of an entry in dataVolumeTemplates names a
     DataSource. The update strategy then applies as to any other change."""
+    analysis: Analysis | None = None
+    """Rolls back an update if a check of the new template fails. Defaults to no checks."""
+
+    @property
+    def all_steps(self) -> tuple[UpdateStep, ...]:
+        """The steps. An update with an analysis ends with two more: all VMs, and an analysis of all of them."""
+        return (*self.steps, *_LAST_STEPS) if self.analysis is not None else self.steps
 
 
 class UpdateStrategy(Model):

@@ -72,7 +72,7 @@ async def install_kinds(api: Api) -> None:
         api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": meta.NAMESPACE, "labels": labels}}]
     )
     roles = [
-        *rbac.manifests(ACCOUNTS),
+        *rbac.manifests(ACCOUNTS, analysis_jobs=True),
         *rbac.user_roles(),
         *kubevirt_roles(),
         *admission_policy.policies(map(rbac.service_account_user, ACCOUNTS)),

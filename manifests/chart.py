@@ -54,6 +54,7 @@ def _rights() -> Json:
             for service in SERVICES
         },
         "authority": {"cluster": _rules(rbac.CA_RULES), "namespace": _rules(rbac.CA_SECRET_RULES)},
+        "analysisJobs": {"cluster": _rules(rbac.ANALYSIS_JOB_RULES)},
         "retire": {"cluster": _rules(rbac.UNINSTALL_RULES)},
         "users": [view, edit],
     }

@@ -223,6 +223,12 @@ def _webhook_configuration_rules(verbs: tuple[str, ...], why: str) -> tuple[Poli
     return tuple(PolicyRule(group, (plural,), verbs, why, names=tuple(names)) for plural, names in by_plural.items())
 
 
+ANALYSIS_JOB_RULES = (
+    PolicyRule("batch", ("cronjobs",), ("get",), "to read the spec of a Job from a CronJob that allows it"),
+    PolicyRule("batch", ("jobs",), ("get", "create"), "Jobs of the analyses of pool updates"),
+)
+"""cluster-wide rules of the controllers, if the operator allows Jobs of analyses"""
+
 SERVING_CERTIFICATE_RULES = (
     PolicyRule("", ("secrets",), ("get",), "to read its serving certificate", names=(meta.SERVING_SECRET,)),
 )
@@ -252,11 +258,15 @@ def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
     return f"system:serviceaccount:{namespace}:{_name(service)}"
 
 
-def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE) -> list[Json]:
+def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE, *, analysis_jobs: bool = False) -> list[Json]:
     """ServiceAccounts, roles and bindings of the services. The namespace must exist."""
     found = []
     for service in services:
-        found += _cluster_role(service, namespace) + _namespace_role(service, namespace)
+        rules = (
+            *CLUSTER_RULES.get(service, ()),
+            *(ANALYSIS_JOB_RULES if analysis_jobs and service == "controllers" else ()),
+        )
+        found += _cluster_role(service, namespace, rules) + _namespace_role(service, namespace)
     return found
 
 
@@ -284,9 +294,9 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
     return found
 
 
-def _cluster_role(service: str, namespace: str) -> list[Json]:
+def _cluster_role(service: str, namespace: str, rules: Iterable[PolicyRule]) -> list[Json]:
     name = _name(service)
-    role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": _rules(CLUSTER_RULES.get(service, ()))}
+    role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": _rules(rules)}
     return [
         {
             "apiVersion": "v1",

@@ -65,6 +65,8 @@ PURE = {
     "actions",
     "steps",
     "phases",
+    "analysis",
+    "history",
 }
 IMPURE = {"asyncio", "logging", "time", "random", "os", "socket", "subprocess", "aiohttp"}
 

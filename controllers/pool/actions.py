@@ -280,6 +280,17 @@ class Heal(_Action, past="is replacing VM"):
 
 
 @dataclass(frozen=True)
+class RunJob(_Action, past="created Job"):
+    """Creates a Job of an analysis from a CronJob."""
+
+    name: str
+    check: str
+    cron_job: str
+    revision: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class PruneRevision(_Action, past="deleted revision"):
     name: str
     reason: str
@@ -302,6 +313,7 @@ Action = (
     | SetInService
     | Restart
     | Heal
+    | RunJob
     | PruneRevision
     | TakeSnapshot
     | Restore

@@ -38,6 +38,7 @@ from controllers.pool.actions import (
     RetainDisks,
     ReturnDisk,
     RewriteRevision,
+    RunJob,
     SaveRevision,
     SetInService,
     TakeSnapshot,
@@ -52,7 +53,7 @@ from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.conditions import join_names
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
-from controllers.shared.sources import DATA_VOLUMES, PODS, PVCS
+from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS, PVCS
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
@@ -62,10 +63,11 @@ from kinds.pool import UpdateAbort
 from kinds.vm_documents import run_strategy
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
-from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
+from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from runtime.events import EventRecorder, EventType, view_reference
 from runtime.resource import VMIS, VMS, Resource
 
+JOBS_ARE_OFF = "the operator of Poolhouse allows Jobs of analyses with the chart's value controllers.analysis.jobs"
 MAX_TEMPLATES = 100
 """How many revisions of all pools are kept in memory. The name of a revision contains the hash of its contents."""
 
@@ -116,6 +118,7 @@ class PoolWriter:
                 pool, planned(SetInService), partial(set_in_service, api, namespace), max_in_flight=burst, quiet=True
             ),
             await send(pool, planned(Restart), partial(self._restart, pool), max_in_flight=burst),
+            await send(pool, planned(RunJob), partial(run_job, api, pool)),
             await send(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
             await send(pool, planned(PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
             await send(pool, planned(PruneRestore), partial(self._prune_object, VM_RESTORES, pool), quiet=True),
@@ -361,6 +364,23 @@ class PoolEvents:
 
     def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
+
+
+async def run_job(api: Api, pool: Pool, a: RunJob) -> None:
+    """Creates the Job. Raises Forbidden if the author of the CronJob has not allowed it, or if the CronJob is missing.
+
+    A user who may change pools needs no right to create Jobs, so the CronJob must allow it by its label."""
+    try:
+        cron_job = await api.get(CRON_JOBS, pool.namespace, a.cron_job)
+    except NotFound as error:
+        raise Forbidden(f"CronJob {a.cron_job} does not exist in namespace {pool.namespace}", status=404) from error
+    except Forbidden as error:
+        raise Forbidden(f"{error.message}; {JOBS_ARE_OFF}", status=403) from error
+    if (cron_job["metadata"].get("labels") or {}).get(meta.POOL_ANALYSIS) != "true":
+        label = f'{meta.POOL_ANALYSIS}: "true"'
+        raise Forbidden(f"CronJob {a.cron_job} lacks the label {label}, which allows pools to run it", status=403)
+    with suppress(AlreadyExists):
+        await api.create(JOBS, template.build_job(pool, cron_job, a))
 
 
 async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:

@@ -11,7 +11,9 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete
+from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.measure import Measurer
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.pool.observe import (
     DISK_SOURCE,
@@ -28,10 +30,10 @@ from controllers.pool.observe import (
     parse_phase,
 )
 from controllers.pool.plan import Plan, plan
-from controllers.pool.rollback import abort_of
+from controllers.pool.prometheus import Prometheus
+from controllers.pool.rollback import with_abort
 from controllers.pool.scaling import release, with_invalid_scale_in
 from controllers.pool.status import healed, invalid_spec_status, pool_status
-from controllers.pool.steps import stable_revision
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
@@ -45,7 +47,7 @@ from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches
 from defaulter.contract import Defaulter
-from kinds.pool import POOL, Healing, PoolStatus, UpdateAbort, UpdateProgress
+from kinds.pool import POOL, Healing, PoolStatus, UpdateProgress
 from runtime.api import Api
 from runtime.controller import Controller, RetryWithBackoff
 from runtime.events import EventRecorder
@@ -114,6 +116,8 @@ class PoolMemory:
     """the last status.healing, which may not be written yet, or which the store may not show yet"""
     update: UpdateProgress | None = None
     """the last status.update, like `healing`"""
+    measurements: list[Measurement] = field(default_factory=list)
+    """measurements that `update` does not contain yet"""
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
@@ -140,6 +144,8 @@ class PoolController:
     burst: int
     clock: Callable[[], float]
     now: Callable[[], datetime]
+    measure_after: Callable[[Key, float], None] = lambda key, seconds: None
+    """adds a pool to the queue of measurements"""
     _memories: dict[str, PoolMemory] = field(default_factory=dict)
 
     def forget(self) -> None:
@@ -191,8 +197,9 @@ class PoolController:
             recently_deleted=memory.deleted_vms.to_check(clock),
             taken_ordinals=snapshot.taken_ordinals | {ordinal for ordinal in skipped if ordinal is not None},
         )
-        if memory.update is not None:
-            status = pool.status.model_copy(update={"update": memory.update})
+        update = memory.update or pool.status.update
+        if update is not None:
+            status = pool.status.model_copy(update={"update": with_measurements(update, memory.measurements)})
             snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
         if pool.spec.autohealing is None:
             memory.healing = None
@@ -205,8 +212,8 @@ class PoolController:
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
         self.metrics.follow(pool.key)
-        if abort := abort_of(snapshot, now):
-            snapshot = await self._rolled_back(snapshot, abort, memory)
+        measured = len(memory.measurements)
+        snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now), memory)
         decided = plan(snapshot, now)
         if healed(decided):
             # The status is written first: a controller without this record could replace a VM again and again.
@@ -218,28 +225,44 @@ class PoolController:
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.not_done))
         fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
         memory.healing, memory.update = fresh.healing, fresh.update
+        del memory.measurements[:measured]
         self._measure(pool, done)
         if healed(done) != healed(decided):
             # A VM that was not replaced must not have a pause.
             await self._remember_healing(pool, fresh, memory)
         self.metrics.pool(pool, fresh)
+        self._measure_later(replace(snapshot, pool=replace(pool, status=fresh)))
         wait = None if pool.deleting else await self._update_status(pool, fresh)
         _retry_unless_done(outcome)
         clock = self.clock()
         expected = (self.expectations.wait_seconds(each, clock) for each in self._writers(pool))
         return min((w for w in (wait, decided.again_seconds, *expected) if w is not None), default=None)
 
-    async def _rolled_back(self, snapshot: PoolSnapshot, abort: UpdateAbort, memory: PoolMemory) -> PoolSnapshot:
-        """The snapshot in which the pool has its former template."""
-        stable = stable_revision(snapshot)
-        assert stable is not None
+    async def _rolled_back(self, wanted: PoolSnapshot, found: PoolSnapshot, memory: PoolMemory) -> PoolSnapshot:
+        """The snapshot in which the pool has its former template, if the update is aborted in `found`."""
+        if found.aborted is None:
+            return wanted
+        aborted, abort = found.aborted
         known = memory.update
-        if known is None or known.revision != snapshot.revision.name or known.aborted is None:
-            self.events.update_aborted(snapshot.pool, snapshot.revision.name, stable.name, abort)
-        pool = await self.writer.pool_with_revision(snapshot, stable.label)
-        if pool is None:
-            return snapshot
-        return replace(snapshot, pool=pool, revision=stable, revision_saved=True, aborted=(snapshot.revision, abort))
+        if known is None or known.revision != aborted.name or known.aborted is None:
+            self.events.update_aborted(wanted.pool, aborted.name, found.revision.name, abort)
+        pool = await self.writer.pool_with_revision(wanted, found.revision.label)
+        return replace(found, pool=pool) if pool is not None else wanted
+
+    def _measure_later(self, snapshot: PoolSnapshot) -> None:
+        due = [seconds_until_due(snapshot, check, self.now()) for check in checks_of(snapshot)]
+        if seconds := [each for each in due if each is not None]:
+            self.measure_after(snapshot.pool.key, min(seconds))
+
+    def observe_for_measurement(self, key: Key) -> PoolSnapshot | None:
+        """The snapshot with all measurements that were reported; None without a valid pool."""
+        snapshot = self._observe(key)
+        return snapshot if isinstance(snapshot, PoolSnapshot) else None
+
+    def measured(self, enqueue: Enqueue, snapshot: PoolSnapshot, measurement: Measurement) -> None:
+        if (memory := self._memories.get(snapshot.pool.uid)) is not None:
+            memory.measurements.append(measurement)
+            enqueue(snapshot.pool.key, 0.0)
 
     def _remember(self, snapshot: PoolSnapshot, outcome: PoolOutcome, memory: PoolMemory) -> None:
         if outcome.failure:
@@ -402,8 +425,15 @@ pool for long. Names by ordinal and deletions by UID make plans from stale store
 
 
 def build(
-    api: Api, recorder: EventRecorder, defaulter: Defaulter | None, registry: CollectorRegistry, burst: int, seed: str
+    api: Api,
+    recorder: EventRecorder,
+    defaulter: Defaulter | None,
+    registry: CollectorRegistry,
+    burst: int,
+    seed: str,
+    prometheus: Prometheus | None = None,
 ) -> Component:
+    """Without a Prometheus, the queries of analyses are errors."""
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
@@ -443,6 +473,12 @@ def build(
     restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
     data_volumes.subscribe(partial(pooling.data_volumes_changed, controller.enqueue))
 
+    measurer = Measurer(
+        api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
+    )
+    measuring: Controller[Key] = Controller("pool-analysis", measurer.measure, metrics=api.metrics)
+    pooling.measure_after = measuring.enqueue
+
     async def work() -> None:
         try:
             async with asyncio.TaskGroup() as group:
@@ -450,6 +486,7 @@ def build(
                     group.create_task(each.run())
                 for each in (snapshots, restores):
                     await each.settled(SETTLE_SECONDS)
+                group.create_task(measuring.run(), name="pool-analysis")
                 await controller.run()
         finally:
             pooling.forget()

@@ -30,7 +30,7 @@ from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_
 from controllers.shared.vmi import VMI, ObjectView, parse_vmi, text
 from controllers.shared.write_batches import Failure
 from kinds import meta
-from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort
+from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
 from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
 from runtime.errors import NotFound
@@ -116,6 +116,14 @@ class PoolSnapshot:
     @cached_property
     def revisions_by_label(self) -> Mapping[str, Revision]:
         return {each.label: each for each in (*self.revisions, self.revision)}
+
+    @cached_property
+    def progress(self) -> UpdateProgress:
+        """The progress of this try of the update: nothing after another template, or a retry of an aborted update."""
+        known, revision = self.pool.status.update, self.revision.name
+        if known is None or known.revision != revision or known.aborted is not None:
+            return UpdateProgress(revision=revision)
+        return known
 
     def outdated(self, vm: VM) -> bool:
         """Whether the VM does not have the pool's template, or an update must replace its disks."""

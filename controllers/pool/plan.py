@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controllers.pool.actions import Action, Delete, Heal
+from controllers.pool.analysis import jobs_to_run, seconds_until_overdue
 from controllers.pool.autohealing import heal, held_back, seconds_until_healing
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
@@ -38,6 +39,11 @@ from controllers.pool.waiting import Waiting
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
+
+def run_jobs(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    yield from jobs_to_run(snapshot, update_limit(snapshot, now).progress)
+
+
 CLEANUP: tuple[Step, ...] = (
     adopt,
     return_disks,
@@ -49,6 +55,7 @@ CLEANUP: tuple[Step, ...] = (
     prune_restores,
     end_holds,
     set_in_service,
+    run_jobs,
 )
 """Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
@@ -89,6 +96,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     times = (
         seconds_until_deletion_timeout(snapshot, now),
         seconds_until_deadline(snapshot, now),
+        seconds_until_overdue(snapshot, now),
         seconds_until_healing(snapshot, now),
         seconds_until_retry(snapshot, now),
         update_limit(snapshot, now).again_seconds,

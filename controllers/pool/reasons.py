@@ -48,6 +48,12 @@ class PoolReason(Reason):
     UPDATE_PAUSED = "UpdatePaused", "A step pauses the update for a time, or until a user promotes it."
     WAITING_FOR_HOOKS = "WaitingForHooks", "VMs wait for lifecycle hooks, before the pool deletes or restarts them."
     NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
+    ANALYSIS_RUNNING = "AnalysisRunning", "The update waits until all checks of its analysis are successful."
+    ANALYSIS_INCONCLUSIVE = (
+        "AnalysisInconclusive",
+        "No more VMs get the template, because the last measurement of a check was not successful.",
+    )
+    ANALYSIS_FAILED = "AnalysisFailed", "A check of the analysis failed, and the update was rolled back."
     UPDATING = "UpdatingVMs", "The controller updates VMs to the pool's template."
     SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."
     COMPLETE = "Complete", "All VMs are as the spec requires."
@@ -123,6 +129,8 @@ class PoolReason(Reason):
     )
     SUCCESSFUL_RESTART = "SuccessfulRestart", "The controller restarted a VM, so that it runs with the new template."
     FAILED_RESTART = "FailedRestart", "The controller could not restart a VM."
+    SUCCESSFUL_RUN_JOB = "SuccessfulRunJob", "The controller created a Job of an analysis."
+    FAILED_RUN_JOB = "FailedRunJob", "The controller could not create a Job of an analysis. The message says why."
     SUCCESSFUL_HEAL = "SuccessfulHeal", "The controller deleted a failing VM with its disks, to create it again."
     FAILED_HEAL = "FailedHeal", "The controller could not delete a failing VM."
     SUCCESSFUL_RELEASE_DISKS = "SuccessfulReleaseDisks", "The disks of a deleted VM were retained."

@@ -1,12 +1,15 @@
-"""Decides when an update is aborted: by a user, at its deadline, or when too many VMs fail with the new template.
+"""Decides when an update is aborted: by a user, at its deadline, when too many VMs fail with the new template, or when
+a check of its analysis fails.
 
 The VMs of an aborted update get the last template again that all VMs had. The pool's status records the abort for the
 revision, so the same template is not tried again until it changes, or a user retries it.
 """
 
+from dataclasses import replace
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
+from controllers.pool import analysis
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import deadline_exceeded
@@ -35,9 +38,22 @@ def abort_of(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
     return _failure(snapshot, now)
 
 
+def with_abort(snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
+    """The snapshot in which VMs should have their former template, if the update is aborted. Its pool still has the
+    new template."""
+    abort, stable = abort_of(snapshot, now), stable_revision(snapshot)
+    if abort is None or stable is None:
+        return snapshot
+    return replace(snapshot, revision=stable, revision_saved=True, aborted=(snapshot.revision, abort))
+
+
 def _failure(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
     strategy = snapshot.pool.spec.update_strategy.chosen
-    if not isinstance(strategy, UpdateProactive) or strategy.rollback is None or snapshot.pool.spec.paused:
+    if not isinstance(strategy, UpdateProactive) or snapshot.pool.spec.paused:
+        return None
+    if message := analysis.failure(snapshot):
+        return UpdateAbort(reason=PoolReason.ANALYSIS_FAILED, message=message, time=format_time(now))
+    if strategy.rollback is None:
         return None
     limit, failing = strategy.rollback.failure_threshold, [vm for vm in snapshot.active if _fails(snapshot, vm)]
     if limit is not None and len(failing) >= limit:

@@ -15,6 +15,7 @@ from controllers.pool.actions import (
     TakeSnapshot,
     Update,
 )
+from controllers.pool.analysis import overdue
 from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
 from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.observe import PoolSnapshot
@@ -213,6 +214,7 @@ OWN_REASONS = (
     PoolReason.PROGRESS_DEADLINE_EXCEEDED,
     PoolReason.FAILED_UPDATE,
     PoolReason.FAILED_RESTART,
+    PoolReason.FAILED_RUN_JOB,
     PoolReason.UPDATE_ABORTED,
 )
 """Reasons of Progressing=False that do not restart the deadline. A pool past its deadline updates no VMs, so the API
@@ -267,6 +269,8 @@ def deadline(snapshot: PoolSnapshot) -> datetime | None:
 
 def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     """Why no more VMs are updated or restarted, or ""."""
+    if reason := overdue(snapshot, now):
+        return reason
     end = deadline(snapshot)
     down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
     # An outdated VM may become available with the new template.

@@ -26,13 +26,18 @@ from controllers.pool.actions import (
     RetainDisks,
     ReturnDisk,
     RewriteRevision,
+    RunJob,
     SaveRevision,
     SetInService,
     TakeSnapshot,
     Update,
 )
+from controllers.pool.analysis import overdue
 from controllers.pool.observe import POOL_SOURCE, InvalidPool, Pool, PoolSnapshot, Stores, observe, parse_pool
-from controllers.pool.plan import Plan, plan
+from controllers.pool.plan import plan
+from controllers.pool.reasons import PoolReason
+from controllers.pool.rollback import with_abort
+from controllers.pool.steps import hash_steps, update_limit
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.pool.waiting import Waiting
 from controllers.shared import simulation
@@ -41,6 +46,8 @@ from controllers.shared.names import ordinal_of
 from controllers.shared.vm import VM, LifecycleHold, RetainedDisk, parse_vm
 from controllers.shared.vmi import VMI
 from kinds import meta
+from kinds.pool import UpdateProgress
+from kinds.pool_strategies import UpdateProactive
 
 MAX_STEPS = 200
 MAX_STEPS_OF_ANSWER = 50
@@ -50,8 +57,26 @@ LATEST_TIME = "9999-12-31T23:59:59Z"
 
 
 @dataclass(frozen=True)
+class Checkpoint:
+    """The end of a pause, or a successful analysis, which the simulation assumes."""
+
+    verb: str
+    reason: str
+    progress: UpdateProgress
+    """the progress of the update afterwards"""
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Round:
+    actions: tuple[Action | Checkpoint, ...] = ()
+    blocked: str = ""
+    waits: tuple[Waiting, ...] = ()
+
+
+@dataclass(frozen=True)
 class Simulation:
-    steps: tuple[Plan, ...]
+    steps: tuple[Round, ...]
     """consecutive plans, each computed after the actions of the previous plan"""
     complete: bool
     """whether the last plan leaves no actions"""
@@ -64,18 +89,55 @@ class Simulation:
 
 
 def simulate(snapshot: PoolSnapshot, now: datetime, max_steps: int = MAX_STEPS) -> Simulation:
-    found = simulation.simulate(replace(snapshot, synced=True), now, plan, after, max_steps)
-    last = found.last or Plan()
+    """The consecutive plans of the pool. Pauses end, and analyses are successful."""
+    snapshot = _without_deadlines(with_abort(replace(snapshot, synced=True), now), now)
+    found = simulation.simulate(snapshot, now, _plan, after, max_steps)
+    last = found.last or Round()
     refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""
     return Simulation(found.steps, found.complete, last.blocked, last.waits, refused)
 
 
+def _without_deadlines(snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
+    """The snapshot whose checks do not exceed the deadline while simulated time passes."""
+    update = snapshot.pool.status.update
+    if update is None or overdue(snapshot, now):
+        return snapshot
+    checks = tuple(each.model_copy(update={"undecided_since": None}) for each in update.checks)
+    return _with_progress(update.model_copy(update={"checks": checks}), snapshot)
+
+
+def _with_progress(progress: UpdateProgress, snapshot: PoolSnapshot) -> PoolSnapshot:
+    status = snapshot.pool.status.model_copy(update={"update": progress})
+    return replace(snapshot, pool=replace(snapshot.pool, status=status))
+
+
+def _plan(snapshot: PoolSnapshot, now: datetime) -> Round:
+    decided = plan(snapshot, now)
+    actions: tuple[Action | Checkpoint, ...] = tuple(e for e in decided.actions if not isinstance(e, RunJob))
+    if not actions and not snapshot.pool.spec.paused and not snapshot.pool.deleting:
+        actions = tuple(_checkpoint(snapshot, now))
+    return Round(actions, decided.blocked, decided.waits)
+
+
+def _checkpoint(snapshot: PoolSnapshot, now: datetime) -> Iterator[Checkpoint]:
+    limit, strategy = update_limit(snapshot, now), snapshot.pool.spec.update_strategy.chosen
+    if limit.waits is None or limit.progress is None or not isinstance(strategy, UpdateProactive):
+        return
+    if limit.waits is PoolReason.ANALYSIS_INCONCLUSIVE:
+        yield Checkpoint("Analyse", limit.reason, limit.progress.model_copy(update={"checks": ()}))
+        return
+    done = limit.progress.steps_done + 1
+    at = {"steps_done": done, "steps_hash": hash_steps(strategy.all_steps[:done]), "paused_since": None, "checks": ()}
+    verb = "Pause" if limit.waits is PoolReason.UPDATE_PAUSED else "Analyse"
+    yield Checkpoint(verb, limit.reason, limit.progress.model_copy(update=at))
+
+
 def rows(found: Simulation) -> Iterator[Json]:
-    """The actions on VMs, with `step`, `action`, `vm` and `reason`."""
+    """The actions on VMs, with `step`, `action`, `vm` and `reason`. A pause or an analysis has no VM."""
     for number, step in enumerate(found.steps, start=1):
         for action in step.actions:
             if not isinstance(action, SaveRevision | RewriteRevision | PruneRevision | PruneSnapshot | PruneRestore):
-                yield {"step": number, "action": action.verb, "vm": action.name, "reason": action.reason}
+                yield {"step": number, "action": action.verb, "vm": action.name or None, "reason": action.reason}
 
 
 def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidPool:
@@ -108,9 +170,13 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
     return {"plan": steps, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}
 
 
-def after(action: Action, snapshot: PoolSnapshot) -> PoolSnapshot:
+def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
     """The snapshot after the action has succeeded."""
     match action:
+        case Checkpoint():
+            return _with_progress(action.progress, snapshot)
+        case RunJob():
+            return snapshot
         case SaveRevision():
             return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
         case RewriteRevision(name):

@@ -4,16 +4,18 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
-from controllers.pool.actions import Heal
+from controllers.pool.actions import Heal, RunJob
+from controllers.pool.analysis import with_jobs
 from controllers.pool.autohealing import healing_status
 from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
+from controllers.pool.history import history
 from controllers.pool.hooks import held, pending_hooks
 from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
-from controllers.pool.steps import update_limit, update_progress, with_template
+from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
 from controllers.shared.vm import VM
 from kinds import meta
@@ -33,7 +35,8 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
     else:
         updated = sum(not is_behind(snapshot, vm) for vm in snapshot.active)
     available = sum(vm.available for vm in snapshot.active)
-    complete = updated == len(snapshot.active) == pool.spec.replicas
+    progress = with_jobs(update_progress(snapshot, now), (a for a in plan.actions if isinstance(a, RunJob)))
+    complete = updated == len(snapshot.active) == pool.spec.replicas and not is_analysed(snapshot, now)
     retained = sorted(snapshot.retained_disks, key=lambda disk: disk.name)[:MAX_RETAINED_DISKS]
     conditions = set_times(
         _conditions(snapshot, plan, now), before.conditions, generation=pool.generation, now=now, optional=OPTIONAL
@@ -54,7 +57,8 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "snapshots": len(snapshot.vm_snapshots),
             "kept_disks": len(snapshot.retained_disks),
             "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.retained_for) for each in retained),
-            "update": update_progress(snapshot, now),
+            "update": progress,
+            "history": history(snapshot, wanted, complete, now),
             "healing": healing_status(snapshot, healed(plan), now),
             "conditions": conditions,
         }
@@ -196,9 +200,9 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
         message = f"{snapshot.aborted[1].message}; {with_template(snapshot)} of {active} VMs have the former template"
         return condition("Progressing", False, PoolReason.UPDATE_ABORTED, message)
     limit = update_limit(snapshot, now)
-    if limit.paused:
+    if limit.waits is not None:
         message = f"{with_template(snapshot)} of {active} VMs have the template; {limit.reason}"
-        return condition("Progressing", True, PoolReason.UPDATE_PAUSED, message)
+        return condition("Progressing", True, limit.waits, message)
     if outdated := count_outdated(snapshot, now):
         return condition("Progressing", True, PoolReason.UPDATING, f"{outdated} of {active} VMs are not up to date")
     if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:

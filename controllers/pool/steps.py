@@ -1,17 +1,20 @@
 """How many VMs may have the new template: the steps and the partition of a proactive update.
 
 Steps are taken in order. A step with `setReplicas` ends when that many VMs have the template and are available. A step
-with `pause` ends after its duration, or when a user promotes the update. The pool's status records the number of steps
-that are done, so a restart of the controllers neither repeats nor skips a step.
+with `pause` ends after its duration, or when a user promotes the update. A step with `analysis` ends when all checks
+are successful. The pool's status records the number of steps that are done, so a restart of the controllers neither
+repeats nor skips a step.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
+from controllers.pool.analysis import begun, describe, followed, has_passed, obstacle
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content_hash
 from controllers.pool.selection import is_behind
 from kinds.pool import UpdateProgress
@@ -30,26 +33,38 @@ class UpdateLimit:
     """The new status.update; None without steps."""
     reason: str = ""
     """Why no more VMs may get the template; empty if all may."""
-    paused: bool = False
-    """Whether the update waits for the end of a pause."""
+    waits: PoolReason | None = None
+    """The reason of the condition Progressing while the update waits: for the end of a pause, or for an analysis."""
     again_seconds: float | None = None
     """Seconds until a pause ends by itself."""
 
 
 def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
-    strategy, replicas = snapshot.pool.spec.update_strategy.chosen, snapshot.pool.spec.replicas
+    pool, strategy = snapshot.pool, snapshot.pool.spec.update_strategy.chosen
+    replicas = pool.spec.replicas
     total = max(replicas, len(snapshot.active))
     if snapshot.aborted is not None:
         revision, abort = snapshot.aborted
-        before = snapshot.pool.status.update
-        done = before.steps_done if before is not None and before.revision == revision.name else 0
-        return UpdateLimit(total, UpdateProgress(revision=revision.name, steps_done=done, aborted=abort))
+        before = pool.status.update
+        if before is None or before.revision != revision.name:
+            before = UpdateProgress(revision=revision.name)
+        return UpdateLimit(total, before.model_copy(update={"aborted": abort, "paused_since": None}))
     if not isinstance(strategy, UpdateProactive):
         return UpdateLimit(total)
+    steps = strategy.all_steps
+    if pool.status.current_revision == snapshot.revision.name:
+        # All VMs have had this template, so neither a return to it nor a further VM has steps or a partition.
+        return UpdateLimit(total, _all_done(snapshot, steps))
     kept = resolve(strategy.partition, replicas) if strategy.partition is not None else 0
     largest = max(0, total - kept)
     limit = UpdateLimit(largest, reason=f"partition keeps the old template of {kept} VMs" if kept else "")
-    return _with_steps(snapshot, strategy.steps, limit, now) if strategy.steps else limit
+    if not steps:
+        return limit
+    reached = not any(snapshot.outdated(vm) for vm in snapshot.active)
+    if reached and (strategy.analysis is None or stable_revision(snapshot) is None):
+        return replace(limit, progress=_all_done(snapshot, steps))
+    # All VMs have the template, so only their analysis is left.
+    return _with_steps(snapshot, strategy, limit, len(steps) - 1 if reached else 0, now)
 
 
 def update_progress(snapshot: PoolSnapshot, now: datetime) -> UpdateProgress | None:
@@ -58,6 +73,14 @@ def update_progress(snapshot: PoolSnapshot, now: datetime) -> UpdateProgress | N
     if progress is None and snapshot.pool.status.update is not None:
         return UpdateProgress(revision=snapshot.revision.name)
     return progress
+
+
+def is_analysed(snapshot: PoolSnapshot, now: datetime) -> bool:
+    """Whether the update still has an analysis before it, so that it is not complete."""
+    strategy, progress = snapshot.pool.spec.update_strategy.chosen, update_limit(snapshot, now).progress
+    if snapshot.aborted is not None or not isinstance(strategy, UpdateProactive) or strategy.analysis is None:
+        return False
+    return progress is not None and progress.steps_done < len(strategy.all_steps)
 
 
 def hash_steps(steps: Sequence[UpdateStep]) -> str:
@@ -90,47 +113,71 @@ def promoted_steps(annotation: str, revision: str, steps: int) -> int:
     return steps if text == ALL else int(text) if text.isdecimal() and len(text) < 4 else 0
 
 
-def _with_steps(snapshot: PoolSnapshot, steps: Sequence[UpdateStep], limit: UpdateLimit, now: datetime) -> UpdateLimit:
-    pool, revision = snapshot.pool, snapshot.revision.name
-    before = pool.status.update
-    if before is None or before.revision != revision:
-        before = UpdateProgress(revision=revision)
-    if not any(snapshot.outdated(vm) for vm in snapshot.active):
-        # A new pool, or an update that has reached all VMs.
-        progress = UpdateProgress(revision=revision, steps_done=len(steps), steps_hash=hash_steps(steps))
-        return UpdateLimit(limit.allowed, progress, limit.reason)
-    promoted = promoted_steps(pool.promote, revision, len(steps))
-    done, since = before.steps_done, before.paused_since
+def _all_done(snapshot: PoolSnapshot, steps: Sequence[UpdateStep]) -> UpdateProgress | None:
+    if not steps:
+        return None
+    return UpdateProgress(revision=snapshot.revision.name, steps_done=len(steps), steps_hash=hash_steps(steps))
+
+
+def _with_steps(
+    snapshot: PoolSnapshot, strategy: UpdateProactive, limit: UpdateLimit, least: int, now: datetime
+) -> UpdateLimit:
+    """The limit of the present step. `least` is a number of steps that are done."""
+    pool, steps, analysis, before = snapshot.pool, strategy.all_steps, strategy.analysis, snapshot.progress
+    promoted = max(least, promoted_steps(pool.promote, snapshot.revision.name, len(steps)))
+    done, since, checks = before.steps_done, before.paused_since, followed(snapshot, analysis, now)
     if before.steps_hash != hash_steps(steps[:done]):
         # VMs that have the template keep it; a pause that may have been added before must not be skipped.
         done, since = 0, None
     allowed = limit.allowed
     while done < len(steps):
-        pause, allowed = steps[done].pause, _allowed(steps[: done + 1], pool.spec.replicas, limit.allowed)
-        if pause is not None:
-            since = since or format_time(now)
-        is_over = _reached(snapshot, allowed) if pause is None or since is None else _has_ended(pause, since, now)
-        if done >= promoted and not is_over:
-            break
+        step, allowed = steps[done], _allowed(steps[: done + 1], pool.spec.replicas, limit.allowed)
+        if done >= promoted:
+            if step.analysis is not None and analysis is not None and since is None:
+                checks = begun(checks, analysis, now)
+            if step.set_replicas is None:
+                since = since or format_time(now)
+            if not _is_over(snapshot, step, allowed, since, analysis is None or has_passed(checks, analysis), now):
+                break
         done, since = done + 1, None
     progress = UpdateProgress(
-        revision=revision, steps_done=done, steps_hash=hash_steps(steps[:done]), paused_since=since
+        revision=snapshot.revision.name,
+        steps_done=done,
+        steps_hash=hash_steps(steps[:done]),
+        paused_since=since,
+        checks=checks if done < len(steps) else (),
     )
     if done == len(steps):
         return UpdateLimit(limit.allowed, progress, limit.reason)
-    return _at_step(steps, progress, allowed, now)
+    found = _at_step(strategy, progress, allowed, now)
+    if reason := obstacle(snapshot):
+        with_it = min(found.allowed, with_template(snapshot))
+        return replace(found, allowed=with_it, reason=reason, waits=PoolReason.ANALYSIS_INCONCLUSIVE)
+    return found
 
 
-def _at_step(steps: Sequence[UpdateStep], progress: UpdateProgress, allowed: int, now: datetime) -> UpdateLimit:
+def _is_over(
+    snapshot: PoolSnapshot, step: UpdateStep, allowed: int, since: str | None, passed: bool, now: datetime
+) -> bool:
+    if step.pause is not None and since is not None:
+        return _has_ended(step.pause, since, now)
+    return passed if step.analysis is not None else _reached(snapshot, allowed)
+
+
+def _at_step(strategy: UpdateProactive, progress: UpdateProgress, allowed: int, now: datetime) -> UpdateLimit:
+    steps = strategy.all_steps
     step, place = steps[progress.steps_done], f"step {progress.steps_done + 1} of {len(steps)}"
+    if step.analysis is not None and strategy.analysis is not None:
+        reason = f"{place}: the analysis waits for {describe(progress.checks, strategy.analysis)}"
+        return UpdateLimit(allowed, progress, reason, PoolReason.ANALYSIS_RUNNING)
     if step.pause is None or progress.paused_since is None:
         return UpdateLimit(allowed, progress, f"{place}: {allowed} VMs get the template first")
-    seconds = step.pause.duration_seconds
+    seconds, paused = step.pause.duration_seconds, PoolReason.UPDATE_PAUSED
     if seconds is None:
-        return UpdateLimit(allowed, progress, f"{place}: the update is paused until it is promoted", paused=True)
+        return UpdateLimit(allowed, progress, f"{place}: the update is paused until it is promoted", paused)
     end = parse_time(progress.paused_since) + timedelta(seconds=seconds)
     reason = f"{place}: the update is paused until {format_time(end)}"
-    return UpdateLimit(allowed, progress, reason, paused=True, again_seconds=(end - now).total_seconds())
+    return UpdateLimit(allowed, progress, reason, paused, again_seconds=(end - now).total_seconds())
 
 
 def _has_ended(pause: PauseStep, since: str, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
-from controllers.pool.actions import Restore, TakeSnapshot
+from controllers.pool.actions import Restore, RunJob, TakeSnapshot
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
@@ -129,6 +129,31 @@ def build_restore(pool: Pool, action: Restore) -> Json:
 
 def _labels(pool: Pool, action: TakeSnapshot | Restore) -> dict[str, str]:
     return {meta.POOL: pool.name, meta.VM: action.name, meta.VM_UID: action.uid}
+
+
+JOB_TTL_SECONDS = 86400
+"""Time for which a Job of an analysis stays after its end, if its CronJob says nothing else."""
+
+
+def build_job(pool: Pool, cron_job: Json, a: RunJob) -> Json:
+    """The Job of an analysis. Its Pods have the names of the pool and of the revision as annotations."""
+    template = copy.deepcopy(cron_job["spec"]["jobTemplate"])
+    metadata, spec = template.get("metadata") or {}, template["spec"]
+    about = {meta.ANALYSED_POOL: pool.name, meta.ANALYSED_REVISION: a.revision}
+    inner = spec["template"].setdefault("metadata", {})
+    inner["annotations"] = {**(inner.get("annotations") or {}), **about}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "namespace": pool.namespace,
+            "name": a.name,
+            "labels": metadata.get("labels") or {},
+            "annotations": {**(metadata.get("annotations") or {}), **about},
+            "ownerReferences": [owner_reference(pool)],
+        },
+        "spec": {"ttlSecondsAfterFinished": JOB_TTL_SECONDS, **spec},
+    }
 
 
 def owner_reference(pool: Pool) -> Json:

@@ -15,6 +15,8 @@ DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PODS = Resource("", "v1", "pods", "Pod")
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+JOBS = Resource("batch", "v1", "jobs", "Job")
+CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 

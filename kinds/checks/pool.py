@@ -43,6 +43,18 @@ def ordered_policies(document: Json) -> Iterator[Problem]:
         yield from selector_problems(policy.get("labelSelector"), f"{'.'.join(map(str, path))}[{index}].labelSelector")
 
 
+def check_names(document: Json) -> Iterator[Problem]:
+    path = ("spec", "updateStrategy", "proactive", "analysis", "checks")
+    seen = set[str]()
+    for index, check in entries(document, *path):
+        name = check.get("name")
+        if isinstance(name, str):
+            if name in seen:
+                message = f"{name!r} is the name of an earlier check; give another"
+                yield Problem(f"{'.'.join(path)}[{index}].name", message)
+            seen.add(name)
+
+
 def disks_to_preserve(document: Json) -> Iterator[str]:
     if any(entries(document, "spec", "template", "spec", "dataVolumeTemplates")):
         return
@@ -114,5 +126,5 @@ def normalize(document: Json) -> Json:
     return document
 
 
-CHECKS = (ordered_policies, template_problems, replacement)
+CHECKS = (ordered_policies, check_names, template_problems, replacement)
 WARNINGS = (template_warnings, disks_to_preserve, without_effect)

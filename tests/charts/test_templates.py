@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.pool.prometheus import PrometheusServer
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from kinds import KINDS
 from manifests import webhooks
@@ -198,6 +199,38 @@ def test_ec2_settings_and_rights() -> None:
     assert "10.1.0.0/16" in allowed_blocks(rendered)
 
 
+def controllers_of(rendered: list[Json]) -> tuple[dict[str, Any], Json, list[Json], list[Json]]:
+    """The environment, the Pod's spec, the rules for Jobs, and the egress of the controllers."""
+    pod = _pod_templates(rendered)["poolhouse-controllers"]["spec"]
+    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    rules = named(rendered, "ClusterRole")["poolhouse-controllers"]["rules"]
+    egress = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]["egress"]
+    return env, pod, [rule for rule in rules if "batch" in rule["apiGroups"]], egress
+
+
+def test_analyses_have_no_prometheus_and_no_jobs_by_default(rendered: list[Json]) -> None:
+    env, pod, rules, _ = controllers_of(rendered)
+    assert not [name for name in env if name.startswith("POOLHOUSE_PROMETHEUS")]
+    assert not [each for each in pod["volumes"] if "secret" in each]
+    assert rules == []
+
+
+def test_the_operator_enables_queries_and_jobs_of_analyses() -> None:
+    url = "https://prometheus.monitoring:9090"
+    values = {"prometheus": {"url": url, "secret": "access"}, "jobs": True}
+    env, pod, rules, egress = controllers_of(template({"controllers": {"analysis": values}}))
+    directory = env["POOLHOUSE_PROMETHEUS_DIR"]
+    assert PrometheusServer.parse(env["POOLHOUSE_PROMETHEUS_URL"], None) == PrometheusServer(url)
+    assert {"name": "prometheus", "mountPath": directory, "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert {"name": "prometheus", "secret": {"secretName": "access"}} in pod["volumes"]
+    assert [(rule["resources"], rule["verbs"]) for rule in rules] == [
+        (["cronjobs"], ["get"]),
+        (["jobs"], ["get", "create"]),
+    ]
+    peer = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}}
+    assert {"to": [peer]} in egress
+
+
 def test_controllers_may_connect_to_vms_for_readiness_checks(rendered: list[Json]) -> None:
     policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]
     launchers = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}}}
@@ -328,6 +361,16 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             {"controllers": {"ec2": {"subnet": "subnet-1"}}},
             "requires controllers.ec2.region",
             id="subnet without a region",
+        ),
+        pytest.param(
+            {"controllers": {"analysis": {"prometheus": {"url": "prometheus:9090"}}}},
+            "does not match pattern",
+            id="Prometheus without a scheme",
+        ),
+        pytest.param(
+            {"controllers": {"analysis": {"prometheus": {"secret": "access"}}}},
+            "requires controllers.analysis.prometheus.url",
+            id="Secret without a Prometheus",
         ),
         pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="unknown AWS region"),
         pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="not a digest"),

@@ -8,7 +8,7 @@ from manifests import rbac
 
 
 def test_no_rule_has_wildcards_or_secrets() -> None:
-    for rules_of_service in (*rbac.CLUSTER_RULES.values(), *rbac.NAMESPACE_RULES.values()):
+    for rules_of_service in (*rbac.CLUSTER_RULES.values(), *rbac.NAMESPACE_RULES.values(), rbac.ANALYSIS_JOB_RULES):
         for rule in rules_of_service:
             words = {rule.group, *rule.resources, *rule.verbs}
             assert "*" not in words, rule
@@ -20,6 +20,14 @@ def test_the_defaulter_has_no_rights_and_no_token() -> None:
     (account,) = rbac.manifests(["defaulter"])
     assert account["kind"] == "ServiceAccount"
     assert account["automountServiceAccountToken"] is False
+
+
+def test_controllers_create_jobs_only_if_the_operator_allows_it() -> None:
+    def resources(**given: bool) -> set[str]:
+        roles = rbac.manifests(["controllers"], **given)
+        return {r for role in roles for rule in role.get("rules") or () for r in rule["resources"]}
+
+    assert resources(analysis_jobs=True) - resources() == {"jobs", "cronjobs"}
 
 
 def test_controllers_cannot_change_the_spec_of_a_kind() -> None:

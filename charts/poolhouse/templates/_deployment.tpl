@@ -1,4 +1,5 @@
-{{/* Arguments: root, component, scheme, env (a YAML list), mounts (volume: path). Prints a Deployment. */}}
+{{/* Arguments: root, component, scheme, env (a YAML list), mounts (volume: path), secrets (volume: {secret, path}).
+Prints a Deployment. */}}
 {{- define "poolhouse.deployment" -}}
 {{- $root := .root -}}
 {{- $values := get $root.Values .component -}}
@@ -137,6 +138,9 @@ spec:
             {{- range $volume, $path := .mounts }}
             - {name: {{ $volume }}, mountPath: {{ $path }}}
             {{- end }}
+            {{- range $volume, $each := .secrets }}
+            - {name: {{ $volume }}, mountPath: {{ $each.path }}, readOnly: true}
+            {{- end }}
             {{- with $values.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
@@ -144,6 +148,9 @@ spec:
         {{- range $volume, $_ := .mounts }}
         - name: {{ $volume }}
           emptyDir: {{ if eq $volume "tls" }}{medium: Memory, sizeLimit: 1Mi}{{ else }}{sizeLimit: 256Mi}{{ end }}
+        {{- end }}
+        {{- range $volume, $each := .secrets }}
+        - {name: {{ $volume }}, secret: {secretName: {{ $each.secret }}}}
         {{- end }}
         {{- with $values.extraVolumes }}
         {{- toYaml . | nindent 8 }}

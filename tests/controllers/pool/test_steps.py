@@ -10,7 +10,7 @@ import pytest
 from controllers.pool.actions import Create, Update
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
-from controllers.pool.simulate import simulate
+from controllers.pool.simulate import rows, simulate
 from controllers.pool.status import pool_status
 from controllers.pool.steps import hash_steps, promoted_steps, resolve, update_limit
 from controllers.shared.vm import VM
@@ -158,11 +158,25 @@ def test_a_vm_that_is_created_during_the_steps_gets_the_template_of_the_others()
     assert create.revision == NAME
 
 
-def test_the_plan_of_a_change_ends_at_the_first_pause() -> None:
+def test_the_plan_of_a_change_shows_its_pauses() -> None:
     found = simulate(steps(*ALL_OLD), NOW)
-    updates = [each.name for step in found.steps for each in step.actions if isinstance(each, Update)]
-    assert updates == ["web-1"]
-    assert {wait.name for wait in found.waits} == {"web-2", "web-3", "web-4"}
+    assert found.complete
+    assert not found.waits
+    shown = [(row["action"], row["vm"]) for row in rows(found)]
+    first, second = ([("Update", f"web-{n}"), ("Restart", f"web-{n}")] for n in range(1, 3))
+    last = [("Update", "web-3"), ("Update", "web-4"), ("Restart", "web-3"), ("Restart", "web-4")]
+    assert shown == [*first, ("Pause", None), *second, ("Pause", None), *last]
+    reasons = [row["reason"] for row in rows(found) if row["action"] == "Pause"]
+    assert reasons[0] == "step 2 of 4: the update is paused until it is promoted"
+    assert "step 4 of 4: the update is paused until 2026" in reasons[1]
+
+
+def test_a_return_to_the_former_template_has_no_steps_and_no_partition() -> None:
+    observed = steps(*[vm(1, revision=OLD.label), *[vm(n) for n in range(2, 5)]], partition=1)
+    status = observed.pool.status.model_copy(update={"current_revision": NAME})
+    returned = replace(observed, pool=replace(observed.pool, status=status))
+    limit = update_limit(returned, NOW)
+    assert (limit.allowed, limit.reason) == (4, "")
 
 
 def test_a_partition_is_complete_when_the_others_are_updated() -> None:

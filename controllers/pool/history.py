@@ -1,0 +1,46 @@
+"""How the updates to the stored revisions of a pool's template ended."""
+
+from datetime import datetime
+
+from apimachinery.timestamps import format_time
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.reasons import PoolReason
+from controllers.pool.revisions import Revision
+from kinds.pool import MAX_HISTORY, Outcome, RevisionHistory
+
+
+def history(snapshot: PoolSnapshot, wanted: Revision, complete: bool, now: datetime) -> tuple[RevisionHistory, ...]:
+    """The new status.history. `wanted` is the revision of the pool's template; `complete` says that all VMs have it."""
+    before = snapshot.pool.status
+    stored = {wanted.name, before.current_revision, *(each.name for each in snapshot.revisions)}
+    found = {each.revision: each for each in before.history if each.revision in stored}
+    last = before.update_revision
+    if last and last != wanted.name and last in stored and last not in found:
+        # A revision without an entry has not ended yet.
+        found[last] = _ended(last, "Superseded", now, message=f"by {wanted.name}")
+    known = found.get(wanted.name)
+    if snapshot.aborted is not None:
+        _, abort = snapshot.aborted
+        by_user = abort.reason == PoolReason.ABORTED
+        entry = RevisionHistory(
+            revision=wanted.name,
+            outcome="Aborted" if by_user else "RolledBack",
+            reason=abort.reason,
+            message=abort.message,
+            time=abort.time,
+        )
+    elif complete:
+        entry = known if known and known.outcome == "Complete" else _ended(wanted.name, "Complete", now)
+    elif before.current_revision == wanted.name and known is not None and known.outcome == "Complete":
+        return tuple(found.values())[-MAX_HISTORY:]
+    else:
+        found.pop(wanted.name, None)
+        return tuple(found.values())[-MAX_HISTORY:]
+    if entry != known:
+        found.pop(wanted.name, None)
+        found[wanted.name] = entry
+    return tuple(found.values())[-MAX_HISTORY:]
+
+
+def _ended(revision: str, outcome: Outcome, now: datetime, message: str = "") -> RevisionHistory:
+    return RevisionHistory(revision=revision, outcome=outcome, message=message, time=format_time(now))

@@ -19,7 +19,7 @@ PROMETHEUS := $(VENV)/.prometheus
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-node lint bench generate docs manifests plugin setup lock clean
+.PHONY: run test test-node lint bench fuzz generate docs manifests plugin setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -63,6 +63,12 @@ plugin: setup
 bench: setup
 	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \
 	  echo "== $$each"; $(BIN)/python -m bench.$$(basename $$each .py); done
+
+# Inputs of any form for everything that reads a stranger's input. Exits with 1 after a finding, whose input is in .fuzz.
+SECONDS := 120
+
+fuzz: setup
+	@exec $(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE) $(GUEST)
 

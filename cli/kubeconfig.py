@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
+from cli.yaml_reader import InvalidYAML, load
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,6 @@ def _exists(path: Path) -> bool:
 
 def _load(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return load(path.read_bytes())
+    except (OSError, InvalidYAML):
         return None

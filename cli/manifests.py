@@ -9,6 +9,7 @@ import yaml
 
 from apimachinery.unstructured import Json
 from cli.output import Failed, print_json
+from cli.yaml_reader import InvalidYAML, load_all
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ def read_manifests(source: IO[bytes]) -> list[Manifest]:
     given = str(getattr(source, "name", "-"))  # an in-memory stream has no name
     name = "standard input" if given in ("-", "<stdin>") else given
     try:
-        loaded = [each for each in yaml.safe_load_all(source.read()) if each is not None]
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        loaded = load_all(source.read())
+    except InvalidYAML as error:
         raise Failed(f"{name}: invalid YAML: {error}") from None
     found = [item for document in loaded for item in _items(document)]
     if not found:

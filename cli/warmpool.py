@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import click
-import yaml
 
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options
@@ -18,6 +18,7 @@ from cli.manifests import as_list, print_manifests
 from cli.output import Column, Failed, Listing, count_noun, field, output_option, print_json
 from cli.overview import STATE
 from cli.parameters import WARM_POOL, qualified_name
+from cli.yaml_reader import InvalidYAML, load
 
 if TYPE_CHECKING:
     from cli.virtual_kubelet import Target
@@ -247,16 +248,16 @@ def _parse(text: str, name: str) -> Any:
     except json.JSONDecodeError as error:
         if text.startswith(("{", "[")):
             raise Failed(f"{name}: invalid JSON: {error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Failed(f"{name}: {error}") from None
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        return load(text)
+    except InvalidYAML as error:
         raise Failed(f"{name}: neither JSON nor YAML: {error}") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> Json:
-    names = [key for key, _ in pairs]
-    if duplicates := sorted({key for key in names if names.count(key) > 1}):
+    counts = Counter(key for key, _ in pairs)
+    if duplicates := sorted(key for key, count in counts.items() if count > 1):
         raise ValueError(f"duplicate fields in one object: {', '.join(duplicates)}")
     return dict(pairs)

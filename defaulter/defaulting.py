@@ -117,7 +117,9 @@ def set_defaults(
         raise InvalidDocument([Problem("kind", message)])
     if opted_out(request.document):
         return DefaultedVM(request.document)
-    raise_errors(location.spec, validation.validate_types(at(request.document, *location.spec)))
+    holder = at(request.document, *location.spec[:-1])
+    errors = [*validation.validate_metadata(holder), *validation.validate_types(at(holder, "spec"))]
+    raise_errors(location.spec, errors)
     edit = follow_author(request.document, request.old)
     if location.has_preference and request.matched.preference is None:
         return _set_independent_defaults(request, edit, location, cluster, host)

@@ -57,6 +57,17 @@ class DocumentEditor:
             parent[last] = value
         self.filled.append((path, value))
 
+    def append(self, path: Path, item: Any) -> bool:
+        """Adds an item to a list, and creates a list that is unset. Returns False if the path leads through a value of
+        another type."""
+        items = self.get(path)
+        if not isinstance(items, list) and (not is_unset(items) or not _can_hold(self.document, path[:-1])):
+            return False
+        if not items:
+            self.replace(path, [])
+        self.replace((*path, len(items or ())), item)
+        return True
+
     def _copy(self, container: Any) -> Any:
         """The editor's copy of an object or list. `_copies` keeps each copy alive, so that its id stays unique."""
         if id(container) in self._copies:

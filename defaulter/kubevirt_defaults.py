@@ -85,9 +85,7 @@ def add_devices(editor: DocumentEditor, location: VMLocation, cluster: ClusterCo
         _network(editor, location.spec, cluster)
     disks = (*location.spec, "domain", "devices", "disks")
     for name in list(_volumes_without_device(editor.get(location.spec))):
-        if not editor.get(disks):
-            editor.replace(disks, [])
-        editor.replace((*disks, len(editor.get(disks))), {"name": name, "disk": {}})
+        editor.append(disks, {"name": name, "disk": {}})
 
 
 def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig) -> None:
@@ -147,8 +145,9 @@ def _network(editor: DocumentEditor, spec: Path, cluster: ClusterConfig) -> None
     if at(devices, "autoattachPodInterface") is False or cluster.binding == "leave":
         return
     if not at(devices, "interfaces") and not editor.get((*spec, "networks")):
-        editor.replace((*spec, "domain", "devices", "interfaces"), [{"name": "default", cluster.binding: {}}])
-        editor.replace((*spec, "networks"), [{"name": "default", "pod": {}}])
+        added = editor.fill((*spec, "domain", "devices", "interfaces"), [{"name": "default", cluster.binding: {}}])
+        if added:
+            editor.fill((*spec, "networks"), [{"name": "default", "pod": {}}])
 
 
 def _firmware(editor: DocumentEditor, domain: Path, architecture: str) -> None:
@@ -183,7 +182,7 @@ def _disks(editor: DocumentEditor, spec: Path, architecture: str, has_preference
 
 def _volumes_without_device(spec: Json) -> Iterator[str]:
     devices = at(spec, "domain", "devices")
-    named = {d.get("name") for key in ("disks", "filesystems") for _, d in entries(devices, key)}
+    named = {str(d.get("name")) for key in ("disks", "filesystems") for _, d in entries(devices, key)}
     for _, volume in entries(spec.get("volumes")):
         name = volume.get("name")
         if isinstance(name, str) and name not in named and "memoryDump" not in volume:

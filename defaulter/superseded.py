@@ -17,6 +17,7 @@ from apimachinery.unstructured import Json, at, entries, replaced
 from defaulter.allowed_changes import defaulted_fields
 from defaulter.codecs import normalize_address
 from defaulter.field_record import (
+    DEFAULTED_FIELDS,
     Evidence,
     Fields,
     flatten,
@@ -60,6 +61,10 @@ class Edit:
     """Defaults of the stored document that do not apply any more."""
     newly_due: frozenset[str] = frozenset()
     """Paths that defaulting fills now, but would not fill in the stored document."""
+    repeated: Fields = field(default_factory=dict)
+    """Fields that Poolhouse filled in an earlier call for the same request, because an API server calls a webhook again
+    if another webhook has changed the object; and objects of superseded defaults, which stay if the author's values are
+    in them."""
 
 
 def follow_author(document: Json, old: Json | None) -> Edit:
@@ -101,7 +106,17 @@ def follow_author(document: Json, old: Json | None) -> Edit:
         {path: value for path, value in known.items() if path not in superseded and path not in written},
         superseded,
         frozenset(bases.keys() - old_bases.keys()),
+        _filled_in_earlier_call(document, location, old, known)
+        | {path: value for path, value in superseded.items() if path in own and value in ({}, [])},
     )
+
+
+def _filled_in_earlier_call(document: Json, location: VMLocation, old: Json | None, known: Fields) -> Fields:
+    given, stored = (at(each, "metadata", "annotations", DEFAULTED_FIELDS) for each in (document, old))
+    if old is None or given == stored:
+        return {}
+    found, evidence = read_record(document, location) or {}, Evidence(document)
+    return {path: value for path, value in found.items() if path not in known and not evidence.wrote(path)}
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -250,11 +265,11 @@ def record_defaults(edit: Edit, result: Json) -> Json:
     if location is None or opted_out(result):
         return result
     given, stored = flatten(at(edit.document, *location.spec)), flatten(at(edit.old, *location.spec))
+    filled = {**edit.repeated, **edit.defaults}
     fields = {
         path: value
         for path, value in flatten(at(result, *location.spec)).items()
-        if is_same(edit.defaults.get(path), value)
-        or not (is_same(given.get(path), value) or is_same(stored.get(path), value))
+        if is_same(filled.get(path), value) or not (is_same(given.get(path), value) or is_same(stored.get(path), value))
     }
     return with_record(result, fields)
 

@@ -47,6 +47,12 @@ def validate_types(spec: Any) -> list[FieldError]:
     return [*objects, *lists, *items]
 
 
+def validate_metadata(holder: Any) -> list[FieldError]:
+    """Errors of the metadata beside a VMI spec: the hardware record is one of its annotations."""
+    errors = _wrong_types(holder, [("metadata",), ("metadata", "annotations")], dict, "an object")
+    return [FieldError(("..", *error.path), error.message) for error in errors]
+
+
 def _invalid_items(path: Path, items: Any) -> Iterator[FieldError]:
     if not isinstance(items, list):
         return
@@ -56,8 +62,10 @@ def _invalid_items(path: Path, items: Any) -> Iterator[FieldError]:
     for index, item in enumerate(items):
         if not isinstance(item, dict):
             yield FieldError((*path, index), f"must be an object, not {_type_name(item)}")
-        elif not isinstance(item.get("name"), str | None):
-            yield FieldError((*path, index, "name"), f"must be a string, not {_type_name(item['name'])}")
+            continue
+        for field in ("name", "deviceName"):
+            if not isinstance(item.get(field), str | None):
+                yield FieldError((*path, index, field), f"must be a string, not {_type_name(item[field])}")
 
 
 def _wrong_types(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:

@@ -104,7 +104,7 @@ def may_have_bridge(spec: Json) -> bool:
     if not has_root_ports(spec):
         return False
     devices = at(spec, "domain", "devices")
-    models = {each.get("model") for _, each in entries(devices, "panicDevices")}
+    models = [each.get("model") for _, each in entries(devices, "panicDevices")]
     return (
         turned_on(spec, "useVirtioTransitional")
         or at(devices, "sound", "model") == "ac97"

@@ -12,6 +12,7 @@ from apimachinery.unstructured import at
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.meta import DEFAULTING, DISABLED, REQUESTER
+from service.request_body import RequestRefused
 from webhook.defaulting import DEFAULTED_KINDS
 from webhook.hardware_drift import HardwareDrift
 from webhook.patch import same
@@ -66,6 +67,8 @@ class Admission:
         return response
 
     async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
+        if kind.namespaced and not request.namespace:
+            raise RequestRefused(400, f"request.namespace: is required for a {kind.kind}")
         response = validate_kind(request, kind)
         if response.problems:
             return response

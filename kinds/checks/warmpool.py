@@ -21,7 +21,8 @@ NAME_RULE = name_rule(
 
 def placements(document: Json) -> Iterator[Problem]:
     vmi = at(document, "spec", "template", "spec", "template", "spec")
-    networks = {each.get("name") for _, each in entries(vmi, "networks")} if vmi is not None else None
+    names = [each.get("name") for _, each in entries(vmi, "networks")]
+    networks = {name for name in names if isinstance(name, str)} if vmi is not None else None
     weights = []
     for index, placement in entries(document, "spec", "placements"):
         here = f"spec.placements[{index}]"

@@ -35,6 +35,15 @@ def test_nothing_is_filled_below_a_value_that_is_not_an_object(value: object) ->
     assert not DocumentEditor({"a": value}).fill(("a", "b", "c"), 1)
 
 
+def test_an_item_is_added_to_a_list_or_to_a_new_list() -> None:
+    draft = DocumentEditor({"a": [1], "b": "text"})
+    assert draft.append(("a",), 2)
+    assert draft.append(("c", "d"), 3)
+    assert not draft.append(("b",), 4), "the value is no list"
+    assert not draft.append(("b", "c"), 5), "the value above is no object"
+    assert draft.document == {"a": [1, 2], "b": "text", "c": {"d": [3]}}
+
+
 def test_missing_objects_are_created() -> None:
     draft = DocumentEditor({})
     draft.fill(("a", "b", "c"), 1)

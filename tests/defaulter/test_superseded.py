@@ -516,6 +516,25 @@ def test_a_removed_nic_keeps_its_fields_until_it_is_unplugged(libvirt: Libvirt) 
     assert not answer.warnings
 
 
+@pytest.mark.libvirt
+@pytest.mark.parametrize(
+    ("stored", "changes"),
+    [
+        pytest.param(None, [on_vm("preference", {"name": "linux"})], id="creation with an unknown preference"),
+        pytest.param(
+            vm(spec(disk("root"))), [append("volumes", {"name": "data"})], id="update of a VM without defaults"
+        ),
+    ],
+)
+def test_a_second_call_for_the_same_request_keeps_the_record(
+    libvirt: Libvirt, stored: Json | None, changes: list[Change]
+) -> None:
+    """An API server calls a webhook again if a later one changed the object."""
+    first = admit(libvirt, edited(vm(spec(disk("root"))), changes), stored).object
+    assert recorded(first)
+    assert admit(libvirt, first, stored).object == first
+
+
 def test_a_record_that_is_damaged_or_of_other_values_is_ignored() -> None:
     document = vm(spec(disk("root")))
     for record in ("{", "[]", '{"domain.devices.disks[root].disk.bus":"sata","domain.cpu.cores":1}'):

@@ -87,6 +87,9 @@ def test_a_kind_without_a_vm_misses_nothing(kind: object) -> None:
         {"domain": 3},
         {"domain": {"devices": [], "cpu": "x"}},
         {"domain": {"devices": {"disks": {}, "interfaces": [None, 3]}}},
+        {"domain": "x", "volumes": [{"name": "a"}]},
+        {"domain": {"devices": {"disks": True}}, "volumes": [{"name": "a"}]},
+        {"domain": {"devices": {"disks": [{"name": []}], "panicDevices": [{"model": {}}]}}, "volumes": [{"name": "a"}]},
     ],
 )
 def test_malformed_documents_never_raise(broken: object) -> None:

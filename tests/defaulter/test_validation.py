@@ -243,6 +243,15 @@ def test_a_cpu_model_that_this_libvirt_does_not_know(
     assert [str(warning) in each for each in answer.warnings] == ([True] if warning is not None else [])
 
 
+def test_metadata_and_device_names_of_other_types_have_their_paths(libvirt: Libvirt) -> None:
+    document = vm(spec(disk(), domain={"devices": {"hostDevices": [{"name": "a", "deviceName": {}}]}}))
+    document["spec"]["template"]["metadata"] = 1.5
+    assert libvirt.default(document).problems == {
+        "spec.template.metadata": "must be an object, not a number",
+        f"{D}.devices.hostDevices[0].deviceName": "must be a string, not an object",
+    }
+
+
 def test_a_cpu_feature_that_a_node_knows_needs_no_warning(libvirt: Libvirt) -> None:
     document = vm(spec(domain={"cpu": {"features": [{"name": "teleport"}]}}))
     assert "does not know the CPU feature 'teleport'" in str(libvirt.default(document).warnings)

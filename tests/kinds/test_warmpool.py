@@ -46,6 +46,7 @@ def test_a_valid_pool_has_no_problems(document: dict[str, Any]) -> None:
     assert told(document) == {}
 
 
+VMI = ("spec", "template", "spec", "template", "spec")
 ROLLING = "spec.updateStrategy.rollingUpdate"
 WRONG = [
     pytest.param(changed(warm_pool(), GONE, "spec", "template"), {"spec": "exactly one of"}, id="neither of both"),
@@ -66,6 +67,11 @@ WRONG = [
     pytest.param(warm_pool(DesiredCount=2), {"spec.DesiredCount": 'use "replicas"'}, id="the document's word"),
     pytest.param(placed({"name": "a"}, {"name": "a"}), {"spec.placements[1].name": "taken by"}, id="placements twice"),
     pytest.param(placed({"name": "a", "weight": 0}), {"spec.placements": "all weights are 0"}, id="nowhere to go"),
+    pytest.param(
+        changed(placed({"name": "a"}), [{"name": {}}], *VMI, "networks"),
+        {f"{'.'.join(VMI)}.networks[0].name": "must be text"},
+        id="a network whose name is an object",
+    ),
     pytest.param(
         placed({"name": "a", "networks": [{"name": "blue", "pod": {}}]}),
         {"spec.placements[0].networks[0].name": 'no network "blue"'},

@@ -54,7 +54,7 @@ def request(document: Json | None, old: Json | None = None, **changed: Any) -> A
         "operation": "CREATE" if old is None else "UPDATE",
         "api_version": document_or_old.get("apiVersion", "v1"),
         "kind": document_or_old.get("kind", "Unknown"),
-        "namespace": metadata.get("namespace", ""),
+        "namespace": metadata.get("namespace", "shop"),
         "name": metadata.get("name", ""),
         "object": document,
         "old": old,

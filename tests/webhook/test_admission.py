@@ -25,6 +25,11 @@ JANE, JOE = {REQUESTER: "jane"}, {REQUESTER: "joe"}
 VMI = ("spec", "template", "spec", "template", "spec")
 
 
+async def test_a_forged_review_without_a_namespace_is_refused(webhook: RunningWebhook) -> None:
+    response = await webhook.client.post("/mutate", json=review(pool(), namespace=""))
+    assert (response.status_code, "request.namespace: is required" in response.text) == (400, True)
+
+
 def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
     return complete(request(document, old, user={"username": user}), AdmissionResponse(), CLAIM)
 

@@ -6,8 +6,9 @@ libvirt, or none: then its own code runs up to the first define, which is refuse
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,12 +21,8 @@ from defaulter.app import create as create_defaulter
 from defaulter.contract import (
     DEFAULTS_PATH,
     Defaulter,
-    DefaulterUnavailable,
     DefaultingResponse,
     ForbiddenChange,
-    InvalidDocument,
-    Problems,
-    UndecidedDocument,
 )
 from defaulter.errors import DomainRejected
 from defaulter.handler import HandlerConfig, handle
@@ -35,7 +32,8 @@ from defaulter.root_directories import RootDirectories
 from defaulter.settings import Settings
 from defaulter.worker_pool import WorkerLimits, WorkerPool
 from defaulter.worker_process import WorkerProcess, start_worker
-from fuzz.oracles import UNDECIDED, Finding, check_status
+from fuzz.mutations import encode
+from fuzz.oracles import Finding, check_status
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import NotFound
@@ -63,9 +61,9 @@ WORKER_CPU_SECONDS = 1.7
 TOKEN = (b"authorization", b"Bearer fuzz")
 
 
-async def post(app: ASGIApp, path: str, body: bytes) -> Answer:
+async def post(app: ASGIApp, path: str, body: bytes, headers: Iterable[tuple[bytes, bytes]] = ()) -> Answer:
     """The status and body of the answer to a request."""
-    headers = [(b"content-type", b"application/json"), TOKEN]
+    headers = [(b"content-type", b"application/json"), TOKEN, *headers]
     scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
     scope |= {"headers": headers, "http_version": "1.1", "scheme": "http", "server": ("fuzz", 1), "root_path": ""}
     waiting = [{"type": "http.request", "body": body}]
@@ -131,9 +129,9 @@ class LocalDefaulter(Defaulter):
     """The client of a defaulter in this process. What a user would only see as a warning is a finding."""
 
     def __init__(self, app: ASGIApp | None) -> None:
-        super().__init__("http://fuzz", PATIENCE_SECONDS)
-        self._app = app
-        self._config = HandlerConfig({"video": "fill", "record": True}, SEED)
+        """Without an app, the defaulter has no libvirt."""
+        session: Any = _Session(app)
+        super().__init__("http://fuzz", PATIENCE_SECONDS, session)
 
     async def complete(self, document: Json, **given: Any) -> DefaultingResponse:
         try:
@@ -141,20 +139,34 @@ class LocalDefaulter(Defaulter):
         except ForbiddenChange as error:
             raise Finding("value changed", str(error.paths[:3])) from error
 
-    async def _post(self, body: Json) -> DefaultingResponse:
-        content = json.dumps(body).encode()
+
+@dataclass
+class _Response:
+    status: int
+    content: bytes
+
+    async def json(self, **_: Any) -> Any:
+        return json.loads(self.content)
+
+
+class _Session:
+    """What the client uses of an HTTP session."""
+
+    def __init__(self, app: ASGIApp | None) -> None:
+        self._app = app
+        self._config = HandlerConfig({"video": "fill", "record": True}, SEED)
+
+    @asynccontextmanager
+    async def post(self, url: str, *, json: Json, headers: Mapping[str, str], **_: Any) -> AsyncIterator[_Response]:
+        body = encode(json)
         if self._app is None:
             no_libvirt: Any = NoLibvirt()
-            status, answer = handle(content, self._config, no_libvirt)
+            answer = handle(body, self._config, no_libvirt)
         else:
-            status, answer = await post(self._app, DEFAULTS_PATH, content)
-        check_status(status, answer)
-        if status == 200:
-            return DefaultingResponse.model_validate_json(answer)
-        problems = Problems.model_validate_json(answer).problems
-        if status in (400, 413, 422):
-            raise InvalidDocument(problems)
-        raise (UndecidedDocument if status == UNDECIDED else DefaulterUnavailable)(str(problems))
+            sent = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+            answer = await post(self._app, DEFAULTS_PATH, body, sent)
+        check_status(*answer)
+        yield _Response(*answer)
 
 
 class Workers:
@@ -165,7 +177,7 @@ class Workers:
         uid, gid = settings.user
         config = {"uid": uid, "gid": gid, "seed": SEED, "overrides": {"video": "fill", "record": True}}
         environment = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-        limits = WorkerLimits(workers=1, deadline_seconds=PATIENCE_SECONDS)
+        limits = WorkerLimits(workers=1, spares=0, deadline_seconds=PATIENCE_SECONDS)
         roots = RootDirectories(None, uid, gid, warm=cache)
         self.pool = WorkerPool(limits, roots, config, environment, start=self._start)
         self.app = create_defaulter(self.pool, DefaulterMetrics(self.pool))

@@ -69,7 +69,10 @@ WRONG = [
     pytest.param(placed({"name": "a", "weight": 0}), {"spec.placements": "all weights are 0"}, id="nowhere to go"),
     pytest.param(
         changed(placed({"name": "a"}), [{"name": {}}], *VMI, "networks"),
-        {f"{'.'.join(VMI)}.networks[0].name": "must be text"},
+        {
+            f"{'.'.join(VMI)}.networks[0].name": "must be text",
+            f"{'.'.join(VMI)}.domain.devices.interfaces[0].name": "no network",
+        },
         id="a network whose name is an object",
     ),
     pytest.param(

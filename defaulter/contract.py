@@ -20,6 +20,7 @@ from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_h
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
 from defaulter.kubevirt_defaults import MACPolicy
+from defaulter.limits import excessive_sizes
 from defaulter.machine_types import resolve_alias
 from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
 from defaulter.stored_values import with_machine_type
@@ -57,6 +58,7 @@ __all__ = [
     "UndecidedDocument",
     "Version",
     "defaulted_fields",
+    "excessive_sizes",
     "expand",
     "forbidden_changes",
     "open_addresses",

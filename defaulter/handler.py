@@ -16,6 +16,7 @@ from defaulter.instancetypes import MatchedSpecs
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_defaults import LibvirtCache
+from defaulter.limits import excessive_sizes
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.worker_protocol import Response
 from kubevirt.cluster_settings import ClusterSettings
@@ -54,6 +55,9 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
             paths = [*strict_json.lone_surrogates(request.document), *strict_json.lone_surrogates(beside)]
             if paths:
                 return 422, problems_body(Problem(format_path(path), LONE_SURROGATE) for path in paths)
+        given = (each for each in (request.document, request.old, request.vmi) if each is not None)
+        if sizes := [problem for each in given for problem in excessive_sizes(each)]:
+            raise InvalidDocument(sizes)
         cluster = ClusterConfig.of(read_settings(message), config.overrides)
         done = set_defaults(request, cluster, host, None if as_domain else config.cache)
         if as_domain:

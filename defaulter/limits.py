@@ -1,7 +1,8 @@
-"""Bounds of the numbers in a VMI spec, and of each of its lists: no VM of KubeVirt and QEMU has more.
+"""Bounds of the numbers in a VMI spec, of each of its lists, and of its size: no VM of KubeVirt and QEMU has more.
 
 libvirt allocates memory, or searches for free places, in proportion to some of these numbers. A spec beyond a bound is
-refused before libvirt gets it, because it would only cost a worker.
+refused before libvirt gets it, because it would only cost a worker. Admission refuses a spec with too many entries or
+values before all other checks, whose time is proportional to its size.
 """
 
 from collections.abc import Iterator
@@ -10,13 +11,17 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from apimachinery.problem import Problem
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, typed
 from defaulter.errors import FieldError
-from defaulter.json_paths import Path, parse_path
+from defaulter.json_paths import Path, format_path, parse_path
+from defaulter.vm_paths import locate
 
 MAX_DEVICES = 256
 """KubeVirt's arrayLenMax, the limit on each list of a VMI spec"""
+MAX_VALUES = 50_000
+"""A VM whose lists have 256 disks, volumes, NICs, networks and DataVolume templates has about 12,000."""
 MAX_VCPUS = 4096
 """QEMU's machine type q35 since 9.2; KubeVirt hotplugs up to 512"""
 
@@ -49,6 +54,48 @@ NUMBERS: tuple[Limit, ...] = (
     Limit("domain.devices.interfaces[].acpiIndex", 16 * 1024 - 1, "KubeVirt and QEMU: acpi-index"),
 )
 _TOPOLOGY: Path = ("domain", "cpu")
+
+
+_LISTS: tuple[Path, ...] = (("volumes",), ("networks",), ("accessCredentials",))
+
+
+def excessive_sizes(document: Json) -> list[Problem]:
+    """Problems of lists with too many entries, and of a spec with too many values. Looks at no entry of a long list."""
+    found = [
+        Problem(format_path(path), f"has {len(items)} entries; at most {MAX_DEVICES} are allowed")
+        for path, items in _lists(document)
+        if len(items) > MAX_DEVICES
+    ]
+    if not found and _has_more_values(document.get("spec"), MAX_VALUES):
+        found.append(Problem("spec", f"has more than {MAX_VALUES} values"))
+    return found
+
+
+def _lists(document: Json) -> Iterator[tuple[Path, list[Any]]]:
+    """The lists of devices and volumes in the VM of a document, with their paths."""
+    location = locate(document)
+    if location is None:
+        return
+    devices = (*location.spec, "domain", "devices")
+    paths = [(*location.spec, *path) for path in _LISTS]
+    paths += [(*devices, name) for name in typed(dict, document, *devices) or ()]
+    if location.vm is not None:
+        paths.append((*location.vm, "spec", "dataVolumeTemplates"))
+    for path in paths:
+        if isinstance(items := at(document, *path), list):
+            yield path, items
+
+
+def _has_more_values(value: Any, most: int) -> bool:
+    left, containers = most, [value] if isinstance(value, dict | list) else []
+    while containers:
+        container = containers.pop()
+        left -= len(container)
+        if left < 0:
+            return True
+        children = container.values() if isinstance(container, dict) else container
+        containers += [child for child in children if isinstance(child, dict | list)]
+    return False
 
 
 def excessive_values(spec: Json) -> Iterator[FieldError]:

@@ -16,6 +16,8 @@ from defaulter.machine_types import is_canonical, is_version_of
 from defaulter.undefaulted import fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
 
+ADDRESS_FIELDS = ("pciAddress", "macAddress")
+
 
 def fill_stored_values(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> None:
     add_devices(editor, location, cluster)
@@ -32,40 +34,54 @@ def _fill_once(editor: DocumentEditor, location: VMLocation, old: Json, cluster:
     set_kubevirt_defaults(trial, location, replace(cluster, binding="leave"))
     unset = [path for path, _ in trial.filled]
     unset += fields_left_to_libvirt(trial.document, location, cluster.macs)
+    devices = _StoredDevices(old)
+    taken = {
+        field: set(map(normalize_address, _addresses(editor.document, location, field))) for field in ADDRESS_FIELDS
+    }
     filled = False
     for path in unset:
-        old_path = _old_path(editor.document, old, path)
+        old_path = devices.path(editor.document, path)
         value = at(old, *old_path) if old_path is not None else None
         if old_path is None or is_unset(value) or isinstance(value, dict | list):
             continue
-        if _still_valid(editor, location, path, old_path, old, value):
+        addresses = taken.get(str(path[-1]))
+        if addresses is None:
             filled = editor.fill(path, value) or filled
+        elif normalize_address(value) not in addresses and _has_same_model(editor, path, old_path, old):
+            filled = editor.fill(path, value) or filled
+            addresses.add(normalize_address(value))
     return filled
 
 
-def _old_path(document: Json, old: Json, path: Path) -> Path | None:
-    """The path of the same field in the stored document, where the device of that name may have another index."""
-    for depth, step in enumerate(path):
-        if isinstance(step, int):
-            name = at(document, *path[: depth + 1], "name")
-            index = next((i for i, item in entries(old, *path[:depth]) if item.get("name") == name), None)
-            if index is None or name is None:
-                return None
-            return (*path[:depth], index, *path[depth + 1 :])
-    return path
+class _StoredDevices:
+    """Finds devices of a stored document by name. The index of each list is built once, because a VM has many."""
+
+    def __init__(self, old: Json) -> None:
+        self._old = old
+        self._indexes: dict[Path, dict[str, int]] = {}
+
+    def path(self, document: Json, path: Path) -> Path | None:
+        """The path of the same field in the stored document, where the device of that name may have another index."""
+        for depth, step in enumerate(path):
+            if isinstance(step, int):
+                name = at(document, *path[: depth + 1], "name")
+                index = self._index(path[:depth]).get(name) if isinstance(name, str) else None
+                return None if index is None else (*path[:depth], index, *path[depth + 1 :])
+        return path
+
+    def _index(self, path: Path) -> dict[str, int]:
+        if path not in self._indexes:
+            named = ((item.get("name"), index) for index, item in entries(self._old, *path))
+            # Reversed, so that the first device of a name counts.
+            self._indexes[path] = {name: index for name, index in reversed([*named]) if isinstance(name, str)}
+        return self._indexes[path]
 
 
-def _still_valid(
-    editor: DocumentEditor, location: VMLocation, path: Path, old_path: Path, old: Json, value: Any
-) -> bool:
-    """Whether a stored value still fits: the interface has the same model, and no other device has the address."""
-    field = path[-1]
-    if field not in ("pciAddress", "macAddress"):
+def _has_same_model(editor: DocumentEditor, path: Path, old_path: Path, old: Json) -> bool:
+    """Whether a stored address still fits the device: an interface of another model has another PCI address."""
+    if path[-1] != "pciAddress" or "interfaces" not in path:
         return True
-    same_model = editor.get((*path[:-1], "model")) == at(old, *old_path[:-1], "model")
-    if field == "pciAddress" and "interfaces" in path and not same_model:
-        return False
-    return normalize_address(value) not in map(normalize_address, _addresses(editor.document, location, str(field)))
+    return bool(editor.get((*path[:-1], "model")) == at(old, *old_path[:-1], "model"))
 
 
 def _addresses(document: Json, location: VMLocation, field: str) -> Iterator[Any]:

@@ -21,10 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from defaulter.costly_documents import CostlyDocuments
-from defaulter.fair_queue import COSTLY, FairQueue, TenantQueueFull, cost_of
+from defaulter.document_cost import COSTLY, cost_of
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_process import StartWorker, WorkerProcess, start_worker
 from defaulter.worker_protocol import Operation, Response
+from service.fair_queue import FairQueue, TenantQueueFull
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ class WorkerPool:
         self._settings = dict(settings)
         self._environment = environment
         self._start = start
-        self._queue: FairQueue[QueuedRequest] = FairQueue(limits.tenant_queue_length)
+        self._queue: FairQueue[QueuedRequest] = FairQueue(max_per_tenant=limits.tenant_queue_length, costly=COSTLY)
         self._urgent: deque[QueuedRequest] = deque()
         self._changed = asyncio.Event()
         """set when a waiting worker may find a request"""

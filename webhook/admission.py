@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from apimachinery.unstructured import at
+from defaulter.contract import excessive_sizes
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.meta import DEFAULTING, DISABLED, REQUESTER
@@ -42,8 +43,8 @@ class Admission:
         self._defaulting, self._checks, self._drift = defaulting, checks, drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        if skip_reason(request):
-            return SKIPPED
+        if (decided := decide_at_once(request)) is not None:
+            return decided
         if (request.api_version, request.kind) in DEFAULTED_KINDS:
             # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
             opted_out = at(request.object, "metadata", "labels", DEFAULTING) == DISABLED
@@ -53,8 +54,8 @@ class Admission:
 
     def validate(self, request: AdmissionRequest) -> AdmissionResponse:
         """Decides a request after all mutating webhooks have changed the object."""
-        if skip_reason(request):
-            return SKIPPED
+        if (decided := decide_at_once(request)) is not None:
+            return decided
         if (request.api_version, request.kind) in DEFAULTED_KINDS:
             return self._drift.check(request) if self._drift is not None else SKIPPED
         kind = by_gvk(request.api_version, request.kind)
@@ -79,6 +80,15 @@ class Admission:
                 return further
             response = replace(response, warnings=(*response.warnings, *further.warnings))
         return response
+
+
+def decide_at_once(request: AdmissionRequest) -> AdmissionResponse | None:
+    """The response to a request that needs no check, or whose object is too large for the other checks. None for all
+    other requests."""
+    if skip_reason(request):
+        return SKIPPED
+    problems = excessive_sizes(request.object or {})
+    return AdmissionResponse(problems=tuple(problems)) if problems else None
 
 
 def skip_reason(request: AdmissionRequest) -> str | None:

@@ -10,7 +10,13 @@ from typing import Any, Literal
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import at, typed
-from defaulter.contract import DefaulterClient, DefaulterUnavailable, InvalidDocument, UndecidedDocument
+from defaulter.contract import (
+    DefaulterClient,
+    DefaulterUnavailable,
+    InvalidDocument,
+    UndecidedDocument,
+    excessive_sizes,
+)
 from kinds import by_gvk
 from kinds.checks.metadata import is_label, is_subdomain
 from kinds.kind import Kind
@@ -71,6 +77,8 @@ def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
     metadata = target.document.get("metadata")
     if not isinstance(metadata, dict):
         return (Problem("metadata", "must be an object with a name"),)
+    if excessive := excessive_sizes(target.document):
+        return tuple(excessive)
     found = []
     if target.resource.namespaced and not is_label(target.namespace):
         found.append(Problem("metadata.namespace", "must be the name of a namespace"))

@@ -164,14 +164,23 @@ async def test_hostile_requests_are_refused_with_one_message(
     assert (await webhook.review(review(VM)))["allowed"]
 
 
-async def test_ten_thousand_disks_reach_the_defaulter_and_come_back(webhook: RunningWebhook) -> None:
+async def test_ten_thousand_problems_of_the_defaulter_come_back(webhook: RunningWebhook) -> None:
     webhook.defaulter.refuses = lambda document: [
         Problem(path=f"spec.disks[{index}]", message="there are too many disks") for index in range(10_000)
     ]
-    many = vm(*(disk(f"d{index}", bus="virtio") for index in range(10_000)))
+    many = vm(*(disk(f"d{index}", bus="virtio") for index in range(200)))
     response = await webhook.review(review(many))
     assert not response["allowed"]
     assert len(response["status"]["details"]["causes"]) == 1000
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+async def test_sixty_thousand_disks_are_denied_with_the_path(webhook: RunningWebhook, path: str) -> None:
+    many = vm(*({"name": f"d{index}"} for index in range(60_000)))
+    response = await webhook.review(review(many), path)
+    assert not response["allowed"]
+    assert "spec.template.spec.domain.devices.disks: has 60000 entries" in response["status"]["message"]
+    assert not webhook.defaulter.asked
 
 
 async def test_markup_and_control_characters_are_data(webhook: RunningWebhook) -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from defaulter.fair_queue import BASE_COST, COSTLY, FairQueue, Head, TenantQueueFull, cost_of, next_tenant
+from service.fair_queue import FairQueue, Head, TenantQueueFull, next_tenant
 
+COSTLY = 400
 SMALL, LARGE = 100, COSTLY + 1
 
 
@@ -35,7 +36,7 @@ Push = tuple[str, int]
     ],
 )
 def test_order(pushes: list[Push], costly: bool, order: str) -> None:
-    queue: FairQueue[str] = FairQueue(10)
+    queue: FairQueue[str] = FairQueue(max_per_tenant=10, costly=COSTLY)
     for tenant, cost in pushes:
         queue.push(tenant, tenant, cost)
     found = ""
@@ -46,7 +47,7 @@ def test_order(pushes: list[Push], costly: bool, order: str) -> None:
 
 
 def test_a_costly_request_does_not_hold_up_the_small_ones_of_its_tenant() -> None:
-    queue: FairQueue[int] = FairQueue(10)
+    queue: FairQueue[int] = FairQueue(max_per_tenant=10, costly=COSTLY)
     for cost in (LARGE, SMALL):
         queue.push(cost, "a", cost)
     assert queue.pop(costly=False) == (SMALL, SMALL)
@@ -55,7 +56,7 @@ def test_a_costly_request_does_not_hold_up_the_small_ones_of_its_tenant() -> Non
 
 
 def test_a_tenant_that_was_away_gets_no_credit() -> None:
-    queue: FairQueue[str] = FairQueue(100)
+    queue: FairQueue[str] = FairQueue(max_per_tenant=100, costly=COSTLY)
     for _ in range(50):
         queue.push("a", "a", SMALL)
     for _ in range(40):
@@ -68,7 +69,7 @@ def test_a_tenant_that_was_away_gets_no_credit() -> None:
 
 def test_a_tenant_that_pauses_keeps_what_it_has_used() -> None:
     """A tenant cannot get ahead of others by waiting for each answer before its next request."""
-    queue: FairQueue[str] = FairQueue(100)
+    queue: FairQueue[str] = FairQueue(max_per_tenant=100, costly=COSTLY)
     for _ in range(6):
         queue.push("b", "b", SMALL)
     served = ""
@@ -85,7 +86,7 @@ def test_a_tenant_that_pauses_keeps_what_it_has_used() -> None:
 
 
 def test_dropped_requests_cost_their_tenant_nothing() -> None:
-    queue: FairQueue[str] = FairQueue(100)
+    queue: FairQueue[str] = FairQueue(max_per_tenant=100, costly=COSTLY)
     for item in ("late", "late", "good", "good"):
         queue.push(item, "a", SMALL)
     queue.push("b", "b", SMALL)
@@ -96,7 +97,7 @@ def test_dropped_requests_cost_their_tenant_nothing() -> None:
 
 
 def test_a_full_tenant_leaves_room_for_others() -> None:
-    queue: FairQueue[str] = FairQueue(2)
+    queue: FairQueue[str] = FairQueue(max_per_tenant=2, costly=COSTLY)
     for _ in range(2):
         queue.push("a", "a", SMALL)
     with pytest.raises(TenantQueueFull):
@@ -106,12 +107,8 @@ def test_a_full_tenant_leaves_room_for_others() -> None:
 
 
 def test_names_of_tenants_are_forgotten_when_nobody_waits() -> None:
-    queue: FairQueue[str] = FairQueue(2)
+    queue: FairQueue[str] = FairQueue(max_per_tenant=2, costly=COSTLY)
     for number in range(1000):
         queue.push("x", f"tenant-{number}", SMALL)
         queue.pop(costly=True)
     assert not queue._used
-
-
-def test_cost_grows_with_the_objects_of_a_document() -> None:
-    assert cost_of(b'{"a": [{}, {}]}') == BASE_COST + 3

@@ -1,14 +1,15 @@
-"""A queue that shares the workers between tenants, so that no tenant's requests delay those of another for long.
+"""A queue that shares workers between tenants, so that no tenant's requests delay those of another for long.
 
-A tenant is a namespace, or the address of a caller that names none. Three rules keep a busy tenant from the others:
+A tenant is a namespace, or the address of a caller that names none. Workers are processes or threads. Three rules keep
+the others safe from a busy tenant:
 
 - The next request is one of the tenant whose requests have used the workers least. A tenant that returns after a pause
   gets no credit for the pause.
 - Costly requests never use all workers at once. A small request therefore waits for small ones only.
 - A tenant may have only a part of the requests that wait.
 
-The cost of a request is estimated from its body, before the body is parsed. Costs are counted when a request leaves
-the queue, so that requests that are dropped are free. The order depends on the requests alone, and on no clock.
+The caller estimates the cost of a request from its body, before the body is parsed. Costs are counted when a request
+leaves the queue, so that requests that are dropped are free. The order depends on the requests alone, on no clock.
 """
 
 from collections import deque
@@ -18,17 +19,6 @@ from itertools import count
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-
-BASE_COST = 100
-"""cost of the smallest document. libvirt takes about 10 ms for it, and 0.1 ms for each further object."""
-COSTLY = 400
-"""A document of this cost takes a worker about 40 ms. A VM with 16 disks and 8 NICs costs 204."""
-
-
-def cost_of(body: bytes) -> int:
-    """The estimated cost of a document, from the number of its objects: each disk, volume, NIC and network has some.
-    Braces in a text count too; a text that has many of them is a hardware record, which costs as much."""
-    return BASE_COST + body.count(b"{")
 
 
 @dataclass(frozen=True)
@@ -72,8 +62,9 @@ class TenantQueueFull(Exception):
 
 
 class FairQueue(Generic[T]):
-    def __init__(self, max_per_tenant: int) -> None:
-        self._max_per_tenant = max_per_tenant
+    def __init__(self, *, max_per_tenant: int, costly: int) -> None:
+        """A request whose cost is greater than `costly` is costly."""
+        self._max_per_tenant, self._costly = max_per_tenant, costly
         self._waiting: dict[str, _Tenant[T]] = {}
         self._used: dict[str, int] = {}
         """what tenants have used that wait for nothing now; empty whenever nobody waits"""
@@ -92,7 +83,7 @@ class FairQueue(Generic[T]):
         if len(queue) >= self._max_per_tenant:
             raise TenantQueueFull
         self._waiting[tenant] = queue
-        (queue.costly if cost > COSTLY else queue.small).append(_Entry(next(self._numbers), cost, item))
+        (queue.costly if cost > self._costly else queue.small).append(_Entry(next(self._numbers), cost, item))
 
     def pop(self, *, costly: bool, wanted: Callable[[T], bool] = lambda item: True) -> tuple[T, int] | None:
         """The next request and its cost; None if none may be handled now. Requests that are not `wanted` any more are

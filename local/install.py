@@ -13,7 +13,16 @@ import kinds
 from apimachinery.unstructured import Json
 from kinds import kubevirt, meta
 from kinds.kind import Kind
-from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
+from kinds.kubevirt import (
+    DATA_VOLUME,
+    KUBEVIRT,
+    VM,
+    VM_RESTORE,
+    VM_SNAPSHOT,
+    VM_SNAPSHOT_CONTENT,
+    VMI,
+    VMI_MIGRATION,
+)
 from kinds.meta import is_installed_by_us
 from kinds.pool import POOL
 from local.components import StackError
@@ -234,11 +243,18 @@ def kubevirt_roles() -> list[Json]:
     vms, subresources = (VM.plural, VMI.plural), [f"{plural}/{verb}" for plural in VERBS for verb in VERBS[plural]]
     migrations = [each for each in subresources if each.endswith("/migrate")]
     see_migrations = _rule(VM.group, (VMI_MIGRATION.plural,), READ)
-    view = [_rule(VM.group, vms, READ), see_migrations, _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), READ)]
+    snapshots = [each.plural for each in (VM_SNAPSHOT, VM_SNAPSHOT_CONTENT, VM_RESTORE)]
+    view = [
+        _rule(VM.group, vms, READ),
+        see_migrations,
+        _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), READ),
+        _rule(VM_SNAPSHOT.group, snapshots, READ),
+    ]
     admin = [
         _rule(VM.group, vms, ALL_VERBS),
         see_migrations,
         _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), ALL_VERBS),
+        _rule(VM_SNAPSHOT.group, snapshots, ALL_VERBS),
         _rule(GROUP, (each for each in subresources if each not in migrations), ("update",)),
     ]
     edit = [*admin, _rule(VM.group, (KUBEVIRT.plural,), ("get", "list"))]

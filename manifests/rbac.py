@@ -190,6 +190,22 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule("kubevirt.io", ("kubevirts",), (*READ, "create"), _AS_KUBEVIRT),
         PolicyRule("kubevirt.io", ("kubevirts/status",), ("patch",), _AS_KUBEVIRT),
         PolicyRule("migrations.kubevirt.io", ("migrationpolicies",), READ, _AS_KUBEVIRT),
+        PolicyRule(
+            "snapshot.kubevirt.io",
+            ("virtualmachinesnapshots", "virtualmachinesnapshotcontents", "virtualmachinerestores"),
+            (*READ, "create", "patch", "delete"),
+            _AS_KUBEVIRT,
+        ),
+        PolicyRule(
+            "snapshot.kubevirt.io",
+            (
+                "virtualmachinesnapshots/status",
+                "virtualmachinesnapshotcontents/status",
+                "virtualmachinerestores/status",
+            ),
+            ("patch",),
+            _AS_KUBEVIRT,
+        ),
         PolicyRule("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), _AS_CDI),
         PolicyRule("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), _AS_CDI),
         PolicyRule("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), _AS_CDI),

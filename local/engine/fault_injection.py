@@ -29,6 +29,10 @@ class Faults:
     """backoff after the first failed start of a VM; ten seconds in KubeVirt"""
     node_lost_seconds: float = 30.0
     """seconds until the VMIs of a NotReady node fail; five minutes in KubeVirt"""
+    snapshot_seconds: float = 0.5
+    """duration of a simulated snapshot"""
+    snapshot_fails: bool = False
+    """whether the storage refuses snapshots"""
     dirty_memory: int = 0
     """bytes of memory that the guest overwrites continuously, so that a live migration takes longer"""
 
@@ -78,6 +82,8 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "seed": ("seed", str, "any text"),
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
+    "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
+    "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
 }
 """field, parser and allowed values of each annotation or ConfigMap key"""

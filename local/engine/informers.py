@@ -7,8 +7,18 @@ from kinds.meta import NAMESPACE, SIMULATION
 from kubevirt.cluster_settings import ClusterSettings
 from local.engine import objects
 from local.engine.fault_injection import Faults, parse_faults
-from local.engine.objects import PVC, VM, VMI, DataVolume, Migration, Node, Pairs
-from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, KUBEVIRTS, MIGRATIONS, NODES, PVCS
+from local.engine.objects import PVC, VM, VMI, DataVolume, Migration, Node, Pairs, Restore, Snapshot, SnapshotContent
+from local.engine.resources import (
+    CONFIG_MAPS,
+    DATA_VOLUMES,
+    KUBEVIRTS,
+    MIGRATIONS,
+    NODES,
+    PVCS,
+    RESTORES,
+    SNAPSHOT_CONTENTS,
+    SNAPSHOTS,
+)
 from runtime.api import Api
 from runtime.informer import Informer
 from runtime.resource import VMIS, VMS
@@ -32,6 +42,15 @@ class Informers:
         self.migrations: Informer[Migration] = Informer(
             api, MIGRATIONS, objects.read_migration, indexes={"vmi": lambda each: [(each.namespace, each.vmi)]}
         )
+        self.snapshots: Informer[Snapshot] = Informer(
+            api, SNAPSHOTS, objects.read_snapshot, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
+        )
+        self.snapshot_contents: Informer[SnapshotContent] = Informer(
+            api, SNAPSHOT_CONTENTS, objects.read_snapshot_content
+        )
+        self.restores: Informer[Restore] = Informer(
+            api, RESTORES, objects.read_restore, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
+        )
         self.kubevirts: Informer[ClusterSettings] = Informer(api, KUBEVIRTS, ClusterSettings.of)
         self.settings: Informer[Pairs] = Informer(
             api, CONFIG_MAPS, lambda document: objects.read_config_map(document, SIMULATION), namespace=NAMESPACE
@@ -40,7 +59,8 @@ class Informers:
     @property
     def all(self) -> tuple[Informer[object], ...]:
         watched = (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations)
-        return (*watched, self.kubevirts, self.settings)  # type: ignore[return-value]
+        snapshots = (self.snapshots, self.snapshot_contents, self.restores)
+        return (*watched, *snapshots, self.kubevirts, self.settings)  # type: ignore[return-value]
 
     def cluster_settings(self) -> ClusterSettings:
         """Returns the settings of the KubeVirt object, of which a cluster has one."""

@@ -21,7 +21,10 @@ from local.engine.migration.evacuation import EvacuationController
 from local.engine.node.controller import NodeController, NodeHardware
 from local.engine.node.scheduler import NodeCapacity
 from local.engine.resources import NODE_NAMES
-from local.engine.simulated import SimulatedHypervisor, SimulatedImporter
+from local.engine.simulated import SimulatedHypervisor, SimulatedImporter, SimulatedSnapshots
+from local.engine.snapshot.controller import SnapshotController
+from local.engine.snapshot.restore import RestoreController
+from local.engine.snapshot.storage import SnapshotStorage
 from local.engine.virt_api import ClientCertificateProtocol, VirtApi
 from local.engine.vm.controller import VMController
 from local.engine.vm.plan import Delays
@@ -84,6 +87,7 @@ class Backend:
 
     hypervisor: Hypervisor
     importer: Importer
+    snapshots: SnapshotStorage
     hardware: NodeHardware
     why_not_ready: Callable[[str], str | None]
     """returns why a node is not ready, or None"""
@@ -110,11 +114,16 @@ async def serve(settings: Settings) -> None:
             data_volumes = DataVolumeController(api, informers, backend.importer)
             migrations = MigrationController(api, informers, hypervisor, events, capacity)
             evacuations = EvacuationController(api, informers)
+            snapshots = SnapshotController(api, informers, backend.snapshots)
+            restores = RestoreController(api, informers, backend.snapshots)
             await installation.register(api)
             await nodes.register()
             log.info("all informers are synced; the engine is %s", settings.engine)
             for each in (vms, vmis, data_volumes, migrations, migrations.abandoned, evacuations, nodes):
                 group.create_task(each.controller.run(), name=each.controller.name)
+            for controller in (snapshots.controller, snapshots.contents, restores.controller):
+                group.create_task(controller.run(), name=controller.name)
+            group.create_task(snapshots.delete_copies(), name="delete-copies")
             group.create_task(vmis.orphans.run(), name=vmis.orphans.name)
             group.create_task(data_volumes.delete_files(), name="delete-files")
             if settings.serves_subresources:
@@ -128,7 +137,8 @@ async def serve(settings: Settings) -> None:
 
 def simulated_backend(settings: Settings) -> Backend:
     delays = Delays(settings.defaults_seconds, settle_seconds=2.0, vm_settle_seconds=5.0)
-    return Backend(SimulatedHypervisor(), SimulatedImporter(), NodeHardware(), lambda node: None, delays)
+    simulated = SimulatedHypervisor(), SimulatedImporter(), SimulatedSnapshots()
+    return Backend(*simulated, NodeHardware(), lambda node: None, delays)
 
 
 async def qemu_backend(
@@ -139,6 +149,7 @@ async def qemu_backend(
     from local.engine.qemu import capabilities, guest_packages
     from local.engine.qemu.hypervisor import QemuHypervisor, QemuSettings
     from local.engine.qemu.libvirtd import find_socket
+    from local.engine.qemu.snapshots import QemuSnapshots
 
     uid, cache = settings.worker_uid, guest_packages.cache_dir()
     guest = await asyncio.to_thread(guest_packages.provide_guest_image, settings.disks / "boot", cache)
@@ -162,8 +173,9 @@ async def qemu_backend(
     nodes = NodeController(api, informers, hardware, hypervisor.why_not_ready)
     hypervisor.subscribe_health(nodes.controller.enqueue)
     group.create_task(hypervisor.connections.run(), name="libvirt")
+    snapshots = QemuSnapshots(settings.disks / "snapshots", importer, hypervisor.connections, uid)
     delays = Delays(settings.defaults_seconds)
-    return Backend(hypervisor, importer, hardware, hypervisor.why_not_ready, delays), nodes
+    return Backend(hypervisor, importer, snapshots, hardware, hypervisor.why_not_ready, delays), nodes
 
 
 def main() -> int:

@@ -7,13 +7,24 @@ from typing import Any
 from apimachinery.owner_references import controller_reference
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
-from kinds.kubevirt import DATA_VOLUME, KUBEVIRT, UPSTREAM_POLICY, VMI_MIGRATION
+from kinds.kubevirt import (
+    DATA_VOLUME,
+    KUBEVIRT,
+    UPSTREAM_POLICY,
+    VM_RESTORE,
+    VM_SNAPSHOT,
+    VM_SNAPSHOT_CONTENT,
+    VMI_MIGRATION,
+)
 from runtime.resource import VMIS, Resource
 
 MIGRATIONS = Resource.of(VMI_MIGRATION)
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
 MIGRATION_POLICIES = Resource.of(UPSTREAM_POLICY)
 KUBEVIRTS = Resource.of(KUBEVIRT)
+SNAPSHOTS = Resource.of(VM_SNAPSHOT)
+SNAPSHOT_CONTENTS = Resource.of(VM_SNAPSHOT_CONTENT)
+RESTORES = Resource.of(VM_RESTORE)
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -24,6 +35,12 @@ NODE_NAMES = ("node-1", "node-2")
 # Finalizers of KubeVirt.
 VM_FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 VMI_FINALIZER = "kubevirt.io/foregroundDeleteVirtualMachine"
+SNAPSHOT_FINALIZER = "snapshot.kubevirt.io/vmsnapshot-protection"
+SNAPSHOT_SOURCE_FINALIZER = "snapshot.kubevirt.io/snapshot-source-protection"
+SNAPSHOT_CONTENT_FINALIZER = "snapshot.kubevirt.io/vmsnapshotcontent-protection"
+RESTORE_FINALIZER = "snapshot.kubevirt.io/vmrestore-protection"
+LAST_RESTORE_ANNOTATION = "restore.kubevirt.io/lastRestoreUID"
+RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 NODE_LABEL = "kubevirt.io/nodeName"
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 EVACUATION_ANNOTATION = "kubevirt.io/evacuationMigration"

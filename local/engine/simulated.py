@@ -5,7 +5,7 @@ The state of a domain depends only on the VMI and the time, so that a restart of
 
 import asyncio
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 
 from apimachinery.unstructured import Json, entries
@@ -143,6 +143,19 @@ class SimulatedHypervisor:
             await switched()
 
     async def clear(self, uid: str) -> None: ...
+
+
+class SimulatedSnapshots:
+    """Simulates copies of disks, which take as long as the fault injection says."""
+
+    async def take(self, disks: Mapping[str, PVC], vmi: VMI | None, faults: Faults) -> None:
+        await asyncio.sleep(faults.snapshot_seconds)
+
+    async def restore(self, copy: str, pvc: PVC) -> None: ...
+
+    async def delete(self, copies: Collection[str]) -> None: ...
+
+    async def delete_others(self, copies: Collection[str]) -> None: ...
 
 
 class SimulatedImporter:

@@ -52,6 +52,8 @@ class DataVolumeController:
 
     async def reconcile(self, key: Key) -> float | None:
         data_volume, pvc = self._informers.data_volumes.store.get(key), self._informers.pvcs.store.get(key)
+        if pvc is not None and pvc.restored_by and pvc.phase != "Bound":
+            return None  # a restore fills the disk
         if data_volume is None and pvc is not None and not pvc.data_volume_uid and pvc.phase != "Bound":
             await self._bind(pvc, pvc.content or await self._importer.create_blank(pvc))
         if data_volume is None or data_volume.ready:

@@ -106,6 +106,17 @@ class NodeConnection:
     async def detach(self, uid: str, xml: str) -> None:
         await self.call(lambda connection: driver.detach(connection, uid, xml))
 
+    async def begin_backup(self, uid: str, xml: str) -> None:
+        await self.call(lambda connection: driver.begin_backup(connection, uid, xml))
+
+    async def backup_runs(self, uid: str) -> bool:
+        """Raises LibvirtRefused if the backup has failed."""
+        return await self.call(lambda connection: driver.backup_runs(connection, uid))
+
+    async def abort(self, uid: str) -> None:
+        with contextlib.suppress(NodeUnavailable, LibvirtRefused):
+            await self.call(lambda connection: driver.abort(connection, uid))
+
     async def press_power(self, uid: str) -> None:
         await self._change(lambda connection: driver.press_power(connection, uid))
 
@@ -213,8 +224,7 @@ class _LibvirtJob:
         return True
 
     async def abort(self) -> None:
-        with contextlib.suppress(NodeUnavailable, LibvirtRefused):
-            await self._node.call(lambda connection: driver.abort(connection, self._uid))
+        await self._node.abort(self._uid)
 
     async def progress(self) -> Mapping[str, int]:
         try:

@@ -123,6 +123,22 @@ def detach(connection: Any, uid: str, xml: str) -> None:
     connection.lookupByUUIDString(uid).detachDeviceFlags(xml, HOTPLUG_FLAGS)
 
 
+def begin_backup(connection: Any, uid: str, xml: str) -> None:
+    """Starts to copy disks of the running domain to the files in the XML. Raises LibvirtError."""
+    connection.lookupByUUIDString(uid).backupBegin(xml, None, 0)
+
+
+def backup_runs(connection: Any, uid: str) -> bool:
+    """Whether the domain's backup is not complete. Raises LibvirtError if it has failed."""
+    domain = connection.lookupByUUIDString(uid)
+    if domain.jobInfo()[0] != libvirt.VIR_DOMAIN_JOB_NONE:
+        return True
+    last = domain.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
+    if last.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
+        raise LibvirtError("the backup of the domain's disks has failed")
+    return False
+
+
 def press_power(connection: Any, uid: str) -> None:
     _on(connection, uid, lambda domain: domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_ACPI_POWER_BTN))
 

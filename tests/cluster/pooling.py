@@ -109,14 +109,16 @@ async def synced(informers: Iterable[Informer[Any]]) -> None:
 
 
 @asynccontextmanager
-async def controller(kubeconfig: Path, *, burst: int = 250, defaulter: Any = None) -> AsyncIterator[Running]:
+async def controller(
+    kubeconfig: Path, *, burst: int = 250, defaulter: Any = None, prometheus: Any = None
+) -> AsyncIterator[Running]:
     """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
     registry = CollectorRegistry()
     async with await Api.connect(
         kubeconfig, user_agent="test-pool", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, defaulter, registry, burst, "")
+        part = build(api, events, defaulter, registry, burst, "", prometheus)
         async with background(events.run(), *(each.run() for each in part.informers)) as start:
             await synced(part.informers)
             start(part.work())

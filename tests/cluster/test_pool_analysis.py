@@ -1,0 +1,257 @@
+"""Updates that a real Prometheus or a Job judges, with guests that start and stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from controllers.pool.observe import POOLS
+from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusServer
+from controllers.shared.sources import CRON_JOBS, JOBS
+from runtime.events import EVENTS
+from tests.cluster.pooling import Place, controller, engine, until
+from tests.cluster.test_pool import condition, said, status
+from tests.cluster.test_pool_rollout import bigger, complete
+from tests.monitoring.prometheus import ask, running_prometheus
+from tests.ports import free_port
+
+Json = dict[str, Any]
+QUERY = "max(error_ratio)"
+
+
+class Exporter:
+    """A target whose only metric has the value that a test sets."""
+
+    def __init__(self) -> None:
+        exporter = self
+        self.value = 0.01
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(f'error_ratio{{pool="web"}} {exporter.value}\nerror_ratio{{pool="db"}} 0\n'.encode())
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+@pytest.fixture(scope="module")
+def exporter() -> Iterator[Exporter]:
+    found = Exporter()
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="module")
+def address(exporter: Exporter, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a Prometheus that scrapes the exporter every second."""
+    target = {"job_name": "web", "static_configs": [{"targets": [f"127.0.0.1:{exporter.server.server_port}"]}]}
+    directory = tmp_path_factory.mktemp("prometheus")
+    with running_prometheus(directory, [target], lambda address: bool(ask(address, QUERY))) as found:
+        yield found
+
+
+@asynccontextmanager
+async def client(address: str) -> AsyncIterator[Prometheus]:
+    async with aiohttp.ClientSession() as session:
+        yield Prometheus(PrometheusServer(address), session)
+
+
+@pytest_asyncio.fixture
+async def judged(control_plane: Any, place: Place, tmp_path: Path, address: str) -> AsyncIterator[Place]:
+    async with (
+        client(address) as prometheus,
+        engine(control_plane.kubeconfig, tmp_path),
+        controller(control_plane.kubeconfig, prometheus=prometheus),
+    ):
+        yield place
+
+
+def analysis(*checks: Json, **proactive: Any) -> Json:
+    return {"proactive": {"analysis": {"checks": list(checks)}, **proactive}}
+
+
+ERRORS = {
+    "name": "errors",
+    "prometheus": {"query": QUERY, "successCondition": "result < 0.05", "intervalSeconds": 5, "count": 2},
+}
+SMOKE = {"name": "smoke", "job": {"cronJob": "smoke-test"}}
+
+
+async def observed(exporter: Exporter, address: str, value: float) -> None:
+    exporter.value = value
+
+    async def scraped() -> float:
+        (sample,) = await asyncio.to_thread(ask, address, QUERY)
+        return float(sample["value"][1])
+
+    await until(scraped, value)
+
+
+async def test_a_prometheus_answers(address: str) -> None:
+    async with client(address) as prometheus:
+        assert await prometheus.query("scalar(vector(2.5))", "a") == 2.5
+        assert await prometheus.query("count(error_ratio)", "a") == 2
+        assert await prometheus.query("absent(error_ratio)", "a") is None
+        for query, words in (
+            ("error_ratio", "has 2 results; use sum"),
+            ("sum(", "Prometheus answered 400: .*parse error"),
+            ('"text"', "a result of type string"),
+            ("error_ratio[1m]", "a result of type matrix"),
+        ):
+            with pytest.raises(PrometheusError, match=words):
+                await prometheus.query(query, "a")
+
+
+async def test_an_update_completes_when_its_checks_are_successful(
+    judged: Place, exporter: Exporter, address: str
+) -> None:
+    await observed(exporter, address, 0.01)
+    strategy = analysis(ERRORS, steps=[{"setReplicas": 1}, {"analysis": {}}])
+    await judged.pool(3, maxUnavailable=1, updateStrategy=strategy)
+    await complete(judged)
+    assert [each["outcome"] for each in await status(judged, "history")] == ["Complete"]
+    await judged.change(template=bigger())
+    await until(lambda: condition(judged, "Progressing"), ("True", "AnalysisRunning"))
+    assert await status(judged, "updatedReplicas") == 1
+    await complete(judged)
+    found = (await judged.seen())["status"]
+    assert found["currentRevision"] == found["updateRevision"]
+    assert found["update"]["stepsDone"] == 4
+    assert [each["outcome"] for each in found["history"]] == ["Complete", "Complete"]
+
+
+async def test_an_update_whose_check_fails_is_rolled_back_and_not_tried_again(
+    control_plane: Any, place: Place, tmp_path: Path, exporter: Exporter, address: str
+) -> None:
+    await observed(exporter, address, 0.5)
+    async with engine(control_plane.kubeconfig, tmp_path), client(address) as prometheus:
+        async with controller(control_plane.kubeconfig, prometheus=prometheus):
+            await place.pool(3, maxUnavailable=1, updateStrategy=analysis(ERRORS))
+            await complete(place)
+            await place.change(template=bigger())
+            await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
+            await until(lambda: said(place, "Progressing", "3 of 3 VMs have the former template"), True)
+        # The same template is not tried again, also not by another leader.
+        await observed(exporter, address, 0.01)
+        async with controller(control_plane.kubeconfig, prometheus=prometheus):
+            await until(lambda: status(place, "readyReplicas"), 3)
+            assert await condition(place, "Progressing") == ("False", "UpdateAborted")
+            words = "check errors failed 1 times, failureLimit is 0: result is 0.5, successCondition is result < 0.05"
+            assert await said(place, "Progressing", words)
+            events, _ = await place.api.list(EVENTS, place.namespace)
+            assert [each["note"] for each in events if each["reason"] == "UpdateAborted" and words in each["note"]]
+            last = (await status(place, "history"))[-1]
+            assert (last["outcome"], last["reason"]) == ("RolledBack", "AnalysisFailed")
+            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await place.machines()).values()]
+            assert all((domain.get("cpu") or {}).get("cores") != 4 for domain in domains)
+            # A user tries it again, and the checks count from the beginning.
+            aborted = (await status(place, "update"))["aborted"]["time"]
+            annotations = {"poolhouse.dev/retry": aborted}
+            await place.api.patch(POOLS, place.namespace, "web", {"metadata": {"annotations": annotations}})
+            await complete(place)
+            assert [each["outcome"] for each in await status(place, "history")] == ["Complete", "Complete"]
+
+
+async def test_an_update_without_an_answer_of_prometheus_waits(
+    control_plane: Any, place: Place, tmp_path: Path
+) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    strategy = analysis(ERRORS, steps=[{"setReplicas": 1}, {"analysis": {}}])
+    async with (
+        client(nowhere) as prometheus,
+        engine(control_plane.kubeconfig, tmp_path),
+        controller(control_plane.kubeconfig, prometheus=prometheus),
+    ):
+        await place.pool(3, maxUnavailable=1, progressDeadlineSeconds=15, updateStrategy=strategy)
+        await complete(place)
+        await place.change(template=bigger())
+        await until(lambda: condition(place, "Progressing"), ("True", "AnalysisInconclusive"))
+        await until(lambda: said(place, "Progressing", "check errors: Error: Prometheus cannot be reached"), True)
+        await until(lambda: condition(place, "Progressing"), ("False", "ProgressDeadlineExceeded"))
+        assert await said(place, "Progressing", "check errors was not successful for 15 s")
+        assert await status(place, "updatedReplicas") == 1
+        # With `rollback`, the deadline rolls back.
+        await place.change(updateStrategy={"proactive": {"rollback": {}}})
+        await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
+
+
+async def test_a_job_judges_an_update(control_plane: Any, place: Place, tmp_path: Path) -> None:
+    async with engine(control_plane.kubeconfig, tmp_path), controller(control_plane.kubeconfig):
+        await place.pool(2, updateStrategy=analysis(SMOKE))
+        await complete(place)
+        await cron_job(place, {})
+        await place.change(template=bigger())
+        await until(lambda: said(place, "ReplicaFailure", 'lacks the label poolhouse.dev/pool-analysis: "true"'), True)
+        assert await jobs(place) == []
+        labels = {"metadata": {"labels": {"poolhouse.dev/pool-analysis": "true"}}}
+        await place.api.patch(CRON_JOBS, place.namespace, "smoke-test", labels)
+        await until(lambda: count(place), 1)
+        (job,) = await jobs(place)
+        await until(lambda: condition(place, "Progressing"), ("True", "AnalysisRunning"))
+        owner = job["metadata"]["ownerReferences"][0]
+        assert (owner["kind"], owner["name"]) == ("VirtualMachinePool", "web")
+        assert job["spec"]["template"]["metadata"]["annotations"]["poolhouse.dev/analysed-pool"] == "web"
+        assert job["spec"]["ttlSecondsAfterFinished"] == 86400
+        await ended(place, job, "Complete")
+        await complete(place)
+        # The next update fails.
+        again = bigger()
+        again["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 2}
+        await place.change(template=again)
+        await until(lambda: count(place), 2)
+        (second,) = [each for each in await jobs(place) if each["metadata"]["name"] != job["metadata"]["name"]]
+        await ended(place, second, "Failed")
+        await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
+        assert await said(place, "Progressing", "check smoke failed: Job")
+        assert await said(place, "Progressing", "BackoffLimitExceeded")
+
+
+async def cron_job(place: Place, labels: Json) -> None:
+    container = {"name": "test", "image": "registry.example/test"}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"schedule": "0 0 1 1 *", "suspend": True, "jobTemplate": {"spec": {"template": pod}}}
+    metadata = {"namespace": place.namespace, "name": "smoke-test", "labels": labels}
+    await place.api.create(CRON_JOBS, {"metadata": metadata, "spec": spec})
+
+
+async def jobs(place: Place) -> list[Json]:
+    items, _ = await place.api.list(JOBS, place.namespace)
+    return items
+
+
+async def count(place: Place) -> int:
+    return len(await jobs(place))
+
+
+async def ended(place: Place, job: Json, condition: str) -> None:
+    """Ends a Job, as the Job controller would. The API server wants its intermediate condition first."""
+    before = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[condition]
+    reason = {"reason": "BackoffLimitExceeded", "message": "Job has reached the specified backoff limit"}
+    time = "2026-01-01T00:00:00Z"
+    conditions = [
+        {"type": each, "status": "True", "lastTransitionTime": time, **(reason if condition == "Failed" else {})}
+        for each in (before, condition)
+    ]
+    change: Json = {"conditions": conditions, "startTime": time}
+    change |= {"completionTime": time} if condition == "Complete" else {}
+    await place.api.patch(JOBS, place.namespace, job["metadata"]["name"], {"status": change}, subresource="status")

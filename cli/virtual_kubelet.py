@@ -27,6 +27,7 @@ FIELDS = (
     "IamInstanceProfile",
     "SecurityGroups",
 )
+INIT_DATA = "VMConfig.InitData"
 INSTANCE_TYPE = "mac1.metal"
 Target = Literal["ec2", "vm"]
 
@@ -286,16 +287,43 @@ def _shared(reader: Reader, whole: Json, options: ImportOptions) -> Json:
     }
     if any(wanted.values()):
         found["health"] = {key: value for key, value in wanted.items() if value}
+    bootstrap = {
+        "s3Bucket": reader.text(agent.get("s3bucket"), "BootstrapAgent.S3Bucket"),
+        "s3Key": reader.text(agent.get("s3key"), "BootstrapAgent.S3Key"),
+        "initData": reader.text(agent.get("initdata"), "BootstrapAgent.InitData"),
+    }
+    init_data = reader.text(_lower_keys(reader.object(whole.get("vmconfig"), "VMConfig")).get("initdata"), INIT_DATA)
+    found["user_data"] = _user_data(reader, bootstrap, init_data) if options.to == "ec2" else {}
+    if options.to == "vm" and (init_data or any(bootstrap.values())):
+        message = "has no effect on VMs; put the agent into the image, or its installation into a cloud-init volume"
+        reader.remark("BootstrapAgent" if any(bootstrap.values()) else INIT_DATA, message)
     port = reader.number(agent.get("grpcport"), "BootstrapAgent.GRPCPort")
     if port and options.to == "ec2":
         found["agent"] = {"port": port, "protocol": "GRPC"}
     elif options.to == "ec2":
         message = "is missing; an instance is healthy as soon as it runs, and no application is launched on it"
         reader.remark("BootstrapAgent.GRPCPort", message)
+    _region(reader, whole, options)
+    return found
+
+
+def _user_data(reader: Reader, bootstrap: Json, init_data: str) -> Json:
+    """The fields of `spec.ec2` from which the controllers make the user data of a Virtual Kubelet."""
+    given = {"initData": init_data} if init_data else {}
+    missing = [name for name in ("S3Bucket", "S3Key") if not bootstrap[name[0].lower() + name[1:]]]
+    if not any(bootstrap.values()):
+        return given
+    if missing:
+        reader.problem(f"BootstrapAgent.{missing[0]}", "is missing; the instances download the agent from there")
+        return given
+    reader.remark("BootstrapAgent", "the controllers need the right s3:GetObject for the agent, which they pass on")
+    return {**given, "bootstrapAgent": {key: value for key, value in bootstrap.items() if value}}
+
+
+def _region(reader: Reader, whole: Json, options: ImportOptions) -> None:
     region = reader.text(whole.get("region"), "Region")
     if region and options.to == "ec2":
         reader.remark("Region", f"is a setting of the controllers: set POOLHOUSE_EC2_REGION={region}")
-    return found
 
 
 def _manifest(index: int, entry: Entry, shared: Json, options: ImportOptions) -> Json:
@@ -308,7 +336,11 @@ def _manifest(index: int, entry: Entry, shared: Json, options: ImportOptions) ->
         spec["health"] = shared["health"]
     if options.to == "ec2" and entry.instance_type.startswith("mac"):
         spec["readiness"] = {"timeoutSeconds": 2 * MAC_BOOT_SECONDS}
-    spec |= _ec2_spec(entry, shared.get("agent", {})) if options.to == "ec2" else _vm_spec(entry)
+    spec |= (
+        _ec2_spec(entry, shared.get("agent", {}) | shared.get("user_data", {}))
+        if options.to == "ec2"
+        else _vm_spec(entry)
+    )
     return {"apiVersion": WARM_POOL.api_version, "kind": WARM_POOL.kind, "metadata": metadata, "spec": spec}
 
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from kinds import meta
 from kinds.checks import claim
-from kinds.ec2 import PlacementName
+from kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
 from kinds.kind import AGE, Column, Kind, Phases
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import Count, Int64, Model, Rule, Time, Tuple, expected
@@ -64,6 +64,10 @@ class Overrides(Model):
         "imageID": "image",
         "imageId": "image",
         "ImageID": "image",
+        "KeyPair": "keyPair",
+        "SecurityGroups": "securityGroups",
+        "instanceProfile": "iamInstanceProfile",
+        "subnet": "placement",
     }
 
     instancetype: InstanceType | None = None
@@ -72,6 +76,12 @@ class Overrides(Model):
     """Image of the boot disk: a container disk, the URL or name of the source, or an AMI."""
     placement: PlacementName | None = None
     """Name of one of the pool's placements or subnets."""
+    key_pair: KeyPair | None = None
+    """Key pair that grants login to an EC2 instance."""
+    security_groups: SecurityGroups | None = None
+    """IDs of the security groups of an EC2 instance."""
+    iam_instance_profile: InstanceProfile | None = None
+    """Name or ARN of the instance profile of an EC2 instance, with its AWS permissions."""
 
 
 class Personalization(Model):
@@ -202,8 +212,8 @@ CLAIM = Kind(
     short_names=("vmclaim", "vmclaims"),
     categories=("poolhouse", "all"),
     doc="Takes one VM from a warm pool, for as long as the claim exists. Deleting the claim deletes the VM.",
-    notes="The annotations `poolhouse.dev/instance-type` and `poolhouse.dev/image-id` set the fields of"
-    " `spec.overrides` that are left out.",
+    notes="The annotations `poolhouse.dev/instance-type`, `image-id`, `subnet-id`, `key-pair`, `security-groups` and"
+    " `instance-profile` set the fields of `spec.overrides` that are left out.",
     spec=ClaimSpec,
     status=ClaimStatus,
     columns=(
@@ -226,5 +236,6 @@ CLAIM = Kind(
     records_requester=True,
     on_create=claim.with_annotation_overrides,
     phases=Phases(ready="Ready", failed="Failed", finished=("Released", "Expired")),
-    spec_annotations=(meta.INSTANCE_TYPE, meta.IMAGE_ID, meta.REQUESTER),
+    warning_checks=(claim.virtual_kubelet_annotations,),
+    spec_annotations=(*claim.OVERRIDE_ANNOTATIONS, meta.REQUESTER),
 )

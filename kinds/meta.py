@@ -83,6 +83,10 @@ STANDBY = f"{DOMAIN}/standby"
 ORPHANED = f"{DOMAIN}/orphaned"
 INSTANCE_TYPE = f"{DOMAIN}/instance-type"
 IMAGE_ID = f"{DOMAIN}/image-id"
+KEY_PAIR = f"{DOMAIN}/key-pair"
+SECURITY_GROUPS = f"{DOMAIN}/security-groups"
+INSTANCE_PROFILE = f"{DOMAIN}/instance-profile"
+SUBNET_ID = f"{DOMAIN}/subnet-id"
 REQUESTER = f"{DOMAIN}/requester"
 # A Secret that a warm pool's template names in an access credential. Each VM gets its own Secret, with the VM's postfix
 # in the name. The Secret is empty until the handover, and then contains the keys of the claim's user.

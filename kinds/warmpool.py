@@ -15,7 +15,7 @@ from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
 Standby = Literal["Running", "Paused", "Stopped"]
 OnEmpty = Literal["ColdStart", "Queue", "Fail"]
-Override = Literal["instancetype", "image", "placement"]
+Override = Literal["instancetype", "image", "placement", "keyPair", "securityGroups", "iamInstanceProfile"]
 PersonalizationField = Literal["hostname", "labels", "sshPublicKeySecret"]
 
 Seconds = Annotated[Count, Field(ge=1)]
@@ -195,7 +195,7 @@ class ClaimPolicy(Model):
     """Maximum number of VMs that all claims of the namespace may hold together."""
     max_per_user: Count | None = None
     """Maximum number of VMs that the claims of one user may hold together."""
-    allowed_overrides: Annotated[Tuple[Override], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None = None
+    allowed_overrides: Annotated[Tuple[Override], Field(max_length=6, json_schema_extra=ATOMIC_LIST)] | None = None
     """Fields of `spec.overrides` that claims may set, to any value. Defaults to none."""
     allowed_personalization: (
         Annotated[Tuple[PersonalizationField], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None

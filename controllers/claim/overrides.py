@@ -18,23 +18,49 @@ BOOT_SOURCES = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim"
 """types of volumes that may hold an operating system"""
 
 
+EC2_FIELDS = {
+    "instancetype": "instanceType",
+    "image": "imageID",
+    "keyPair": "keyPair",
+    "securityGroups": "securityGroups",
+    "iamInstanceProfile": "iamInstanceProfile",
+}
+"""field of `spec.ec2` by field of the overrides, without the placement"""
+
+
+def given_fields(overrides: Overrides) -> Json:
+    """The overrides of a claim by their names in the document."""
+    return {name: value for name, value in overrides.json().items() if value}
+
+
 def mismatch(overrides: Overrides, template: Json) -> str:
     """Why VMs of the template do not match, or an empty string. Placements are compared for each VM, not here."""
-    if overrides.instancetype and overrides.instancetype != (own := instancetype(template)):
-        return f"the claim needs instancetype {overrides.instancetype}, the pool's is {own or 'none'}"
-    if overrides.image and overrides.image != (own := image(template)):
-        return f"the claim needs image {overrides.image}, the pool's is {own or 'none'}"
+    for name, wanted in given_fields(overrides).items():
+        if name != "placement" and wanted != (own := _value(template, name)):
+            return f"the claim needs {name} {_text(wanted)}, the pool's is {_text(own) or 'none'}"
     return ""
+
+
+def _value(template: Json, name: str) -> Any:
+    if name == "instancetype":
+        return instancetype(template)
+    return image(template) if name == "image" else template.get(EC2_FIELDS[name])
+
+
+def _text(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, list) else str(value or "")
 
 
 def forbidden(
     overrides: Overrides, template: Json, allowed: tuple[str, ...] | None, placements: Mapping[str, Json]
 ) -> str:
     """Why no VM can be created with the overrides, or an empty string. A pool allows only the fields in `allowed`."""
-    given = [name for name in Overrides.model_fields if getattr(overrides, name)]
+    given = given_fields(overrides)
     if refused := [name for name in given if name not in (allowed or ())]:
         permitted = ", ".join(allowed or ()) or "none"
         return f"overrides.{refused[0]} is not one of the pool's claimPolicy.allowedOverrides, which are: {permitted}"
+    if "spec" in template and (only_ec2 := given.keys() - {"instancetype", "image", "placement"}):
+        return f"overrides.{min(only_ec2)} is for pools of EC2 instances, and this pool has VMs"
     if overrides.placement and overrides.placement not in placements:
         return f"overrides.placement {overrides.placement} is not one of the pool's, which are: {', '.join(placements)}"
     if overrides.image and not image(template):
@@ -57,12 +83,12 @@ def image(template: Json) -> str:
 
 
 def apply_overrides(template: Json, overrides: Overrides) -> Json:
-    if not (overrides.instancetype or overrides.image):
+    given = {name: value for name, value in given_fields(overrides).items() if name != "placement"}
+    if not given:
         return template
     changed = copy.deepcopy(template)
     if "spec" not in changed:
-        fields = {"instanceType": overrides.instancetype, "imageID": overrides.image}
-        return changed | {key: value for key, value in fields.items() if value}
+        return changed | {EC2_FIELDS[name]: value for name, value in given.items()}
     if overrides.instancetype:
         own = changed["spec"].get("instancetype") or {}
         changed["spec"]["instancetype"] = {**own, "name": overrides.instancetype}

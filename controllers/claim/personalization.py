@@ -17,10 +17,10 @@ from controllers.claim.snapshot import Claim, Failure
 from controllers.shared.conditions import condition
 from controllers.warmpool import ssh_keys
 from controllers.warmpool.backends import WriteConflict, translated_errors
-from controllers.warmpool.ec2.tags import RESERVED_TAGS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from kinds import meta
 from kinds.claim import Personalization
+from kinds.ec2 import RESERVED_TAGS
 from kinds.metav1 import Condition
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable

@@ -1,16 +1,37 @@
 """Checks of a VirtualMachineClaim that its schema cannot express, and of its updates."""
 
 from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at
 from kinds.checks.metadata import label_problems, name_rule
-from kinds.meta import DOMAIN, IMAGE_ID, INSTANCE_TYPE
+from kinds.meta import (
+    DOMAIN,
+    IMAGE_ID,
+    INSTANCE_PROFILE,
+    INSTANCE_TYPE,
+    KEY_PAIR,
+    REQUESTER,
+    SECURITY_GROUPS,
+    SUBNET_ID,
+)
 from kinds.model import Rule
 from kinds.validation import child_path, quoted
 
 IMMUTABLE = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization")
-OVERRIDE_ANNOTATIONS = {INSTANCE_TYPE: "instancetype", IMAGE_ID: "image"}
+OVERRIDE_ANNOTATIONS = {
+    INSTANCE_TYPE: "instancetype",
+    IMAGE_ID: "image",
+    SUBNET_ID: "placement",
+    KEY_PAIR: "keyPair",
+    SECURITY_GROUPS: "securityGroups",
+    INSTANCE_PROFILE: "iamInstanceProfile",
+}
+"""field of `spec.overrides` by annotation; the values of `securityGroups` are separated by commas"""
+VIRTUAL_KUBELET = "compute.amazonaws.com"
+"""prefix of the annotations with which Pods of an AWS Virtual Kubelet choose their instance"""
 _IMMUTABLE_MESSAGE = "cannot be changed; delete the claim and create another, or change ttlSeconds"
 _RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
 
@@ -56,11 +77,15 @@ def with_annotation_overrides(document: Json) -> Json:
     overrides = given if isinstance(given, dict) else {}
     for annotation, field in OVERRIDE_ANNOTATIONS.items():
         value = at(document, "metadata", "annotations", annotation)
-        if isinstance(value, str) and value and overrides.get(field) is None:
-            overrides = {**overrides, field: value}
+        if isinstance(value, str) and value.strip(" ,") and overrides.get(field) is None:
+            overrides = {**overrides, field: _override(field, value)}
     if not overrides:
         return document
     return {**document, "spec": {**document["spec"], "overrides": overrides}}
+
+
+def _override(field: str, text: str) -> Any:
+    return [each.strip() for each in text.split(",") if each.strip()] if field == "securityGroups" else text
 
 
 NAME_RULE = name_rule(63, "a VM that is created for the claim gets its name: at most 63 characters")
@@ -80,9 +105,32 @@ def personalization_labels(document: Json) -> Iterator[Problem]:
 def empty_annotations(document: Json) -> Iterator[Problem]:
     for annotation in OVERRIDE_ANNOTATIONS:
         value = at(document, "metadata", "annotations", annotation)
-        if value == "":
+        if isinstance(value, str) and not value.strip(" ,"):
             path = child_path("metadata.annotations", annotation)
             yield Problem(path, f"is {quoted(value)}; give a name, or leave the annotation out")
 
 
-CHECKS = (personalization_labels, empty_annotations)
+def unknown_annotations(document: Json) -> Iterator[Problem]:
+    """Misspelt annotations, which would select another VM without a word."""
+    given = at(document, "metadata", "annotations")
+    known = [key.removeprefix(f"{DOMAIN}/") for key in OVERRIDE_ANNOTATIONS]
+    for key in given if isinstance(given, dict) else ():
+        prefix, _, name = str(key).partition("/")
+        if prefix == DOMAIN and name not in known and key != REQUESTER:
+            near = get_close_matches(name.lower().replace("_", "-"), known, 1, 0.7)
+            advice = f"did you mean {DOMAIN}/{near[0]}?" if near else f"claims have {', '.join(OVERRIDE_ANNOTATIONS)}"
+            yield Problem(child_path("metadata.annotations", key), f"is not an annotation of a claim; {advice}")
+
+
+def virtual_kubelet_annotations(document: Json) -> Iterator[str]:
+    """Annotations of a Virtual Kubelet's Pod, which have no effect on a claim."""
+    given = at(document, "metadata", "annotations")
+    for key in given if isinstance(given, dict) else ():
+        prefix, _, name = str(key).partition("/")
+        if prefix == VIRTUAL_KUBELET:
+            ours = f"{DOMAIN}/{name}"
+            advice = f"write {ours}" if ours in OVERRIDE_ANNOTATIONS else "claims have no such annotation"
+            yield f"{child_path('metadata.annotations', key)} has no effect here: {advice}"
+
+
+CHECKS = (personalization_labels, empty_annotations, unknown_annotations)

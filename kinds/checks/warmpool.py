@@ -6,7 +6,8 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries, typed
 from kinds.checks.metadata import label_problems, name_rule
 from kinds.checks.vm_template import template_problems, template_warnings
-from kinds.validation import quoted
+from kinds.ec2 import is_reserved_tag
+from kinds.validation import child_path, quoted
 
 MAC_BOOT_SECONDS = 1800
 """Time within which most EC2 Mac instances boot."""
@@ -92,6 +93,13 @@ def _ec2_problems(document: Json) -> Iterator[Problem]:
             yield Problem(f"spec.readiness.{field}", "is for VMs; for EC2 instances give spec.ec2.port")
     if at(document, "spec", "ec2", "protocol") == "GRPC" and at(document, "spec", "ec2", "port") is None:
         yield Problem("spec.ec2.port", "is missing; protocol GRPC needs the port of the agent")
+    given = at(document, "spec", "ec2", "tags")
+    for key in given if isinstance(given, dict) else ():
+        if isinstance(key, str) and is_reserved_tag(key):
+            yield Problem(child_path("spec.ec2.tags", key), "is set by AWS or by the controllers; choose another name")
+    host, tenancy = (at(document, "spec", "ec2", "placement", field) for field in ("hostID", "tenancy"))
+    if host is not None and tenancy not in (None, "host"):
+        yield Problem("spec.ec2.placement.tenancy", f"is {quoted(tenancy)}, and hostID needs host; leave it out")
     if at(document, "spec", "ec2", "secure") is True and at(document, "spec", "ec2", "protocol") != "GRPC":
         yield Problem("spec.ec2.secure", "is for protocol GRPC only")
 

@@ -24,8 +24,8 @@ WHOLE: Json = {
     "ManagementSubnet": "subnet-m",
     "ClusterName": "my-eks-cluster",
     "Region": "us-west-2",
-    "VMConfig": {"DefaultAMI": "ami-d", "InitialSecurityGroups": ["sg-d"]},
-    "BootstrapAgent": {"GRPCPort": 8200, "S3Bucket": "b"},
+    "VMConfig": {"DefaultAMI": "ami-d", "InitialSecurityGroups": ["sg-d"], "InitData": "dm0="},
+    "BootstrapAgent": {"GRPCPort": 8200, "S3Bucket": "agents", "S3Key": "agent-1", "InitData": "YWdlbnQ="},
     "HealthConfig": {"UnhealthyThresholdCount": 3, "UnhealthyMaxCount": 20, "HealthCheckIntervalSeconds": 10},
     "WarmPoolConfig": [{"DesiredCount": 2, "IamInstanceProfile": "p", "KeyPair": "k", "InstanceType": "m5.large"}],
 }
@@ -86,14 +86,30 @@ def test_a_whole_configuration_supplies_missing_fields() -> None:
             "securityGroups": ["sg-d"],
             "port": 8200,
             "protocol": "GRPC",
+            "initData": "dm0=",
+            "bootstrapAgent": {"s3Bucket": "agents", "s3Key": "agent-1", "initData": "YWdlbnQ="},
         },
     }
     assert set(paths(found.remarks)) == {
         "WarmPoolConfig[0].ImageID",
         "WarmPoolConfig[0].Subnets",
         "WarmPoolConfig[0].Default",
+        "BootstrapAgent",
         "Region",
     }
+
+
+def test_an_agent_without_a_bucket_is_a_problem() -> None:
+    found = import_config({**WHOLE, "BootstrapAgent": {"S3Key": "agent-1"}}, ImportOptions())
+    assert [(each.path, each.message.split(";")[0]) for each in found.problems] == [
+        ("BootstrapAgent.S3Bucket", "is missing")
+    ]
+
+
+def test_the_bootstrap_of_instances_is_no_bootstrap_of_vms() -> None:
+    found = import_config(WHOLE, ImportOptions(to="vm"))
+    assert "BootstrapAgent" in paths(found.remarks)
+    assert found.manifests
 
 
 def test_macs_have_time_to_boot() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from base64 import b64decode
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -119,6 +121,30 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
         assert tags["WarmPool"] == "Ready"
         assert instance["SubnetId"] == tags[meta.PLACEMENT]
         assert (instance["Placement"].get("Tenancy") == "host") == (instance["InstanceType"] == "mac1.metal")
+
+
+async def test_instances_get_the_user_data_of_a_virtual_kubelet(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
+    agent = {"s3Bucket": "agents", "s3Key": "agent-1", "initData": "YWdlbnQ="}
+    more = {
+        "bootstrapAgent": agent,
+        "initData": "dm0=",
+        "tags": {"team": "red"},
+        "blockDevices": [{"deviceName": "/dev/sda1", "sizeGiB": 12, "type": "gp3"}],
+        "metadataOptions": {"httpTokens": "required"},
+    }
+    async with controllers(control_plane.kubeconfig, cloud.settings):
+        await made(desk, cloud, 1, ec2=more)
+        await until(states(cloud), ["Ready"])
+    (instance,) = cloud.instances()
+    assert instance["Tags"]["team"] == "red"
+    encoded = cloud.client.describe_instance_attribute(InstanceId=instance["InstanceId"], Attribute="userData")
+    found = json.loads(b64decode(b64decode(encoded["UserData"]["Value"])))
+    assert (found["vm-init-config"], found["bootstrap-agent-config"]) == ("dm0=", "YWdlbnQ=")
+    assert found["bootstrap-agent-download-url"].startswith(f"{cloud.endpoint}/agents/agent-1?")
+    (volume,) = cloud.client.describe_volumes(VolumeIds=[instance["BlockDeviceMappings"][0]["Ebs"]["VolumeId"]])[
+        "Volumes"
+    ]
+    assert (volume["Size"], volume["VolumeType"]) == (12, "gp3")
 
 
 async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:

@@ -57,6 +57,24 @@ def test_a_valid_claim_has_no_problems(document: Json) -> None:
             "leave the annotation out",
             id="an annotation that names nothing",
         ),
+        pytest.param(
+            claim(annotations={"poolhouse.dev/instanceType": "big"}),
+            'metadata.annotations["poolhouse.dev/instanceType"]',
+            "did you mean poolhouse.dev/instance-type?",
+            id="a misspelt annotation",
+        ),
+        pytest.param(
+            claim(annotations={"poolhouse.dev/nothing": "big"}),
+            'metadata.annotations["poolhouse.dev/nothing"]',
+            "claims have poolhouse.dev/instance-type, ",
+            id="an unknown annotation",
+        ),
+        pytest.param(
+            claim(annotations={"poolhouse.dev/security-groups": " , "}),
+            'metadata.annotations["poolhouse.dev/security-groups"]',
+            "leave the annotation out",
+            id="no security group",
+        ),
     ],
 )
 def test_an_invalid_claim_has_a_problem_with_its_path(document: Json, path: str, words: str) -> None:
@@ -101,6 +119,11 @@ def test_an_update_cannot_change_what_was_claimed(before: Json, after: Json, pat
         pytest.param(claim(), None, id="none"),
         pytest.param(claim(annotations={INSTANCE_TYPE: "m5.large"}), {"instancetype": "m5.large"}, id="one"),
         pytest.param(
+            claim(annotations={"poolhouse.dev/security-groups": "sg-1, sg-2", "poolhouse.dev/subnet-id": "subnet-a"}),
+            {"securityGroups": ["sg-1", "sg-2"], "placement": "subnet-a"},
+            id="those of EC2",
+        ),
+        pytest.param(
             claim(annotations={INSTANCE_TYPE: "m5.large", IMAGE_ID: "ami-2"}, overrides={"image": "ami-1"}),
             {"image": "ami-1", "instancetype": "m5.large"},
             id="a field wins",
@@ -109,3 +132,10 @@ def test_an_update_cannot_change_what_was_claimed(before: Json, after: Json, pat
 )
 def test_annotations_become_overrides(document: Json, overrides: Json | None) -> None:
     assert with_annotations(document)["spec"].get("overrides") == overrides
+
+
+def test_annotations_of_a_virtual_kubelet_are_reported() -> None:
+    given = {"compute.amazonaws.com/image-id": "ami-1", "compute.amazonaws.com/tags": "{}", "other/x": "y"}
+    image, tags = CLAIM.warnings(claim(annotations=given))
+    assert image.endswith("has no effect here: write poolhouse.dev/image-id")
+    assert tags.endswith("has no effect here: claims have no such annotation")

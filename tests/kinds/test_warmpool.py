@@ -38,6 +38,17 @@ RIGHT = [
         id="a probe that allows a pause",
     ),
     pytest.param(ec2_pool(subnets=["subnet-a", "subnet-b"], port=8200, protocol="GRPC"), id="instances with an agent"),
+    pytest.param(
+        ec2_pool(
+            bootstrapAgent={"s3Bucket": "agents", "s3Key": "agent-1", "initData": "e30="},
+            initData="e30=",
+            blockDevices=[{"deviceName": "/dev/sda1", "sizeGiB": 200, "type": "gp3", "kmsKeyID": "k"}],
+            metadataOptions={"httpTokens": "required", "httpPutResponseHopLimit": 2},
+            placement={"hostResourceGroupARN": "arn:aws:resource-groups:g", "tenancy": "host"},
+            tags={"team": "red"},
+        ),
+        id="instances with all that RunInstances takes",
+    ),
 ]
 
 
@@ -102,6 +113,20 @@ WRONG = [
     pytest.param(ec2_pool(ImageID="ami-2"), {"spec.ec2.ImageID": 'use "imageID"'}, id="the document's spelling"),
     pytest.param(ec2_pool(subnets=["s", "s"]), {"spec.ec2.subnets[1]": "again"}, id="a subnet twice"),
     pytest.param(ec2_pool(protocol="GRPC"), {"spec.ec2.port": "needs the port"}, id="gRPC on no port"),
+    pytest.param(
+        ec2_pool(userData="#!/bin/sh", initData="dm0="),
+        {"spec.ec2.userData": "cannot be combined with bootstrapAgent and initData"},
+        id="two kinds of user data",
+    ),
+    pytest.param(
+        ec2_pool(bootstrapAgent={"s3Bucket": "agents"}), {"spec.ec2.bootstrapAgent.s3Key": "is missing"}, id="no agent"
+    ),
+    pytest.param(ec2_pool(tags={"WarmPool": "Ready"}), {"spec.ec2.tags.WarmPool": "set by AWS or"}, id="a tag of ours"),
+    pytest.param(
+        ec2_pool(placement={"hostID": "h-1", "tenancy": "dedicated"}),
+        {"spec.ec2.placement.tenancy": "hostID needs host"},
+        id="a host for another tenancy",
+    ),
     pytest.param(ec2_pool(secure=True, port=1), {"spec.ec2.secure": "GRPC only"}, id="TLS without gRPC"),
     pytest.param(
         ec2_pool(

@@ -22,13 +22,14 @@ from controllers.warmpool.ec2 import tags
 from controllers.warmpool.ec2.agent import AgentClient, AgentEndpoint, Application
 from controllers.warmpool.ec2.client import EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache
+from controllers.warmpool.ec2.launch import launch_parameters, plain_user_data
 from controllers.warmpool.ec2.reasons import EC2Reason
-from controllers.warmpool.ec2.settings import REGION, SUBNET, EC2Settings
+from controllers.warmpool.ec2.settings import REGION, EC2Settings
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds import meta
 from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
-from runtime.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from runtime.errors import AlreadyExists, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +37,8 @@ Json = dict[str, Any]
 
 TERMINATE_APPLICATION_SECONDS = 3.0
 """time limit for an agent to stop its application before the instance is terminated"""
-DEDICATED_HOST_TYPES = "mac"
-"""prefix of instance types that run only on dedicated hosts"""
+MAX_USER_DATA = 1000
+"""number of launches whose user data is kept for a repetition"""
 DISABLED = f"these controllers manage no EC2 instances: set {REGION} to the region of the instances"
 
 
@@ -55,15 +56,21 @@ class EC2Backend:
     ) -> None:
         self._client, self._agents, self._cache, self._settings = client, agents, cache, settings
         self._cluster, self._now = cluster, now
+        self._user_data: dict[str, str] = {}
+        """user data by client token: a repeated request must be equal, and each download URL is different"""
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         """locks by instance ID, with the number of tasks that hold a lock or wait for it"""
 
     async def create(self, request: CreateRequest) -> WarmVM:
         cluster = await self._cluster()
+        token = tags.client_token(request, cluster)
         given = {key: value for key, value in tags.new_tags(request, cluster, self._now()).items() if value}
+        subnet = str(request.placement.get("name") or "")
         parameters = {
-            **_run_parameters(request, self._settings),
-            "ClientToken": tags.client_token(request, cluster),
+            **launch_parameters(
+                request.template, subnet, self._settings, await self._user_data_of(request.template, token)
+            ),
+            "ClientToken": token,
             "TagSpecifications": [{"ResourceType": "instance", "Tags": tags.to_aws(given)}],
         }
         with translated_errors():
@@ -71,6 +78,17 @@ class EC2Backend:
         if created is None or created.deleting:
             raise AlreadyExists(f"{request.name} was created before, and is terminated")
         return created
+
+    async def _user_data_of(self, template: Json, token: str) -> str:
+        if token not in self._user_data:
+            agent, url = template.get("bootstrapAgent"), ""
+            if agent:
+                with translated_errors():
+                    url = await self._client.download_url(agent["s3Bucket"], agent["s3Key"])
+            self._user_data[token] = plain_user_data(template, url)
+            while len(self._user_data) > MAX_USER_DATA:
+                del self._user_data[next(iter(self._user_data))]
+        return self._user_data[token]
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         found = await self._describe({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
@@ -212,25 +230,3 @@ class DisabledEC2Backend:
 def _unchanged(live: WarmVM, known: WarmVM) -> bool:
     """Compares claim and owner too, because two leaders that write at the same time write the same revision."""
     return (live.resource_version, live.claim_uid, live.owner) == (known.resource_version, known.claim_uid, known.owner)
-
-
-def _run_parameters(request: CreateRequest, settings: EC2Settings) -> Json:
-    """The parameters of RunInstances."""
-    template = request.template
-    subnet = str(request.placement.get("name") or "")
-    if subnet not in (template.get("subnets") or ()):
-        subnet = settings.subnet
-    if not subnet:
-        raise Invalid(f"spec.ec2.subnets: Required value: give a subnet, or set {SUBNET} for the controllers")
-    instance_type = str(template.get("instanceType") or "")
-    profile = str(template.get("iamInstanceProfile") or "")
-    parameters: Json = {
-        "ImageId": template.get("imageID"),
-        "InstanceType": instance_type,
-        "SubnetId": subnet,
-        "KeyName": template.get("keyPair"),
-        "SecurityGroupIds": list(template.get("securityGroups") or ()),
-        "IamInstanceProfile": {"Arn" if profile.startswith("arn:") else "Name": profile} if profile else None,
-        "Placement": {"Tenancy": "host"} if instance_type.startswith(DEDICATED_HOST_TYPES) else None,
-    }
-    return {key: value for key, value in parameters.items() if value}

@@ -38,6 +38,8 @@ PERMISSION_ERRORS = {
 """errors of missing permissions; EC2 sends some with status 400"""
 # fmt: on
 THROTTLE_SECONDS = 5.0
+DOWNLOAD_SECONDS = 3600
+"""Lifetime of a URL for the download of the agent. With temporary credentials the URL ends with the credentials."""
 
 
 class EC2Client(Protocol):
@@ -47,6 +49,8 @@ class EC2Client(Protocol):
     async def describe(self, filters: Mapping[str, Iterable[str]]) -> list[Json]: ...
     async def tag(self, instance_id: str, tags: Mapping[str, str]) -> None: ...
     async def terminate(self, instance_id: str) -> None: ...
+    async def download_url(self, bucket: str, key: str) -> str:
+        """A URL with which anybody can read the object for `DOWNLOAD_SECONDS`."""
 
 
 class Boto3EC2Client:
@@ -62,8 +66,10 @@ class Boto3EC2Client:
             max_pool_connections=MAX_CALLS + MAX_LAUNCHES,
             user_agent_extra="poolhouse",
         )
-        self._ec2 = boto3.Session().client(
-            "ec2", region_name=settings.region, endpoint_url=settings.endpoint, config=config
+        session = boto3.Session()
+        self._ec2, self._s3 = (
+            session.client(service, region_name=settings.region, endpoint_url=settings.endpoint, config=config)
+            for service in ("ec2", "s3")
         )
         self._threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="ec2")
         # Launches have their own threads: a pool that scales out must not delay claims and health checks.
@@ -91,6 +97,14 @@ class Boto3EC2Client:
 
     async def terminate(self, instance_id: str) -> None:
         await self._call(lambda: self._ec2.terminate_instances(InstanceIds=[instance_id]))
+
+    async def download_url(self, bucket: str, key: str) -> str:
+        found: str = await self._call(
+            lambda: self._s3.generate_presigned_url(
+                "get_object", Params={"Bucket": bucket, "Key": key}, ExpiresIn=DOWNLOAD_SECONDS
+            )
+        )
+        return found
 
     async def _call(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError

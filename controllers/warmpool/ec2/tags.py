@@ -16,16 +16,12 @@ from controllers.warmpool import warm_vm
 from controllers.warmpool.backends import Change, CreateRequest
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from kinds import meta
+from kinds.ec2 import DISPLAY_NAME, POD, RESERVED_TAGS, STATE, is_reserved_tag
 from kinds.meta import DOMAIN
 
 Json = dict[str, Any]
 Tags = dict[str, str]
 
-DISPLAY_NAME = "Name"
-STATE = "WarmPool"
-POD = {"name": "KubernetesPodName", "namespace": "KubernetesPodNamespace", "uid": "KubernetesPodUUID"}
-RESERVED_TAGS = frozenset({DISPLAY_NAME, STATE, *POD.values()})
-"""tags that labels of claims do not replace, in addition to all tags of the project's domain"""
 CLUSTER = f"{DOMAIN}/cluster"
 NAMESPACE = f"{DOMAIN}/namespace"
 NAME = f"{DOMAIN}/name"
@@ -43,6 +39,7 @@ TERMINATED_STATES = ("shutting-down", "terminated")
 def new_tags(request: CreateRequest, cluster: str, now: datetime) -> Tags:
     """The tags of a new instance. An empty tag counts as absent."""
     found = {
+        **{key: value for key, value in (request.template.get("tags") or {}).items() if not is_reserved_tag(key)},
         **_without_reserved(request.labels, request.annotations),
         DISPLAY_NAME: request.name,
         STATE: request.state.value,

@@ -176,3 +176,29 @@ def test_apply_overrides() -> None:
     assert image(CONTAINER) == "fedora:41"
     typed = apply_overrides(TYPED, Overrides(instancetype="large"))
     assert typed["spec"]["instancetype"] == {"name": "large", "kind": "VirtualMachineInstancetype"}
+
+
+@pytest.mark.parametrize(
+    ("want", "template", "allowed", "says"),
+    [
+        pytest.param(Overrides(key_pair="k"), AMAZON, ("keyPair",), "", id="allowed"),
+        pytest.param(Overrides(key_pair="k"), AMAZON, ("image",), "overrides.keyPair is not one of", id="not allowed"),
+        pytest.param(Overrides(key_pair="k"), CONTAINER, ("keyPair",), "for pools of EC2 instances", id="a VM"),
+    ],
+)
+def test_overrides_of_ec2(want: Overrides, template: Json, allowed: tuple[str, ...], says: str) -> None:
+    found = forbidden(want, template, allowed, {})
+    assert says in found
+    assert bool(says) == bool(found)
+
+
+def test_overrides_of_ec2_are_applied() -> None:
+    want = Overrides(key_pair="k", security_groups=("sg-1",), iam_instance_profile="p")
+    assert "keyPair k, the pool's is none" in mismatch(want, AMAZON)
+    assert mismatch(want, apply_overrides(AMAZON, want)) == ""
+    assert apply_overrides(AMAZON, want) == {
+        **AMAZON,
+        "keyPair": "k",
+        "securityGroups": ["sg-1"],
+        "iamInstanceProfile": "p",
+    }

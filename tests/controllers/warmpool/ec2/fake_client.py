@@ -41,6 +41,7 @@ class FakeEC2Client:
         self.refuses: Exception | None = None
         self.loses: Exception | None = None
         """raised after the call was done"""
+        self.signed = 0
         self.unknown: set[str] = set()
         """IDs of instances that calls do not find yet"""
 
@@ -75,6 +76,11 @@ class FakeEC2Client:
         self._find(instance_id)
         self.instances[instance_id]["State"] = {"Name": "shutting-down"}
         self._lose()
+
+    async def download_url(self, bucket: str, key: str) -> str:
+        self._refuse()
+        self.signed += 1
+        return f"https://{bucket}.example/{key}?signature={self.signed}"
 
     @property
     def ended(self) -> bool:

@@ -102,6 +102,21 @@ async def test_a_repeated_launch_creates_one_instance() -> None:
     assert list(process.client.instances) == [made.uid]
 
 
+async def test_a_repeated_launch_repeats_the_user_data() -> None:
+    """EC2 refuses a client token that is repeated with other parameters, and each download URL is different."""
+    process = Process()
+    request = order(template={**TEMPLATE, "bootstrapAgent": {"s3Bucket": "agents", "s3Key": "agent-1"}})
+    process.client.loses = Unreachable("no answer")
+    with pytest.raises(OutcomeUnknown):
+        await process.backend.create(request)
+    process.client.loses = None
+    await process.backend.create(request)
+    first, second = process.client.wanted
+    assert first["UserData"] == second["UserData"] != ""
+    await process.backend.create(order("mac-2", template=request.template))
+    assert process.client.wanted[2]["UserData"] != first["UserData"]
+
+
 async def test_a_terminated_instance_is_not_created_again() -> None:
     process = Process()
     made = await process.backend.create(order())

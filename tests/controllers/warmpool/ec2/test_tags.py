@@ -128,3 +128,11 @@ def test_client_tokens() -> None:
     ]
     others.append(tags.client_token(order(placement={"name": "subnet-b"}), "a"))
     assert len({tags.client_token(order(), "a"), *others}) == 5
+
+
+def test_tags_of_the_pool() -> None:
+    chosen = {"team": "red", "Name": "mine", "WarmPool": "Ready", "poolhouse.dev/orphaned": "x", "aws:x": "y"}
+    made = tags.new_tags(order(template={"imageID": "ami-1", "tags": chosen}), "cluster", NOW)
+    assert made["team"] == "red"
+    assert (made["Name"], made["WarmPool"]) == ("mac-1", "PENDING_WARMPOOL_PROVISIONING")
+    assert made.keys().isdisjoint({"poolhouse.dev/orphaned", "aws:x"})

@@ -35,7 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 class Target(Protocol):
     name: str
     share: int
-    """relative number of inputs"""
+    """relative number of inputs, so that each target gets about the same processor time"""
 
     def generate(self, random: Random) -> Json: ...
 
@@ -113,7 +113,7 @@ class Campaign:
     seed: str
     failures: Path
     """folder for a file of each input with a finding"""
-    guided: float = 0.1
+    guided: float = 0.02
     """share of inputs whose lines are traced"""
     cpu_seconds: float = CPU_SECONDS
     figures: Figures = field(default_factory=Figures)

@@ -1,4 +1,4 @@
-"""The ValidatingAdmissionPolicies: one protects labels of VMs and VMIs, one limits what the controllers may write.
+"""The ValidatingAdmissionPolicies: one protects labels of VMs and VMIs, two limit what the services may write.
 
 Only Poolhouse's ServiceAccounts may write the labels.
 
@@ -7,7 +7,7 @@ could take over another user's VM or escape a policy. The API server evaluates t
 applies even while the webhook is unavailable.
 
 The controllers take held VMs out of their Services by a label of the launcher pods. RBAC cannot limit a patch to one
-label, so a policy does.
+label, so a policy does. The webhook tries templates as dry runs, to which RBAC cannot limit a create either.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from kinds import meta
 
 POLICY_NAME = "poolhouse-labels"
 PODS_POLICY_NAME = "poolhouse-pods"
+DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
@@ -65,6 +66,26 @@ def pod_policies(controllers: str) -> list[Json]:
         },
     }
     return [policy, _binding(PODS_POLICY_NAME)]
+
+
+def dry_run_policies(webhook: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the webhook creates VMs and VMIs in dry runs only."""
+    policy = {
+        **_named("ValidatingAdmissionPolicy", DRY_RUNS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _matches("kubevirt.io", ["CREATE"], _RESOURCES),
+            "matchConditions": [{"name": "webhook", "expression": f"request.userInfo.username == {webhook!r}"}],
+            "validations": [
+                {
+                    "expression": "has(request.dryRun) && request.dryRun",
+                    "message": "the webhook creates VMs in dry runs only",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+    return [policy, _binding(DRY_RUNS_POLICY_NAME)]
 
 
 _METADATA = ("annotations", "finalizers", "ownerReferences")

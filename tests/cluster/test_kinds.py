@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,27 @@ async def test_the_controllers_change_only_one_label_of_launcher_pods(api: Api, 
             await patch("launcher", {"metadata": change})
     with pytest.raises(Forbidden, match="only pods of VMIs"):
         await patch("other", {"metadata": {"labels": {meta.IN_SERVICE: "true"}}})
+
+
+async def test_the_webhook_creates_vms_in_dry_runs_only(api: Api, namespace: str) -> None:
+    user = rbac.service_account_user("webhook")
+    policy, binding = admission_policy.dry_run_policies(user)
+    await applied(api, changed(policy, namespace, "metadata", "name"))
+    await applied(api, changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName"))
+
+    async def create(name: str, user: str, **query: str) -> Any:
+        headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        spec = {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}}
+        metadata = {"name": name, "namespace": namespace}
+        body = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "metadata": metadata, "spec": spec}
+        return await api.request("POST", MACHINES.path(namespace), body=body, headers=headers, query=query)
+
+    number = count()
+    await _refused(lambda: create(f"early-{next(number)}", user))
+    with pytest.raises(Forbidden, match="in dry runs only"):
+        await create("stored", user)
+    assert (await create("tried", user, dryRun="All"))["metadata"]["name"] == "tried"
+    assert (await create("others", rbac.service_account_user("controllers")))["metadata"]["name"] == "others"
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,9 @@ async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
+    from controllers.pool.describe import describe_update
     from controllers.pool.observe import list_stores
+    from controllers.pool.rollback import with_abort
     from controllers.pool.simulate import hypothetical_snapshot, rows, simulate
     from controllers.shared.invalid_spec import InvalidSpec
 
@@ -134,7 +137,8 @@ async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
     snapshot = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)
     if isinstance(snapshot, InvalidSpec):
         raise Failed(f"{metadata['name']}: {snapshot.problem}")
-    found = simulate(snapshot, datetime.now(UTC), MAX_STEPS)
+    now = datetime.now(UTC)
+    found = simulate(snapshot, now, MAX_STEPS)
     return {
         "pool": metadata["name"],
         "plan": list(rows(found)),
@@ -142,14 +146,33 @@ async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
         "blocked": found.blocked,
         "refused": found.refused,
         "complete": found.complete,
+        "update": describe_update(with_abort(snapshot, now), now),
     }
+
+
+def update_lines(update: Json) -> Iterator[str]:
+    """Yields lines about the steps, the partition, the analysis and the rollback of an update."""
+    if aborted := update.get("aborted"):
+        yield aborted
+    steps = update.get("steps") or ()
+    for number, step in enumerate(steps, start=1):
+        yield f"step {number} of {len(steps)}{' (done)' if number <= update['stepsDone'] else ''}: {step}"
+    if update.get("partition"):
+        yield f"partition: the old template stays on {count_noun(update['partition'], 'VM')}"
+    for check in update.get("analysis") or ():
+        yield f"analysis: {check}"
+    if triggers := update.get("rollback"):
+        yield f"rollback: if {', or if '.join(triggers)}"
+    elif steps:
+        yield f"rollback: never; without progress for {update['deadlineSeconds']} s the update stops"
 
 
 def _print(answer: Json, output: str) -> None:
     name, kind = answer.get("pool"), "VirtualMachine"
     if name is None:
         name, kind = answer["replicaSet"], "VirtualMachineInstance"
-    lines = STEPS.lines(output, [{**row, "kind": kind} for row in answer["plan"]])
+    shown = (row for row in answer["plan"] if row["vm"] or output != "name")
+    lines = STEPS.lines(output, [{**row, "kind": kind} for row in shown])
     if output == "name":
         click.echo("".join(f"{line}\n" for line in lines), nl=False)
         return
@@ -162,6 +185,8 @@ def _print(answer: Json, output: str) -> None:
             click.echo(f"  {line}")
     if not answer["complete"]:
         click.echo("  more actions follow")
+    for line in update_lines(answer.get("update") or {}):
+        click.echo(f"  {line}")
     for wait in answer["waits"]:
         click.echo(f"  {wait['vm']} waits: {wait['reason']}")
     for reason in (answer["blocked"], answer["refused"]):

@@ -44,6 +44,8 @@ FINAL_REASONS = (
     PoolReason.DISK_CONFLICT,
 )
 """reasons that end `rollout status`; after other reasons, such as an exceeded quota, the controller retries"""
+WAITING_REASONS = (PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_RUNNING, PoolReason.ANALYSIS_INCONCLUSIVE)
+"""reasons of an update that waits, also if all VMs have the template"""
 State = Literal["Complete", "Progressing", "Failed"]
 
 HISTORY = Listing(
@@ -51,8 +53,10 @@ HISTORY = Listing(
         field("REVISION", "revision"),
         field("CURRENT", "current"),
         field("VMS", "vms"),
+        Column("OUTCOME", lambda row: f"{row['outcome']} ({row['reason']})" if row["reason"] else row["outcome"]),
         field("NAME", "name", wide=True),
         field("CREATED", "created", wide=True),
+        field("ENDED", "ended", wide=True),
         Column("CHANGED", lambda row: summarize_changes(row["changes"])),
     ),
     name=lambda row: f"controllerrevision.apps/{row['name']}",
@@ -110,7 +114,7 @@ def progress(document: Json, now: datetime) -> tuple[State, str]:
     if stopped.get("status") == "False":
         final = stopped.get("reason") in FINAL_REASONS or _deadline_exceeded(spec, status, now)
         return "Failed" if final else "Progressing", f"{name}: {stopped.get('reason')}: {stopped.get('message')}"
-    if stopped.get("reason") == PoolReason.UPDATE_PAUSED:
+    if stopped.get("reason") in WAITING_REASONS:
         return "Progressing", f"{name}: {stopped.get('message')}"
     updated, available, ready = (status.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
     total, terminating = status.get("replicas", 0), status.get("terminatingReplicas", 0)
@@ -146,7 +150,7 @@ def _complete(desired: int, ready: int) -> str:
 @HISTORY.option
 @cluster_options
 def history(cluster: Cluster, pool: str, number: int | None, output: str) -> None:
-    """List the revisions of a pool's template, and the changes between them."""
+    """List the revisions of a pool's template: how their updates ended, and the changes between them."""
 
     async def read(api: Api) -> tuple[Json, list[Json], Counter[str]]:
         from kinds import meta
@@ -174,16 +178,20 @@ def summarize_changes(changes: Sequence[str]) -> str:
 
 
 def _rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
-    current = current_revision(document, revisions)
+    current, status = current_revision(document, revisions), document.get("status") or {}
+    ended = {each["revision"]: each for each in status.get("history") or ()}
     before: Json | None = None
     for each in revisions:
         name = each["metadata"]["name"]
+        end = ended.get(name) or {"outcome": "Progressing" if name == current else None}
         yield {
             "revision": each["revision"],
             "name": name,
             "created": each["metadata"].get("creationTimestamp"),
             "vms": counts[name.rpartition("-")[2]],
             "current": name == current,
+            **{key: end.get(key) for key in ("outcome", "reason", "message")},
+            "ended": end.get("time"),
             "changes": [] if before is None else list(differences(before, each["data"])),
         }
         before = each["data"]
@@ -225,7 +233,9 @@ def _short(value: Any) -> str:
 
 @rollout.command()
 @pool_argument
-@click.option("--to-revision", "number", type=int, help="Default: the revision before the current one.")
+@click.option(
+    "--to-revision", "number", type=int, help="Default: the last one that all VMs had, before the current one."
+)
 @click.option(
     "--restore-snapshots",
     is_flag=True,
@@ -299,7 +309,10 @@ def _previous(document: Json, revisions: list[Json]) -> Json:
     others = [each for each in revisions if each["metadata"]["name"] != current]
     if not others:
         raise Failed(f"{document['metadata']['name']} has no earlier revision")
-    return others[-1]
+    status = document.get("status") or {}
+    failed = {each["revision"] for each in status.get("history") or () if each["outcome"] in ("Aborted", "RolledBack")}
+    stable = [each for each in others if each["metadata"]["name"] == status.get("currentRevision")]
+    return (stable or [each for each in others if each["metadata"]["name"] not in failed] or others)[-1]
 
 
 def _revision(revisions: list[Json], number: int) -> Json:
@@ -339,9 +352,11 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
     async def write(api: Api) -> str:
         from controllers.pool.steps import ALL
         from kinds import meta
+        from kinds.pool_strategies import UpdateProactive
 
         document = await get_pool(api, cluster, pool)
-        steps = (document["spec"].get("updateStrategy") or {}).get("proactive", {}).get("steps") or ()
+        proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
+        steps = UpdateProactive.model_validate(proactive).all_steps
         progress = (document.get("status") or {}).get("update") or {}
         done = progress.get("stepsDone", 0)
         if document["status"].get("observedGeneration", 0) < document["metadata"]["generation"]:

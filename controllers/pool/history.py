@@ -25,7 +25,7 @@ def history(snapshot: PoolSnapshot, wanted: Revision, complete: bool, now: datet
         entry = RevisionHistory(
             revision=wanted.name,
             outcome="Aborted" if by_user else "RolledBack",
-            reason=abort.reason,
+            reason="" if by_user else abort.reason,
             message=abort.message,
             time=abort.time,
         )

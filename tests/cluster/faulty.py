@@ -75,7 +75,7 @@ class Faulty:
             self.done[fault] += 1
         match fault:
             case "reset":
-                return _cut(request)
+                return cut(request)
             case "throttled":
                 return _status(429, "TooManyRequests", {"Retry-After": "1"})
             case "conflict":
@@ -127,7 +127,7 @@ class Faulty:
         ) as answer:
             if fault == "lost":  # it was done, and nobody hears of it
                 await answer.read()
-                return _cut(request)
+                return cut(request)
             response = web.StreamResponse(status=answer.status)
             for name in ("Content-Type", "Retry-After", "Warning"):
                 if name in answer.headers:
@@ -138,17 +138,17 @@ class Faulty:
                 async with asyncio.timeout_at(end):
                     async for chunk in answer.content.iter_any():
                         if self.away and watching:
-                            return _cut(request)
+                            return cut(request)
                         await response.write(chunk)
                 await response.write_eof()
             except TimeoutError:
-                return _cut(request)
+                return cut(request)
             except ConnectionError:  # who asked has gone
                 pass
             return response
 
 
-def _cut(request: web.Request) -> web.Response:
+def cut(request: web.Request) -> web.Response:
     if request.transport is not None:
         request.transport.abort()
     return web.Response()

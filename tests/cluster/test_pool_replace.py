@@ -1,0 +1,191 @@
+"""Updates that give VMs new disks, with simulated guests on a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest_asyncio
+from aiohttp import web
+
+from controllers.shared.sources import PVCS
+from kinds import meta
+from tests.cluster.chaos import watched
+from tests.cluster.faulty import Faulty, cut
+from tests.cluster.pooling import Place, controller, engine, template, until
+from tests.cluster.test_pool_rollout import complete, runs
+
+Json = dict[str, Any]
+
+RECREATE = {"proactive": {"replacePolicy": "Recreate", "selectionPolicy": {"basePolicy": "Oldest"}}}
+
+
+@pytest_asyncio.fixture
+async def guests(control_plane: Any, place: Place, tmp_path: Path) -> AsyncIterator[Place]:
+    async with engine(control_plane.kubeconfig, tmp_path):
+        yield place
+
+
+def sized(size: str, **spec: Any) -> Json:
+    found = template(**spec)
+    found["spec"]["dataVolumeTemplates"][0]["spec"]["pvc"]["resources"]["requests"]["storage"] = size
+    return found
+
+
+async def sizes(place: Place) -> dict[str, str]:
+    return {name: claim["spec"]["resources"]["requests"]["storage"] for name, claim in (await place.disks()).items()}
+
+
+async def disks_in_use(place: Place) -> dict[str, str]:
+    """Size of the disk that each VM has."""
+    found = await sizes(place)
+    return {
+        name: found.get(vm["spec"]["template"]["spec"]["volumes"][0]["dataVolume"]["name"], "")
+        for name, vm in (await place.machines()).items()
+    }
+
+
+async def retained(place: Place) -> dict[str, tuple[str, bool]]:
+    """For which VM each retained disk is, and whether an update has replaced it."""
+    labels = {name: claim["metadata"].get("labels") or {} for name, claim in (await place.disks()).items()}
+    return {
+        name: (found[meta.KEPT_FOR], meta.REPLACED in found) for name, found in labels.items() if meta.KEPT_BY in found
+    }
+
+
+async def test_a_new_entry_gives_vms_new_disks_and_an_undone_one_gives_the_old_ones_back(
+    control_plane: Any, guests: Place
+) -> None:
+    async with controller(control_plane.kubeconfig):
+        await guests.pool(3, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"))
+        await complete(guests)
+        before, uids = await runs(guests), {n: m["metadata"]["uid"] for n, m in (await guests.machines()).items()}
+        await guests.change(template=sized("2Gi"))
+        await complete(guests)
+        assert await disks_in_use(guests) == dict.fromkeys(uids, "2Gi")
+        assert {n: m["metadata"]["uid"] for n, m in (await guests.machines()).items()} == uids, "the VMs stay"
+        assert before.keys() == (after := await runs(guests)).keys()
+        assert not set(after.values()) & set(before.values()), "each was restarted"
+        old = {f"root-{n}": (f"web-{n}", True) for n in (1, 2, 3)}
+        await until(lambda: retained(guests), old)
+        for name in old:
+            claim = (await guests.disks())[name]
+            assert not [o for o in claim["metadata"]["ownerReferences"] if o["kind"] == "VirtualMachine"]
+        assert not any(meta.REPLACED_DISKS in m["metadata"]["annotations"] for m in (await guests.machines()).values())
+        await guests.change(template=sized("1Gi"))
+        await complete(guests)
+        assert await disks_in_use(guests) == dict.fromkeys(uids, "1Gi")
+        names = {m["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for m in (await guests.machines()).values()}
+        assert names == set(old), "they have their former disks"
+        await until(lambda: replaced_sizes(guests), ["2Gi"] * 3)
+        # A VM that is deleted gets a disk of the template, and no retained one.
+        await guests.change(replicas=0)
+        await until(guests.names, [])
+        await guests.change(replicas=1)
+        await complete(guests)
+        assert await disks_in_use(guests) == {"web-1": "1Gi"}
+        assert len(await replaced_sizes(guests)) == 3
+
+
+async def replaced_sizes(place: Place) -> list[str]:
+    found = await sizes(place)
+    return [found[name] for name in await retained(place)]
+
+
+async def test_a_disk_that_cannot_be_created_stops_no_vm(control_plane: Any, guests: Place) -> None:
+    async with controller(control_plane.kubeconfig):
+        await guests.pool(
+            2, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"), progressDeadlineSeconds=3
+        )
+        await complete(guests)
+        before = await runs(guests)
+        broken = sized("2Gi")
+        broken["metadata"] = {"annotations": {"sim.poolhouse.dev/fail": "DataVolumeError"}}
+        await guests.change(template=broken)
+
+        async def reason() -> str:
+            return str((await guests.condition("Progressing")).get("reason"))
+
+        await until(reason, "ProgressDeadlineExceeded")
+        assert await runs(guests) == before, "no VM was restarted"
+        assert (await guests.condition("Available"))["status"] == "True"
+        await guests.change(template=sized("1Gi") | {"metadata": None})
+        await complete(guests)
+        assert await runs(guests) == before, "the VMs still run from their disks, so that none is restarted"
+        assert set(await disks_in_use(guests)) == {"web-1", "web-2"}
+        assert {name for name, size in (await sizes(guests)).items() if size == "1Gi"} == {"root-1", "root-2"}
+
+
+class OneWrite(Faulty):
+    """Lets one write of a controller through. A further one shows that the controller may be killed now, between the
+    two. The answer of every other write is lost."""
+
+    def __init__(self, kubeconfig: Path) -> None:
+        super().__init__(kubeconfig, Random(0))
+        self.lives = 0
+        self.crash = asyncio.Event()
+        self._written = False
+
+    def revive(self) -> None:
+        self.lives += 1
+        self.crash.clear()
+        self._written = False
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET" or request.path.endswith("/events"):
+            return await self._forward(request, "watch" in request.query, "")
+        if self._written:
+            self.crash.set()
+            return cut(request)
+        self._written = True
+        return await self._forward(request, False, "lost" if self.lives % 2 else "")
+
+
+async def test_a_crash_between_any_two_writes_loses_no_disk(control_plane: Any, guests: Place, tmp_path: Path) -> None:
+    claims, lost = dict[str, str](), list[str]()
+
+    def saw(kind: str, document: Json) -> None:
+        metadata = document["metadata"]
+        claims[metadata["name"]] = metadata["uid"]
+        if kind == "DELETED" or metadata.get("deletionTimestamp"):
+            lost.append(metadata["name"])
+
+    async with controller(control_plane.kubeconfig):
+        await guests.pool(2, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"))
+        await complete(guests)
+    kubeconfig = tmp_path / "crashing.kubeconfig"
+    crashing = OneWrite(control_plane.kubeconfig)
+    wanted = ["2Gi", "1Gi", "3Gi"]
+    async with crashing.serve(kubeconfig), watched(guests.api, PVCS, guests.namespace, saw):
+        for size in wanted:
+            await guests.change(template=sized(size))
+            async with asyncio.timeout(150):
+                while not await is_done(guests, size):
+                    crashing.revive()
+                    async with controller(kubeconfig, burst=1):
+                        with suppress(TimeoutError):
+                            async with asyncio.timeout(2):
+                                await crashing.crash.wait()
+        assert crashing.lives > 20, "it was killed often"
+        assert not lost
+        # The first disk and the new one of the last update; the second update gave the first disks back.
+        assert sorted((await sizes(guests)).values()) == ["1Gi"] * 2 + ["2Gi"] * 2 + ["3Gi"] * 2
+        assert sorted(await replaced_sizes(guests)) == ["1Gi"] * 2 + ["2Gi"] * 2
+
+
+async def is_done(place: Place, size: str) -> bool:
+    if any(meta.REPLACED_DISKS in m["metadata"]["annotations"] for m in (await place.machines()).values()):
+        return False
+    if set((await disks_in_use(place)).values()) != {size}:
+        return False
+    found = await place.seen()
+    progressing = await place.condition("Progressing")
+    observed = found["status"].get("observedGeneration") == found["metadata"]["generation"]
+    returned = not set(await retained(place)) & {
+        m["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for m in (await place.machines()).values()
+    }
+    return observed and returned and progressing.get("reason") == "Complete"

@@ -76,7 +76,7 @@ def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     holds = [(vm, vm.hold) for vm in snapshot.active if vm.hold is not None]
     if not holds:
         return
-    leaving = {vm.uid for vm in select_victims(snapshot)} | {vm.uid for vm, _ in failing(snapshot, now)}
+    leaving = {vm.uid for vm in select_victims(snapshot, now)} | {vm.uid for vm, _ in failing(snapshot, now)}
     stopping = stops(snapshot, now)
     for vm, hold in holds:
         if not vm.held:

@@ -130,7 +130,9 @@ class PoolSnapshot:
         has = self.revisions_by_label.get(vm.revision)
         if has is None or has.template_hash != self.revision.template_hash:
             return True
-        return self.replaces_disks and bool(self.disks_to_replace(vm))
+        if self.surges and not vm.protected:
+            return bool(self.outdated_disks(vm))
+        return bool(self.disks_to_replace(vm))
 
     def outdated_disks(self, vm: VM) -> tuple[str, ...]:
         """Names in dataVolumeTemplates of the VM's disks that were created from an older template."""
@@ -140,6 +142,12 @@ class PoolSnapshot:
     def replaces_disks(self) -> bool:
         strategy = self.pool.spec.update_strategy.chosen
         return isinstance(strategy, UpdateProactive) and strategy.replace_policy == "Recreate"
+
+    @cached_property
+    def surges(self) -> bool:
+        """Whether updates create new VMs before they delete old ones."""
+        strategy = self.pool.spec.update_strategy.chosen
+        return isinstance(strategy, UpdateProactive) and strategy.max_surge is not None
 
     def disks_to_replace(self, vm: VM) -> tuple[str, ...]:
         """Names in dataVolumeTemplates of the disks that an update replaces. A protected VM keeps its disks."""

@@ -104,7 +104,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
     waits = (*held, *held_back(snapshot, now), *waiting(left, now), *keep_disks(snapshot))
-    return Plan(tuple(actions), blocked_reason(snapshot), waits, again)
+    return Plan(tuple(actions), blocked_reason(snapshot, now), waits, again)
 
 
 def _without(found: Iterable[Action], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:

@@ -32,6 +32,7 @@ from controllers.pool.selection import (
     update_has_begun,
 )
 from controllers.pool.steps import update_limit, with_template
+from controllers.pool.surge import is_replaced, replacement_reason
 from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import join_names
@@ -65,10 +66,11 @@ def keep_disks(snapshot: PoolSnapshot) -> Iterator[Waiting]:
     """VMs whose disks were created from an older template. No update changes a disk that exists."""
     for vm in snapshot.active:
         left = set(snapshot.outdated_disks(vm)).difference(snapshot.disks_to_replace(vm))
-        if left and vm.ordinal is not None:
+        if left and not is_replaced(snapshot, vm) and vm.ordinal is not None:
             known = snapshot.disks_by_entry(vm)
             disks = join_names(known.get(name, name_of(name, vm.ordinal)) for name in sorted(left))
-            why = f" {meta.SCALE_IN} protects the VM." if snapshot.replaces_disks and vm.protected else ""
+            protects = vm.protected and (snapshot.replaces_disks or snapshot.surges)
+            why = f" {meta.SCALE_IN} protects the VM." if protects else ""
             yield Waiting(
                 vm.name, f"{disks}: the template has changed, but not the disk.{why} A new VM gets a new disk"
             )
@@ -124,6 +126,9 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
         begun = source is None and (prepared or update_has_begun(snapshot, vm))
         if snapshot.outdated(vm) and room <= 0:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
+            continue
+        if is_replaced(snapshot, vm):
+            yield Waiting(vm.name, stopped or replacement_reason(snapshot))
             continue
         found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source)
         if found is None and not snapshot.outdated(vm) and (reason := unready_disk(snapshot, vm)):

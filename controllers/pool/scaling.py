@@ -18,8 +18,10 @@ from controllers.pool.autohealing import was_healed
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.replacement import disks_of_new_vm
 from controllers.pool.replacement import retain as retain_disks
+from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.pool.steps import stable_revision, update_limit, with_template
+from controllers.pool.surge import extra_vms, is_replaced, replaced_vms
 from controllers.shared.conditions import join_names
 from controllers.shared.names import free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM
@@ -35,13 +37,16 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
     The pool waits for the deletion of a VM to reuse its name. The new VM gets the disks that were retained for the
     name, and the names of the pool stay the same."""
-    wanted = snapshot.pool.spec.replicas
+    extra = 0 if deadline_exceeded(snapshot, now) else extra_vms(snapshot, now)
+    wanted = snapshot.pool.spec.replicas + extra
     missing = wanted - len(snapshot.active) - len(_awaited(snapshot, now))
     if missing <= 0 or snapshot.disk_conflict:
         return
     if not snapshot.revision_saved:
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
     reason = f"{len(snapshot.active)} of {wanted} VMs exist"
+    if extra:
+        reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
     room, stable = update_limit(snapshot, now).allowed - with_template(snapshot), stable_revision(snapshot)
@@ -77,22 +82,26 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     retain = retains_disks(snapshot)
     reason = f"{len(snapshot.active)} VMs exist, {snapshot.pool.spec.replicas} are wanted"
-    for vm in select_victims(snapshot)[: snapshot.burst]:
+    for vm in select_victims(snapshot, now)[: snapshot.burst]:
+        why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
         if not vm.replaced_disks:
-            yield Delete(vm.name, vm.uid, vm.resource_version, reason, retain)
+            yield Delete(vm.name, vm.uid, vm.resource_version, why, retain)
         elif snapshot.uses_replaced_disk(vm):
             # Its replaced disks would be deleted with it.
             yield retain_disks(vm, "the VM is about to be deleted")
 
 
-def select_victims(snapshot: PoolSnapshot) -> list[VM]:
+def select_victims(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
     """The VMs to delete, in order. If too few VMs would stay available, only unavailable VMs are selected."""
     excess = len(snapshot.active) - snapshot.pool.spec.replicas
     if excess <= 0:
         return []
+    more = excess - extra_vms(snapshot, now)
+    if snapshot.surges and more <= 0:
+        return list(replaced_vms(snapshot, candidates(snapshot), excess))
     budget, found = DisruptionBudget.of(snapshot), list[VM]()
     for vm in candidates(snapshot):
-        if len(found) < excess and not budget.forbids(vm):
+        if len(found) < more and not budget.forbids(vm):
             found.append(vm)
             budget = budget.without(vm)
     return found
@@ -112,7 +121,11 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     # A VM with the pool's finalizer comes first, because an earlier process began its deletion. So does a VM that is
     # held before its deletion.
     return sorted(
-        sort_victims(found, policy), key=lambda vm: (not vm.retains_disks, not vm.terminating, vm.scale_in != "First")
+        sort_victims(found, policy),
+        key=lambda vm: (
+            *(not vm.retains_disks, not vm.terminating),
+            *(not (snapshot.surges and snapshot.outdated(vm)), vm.scale_in != "First"),
+        ),
     )
 
 
@@ -121,10 +134,10 @@ def retains_disks(snapshot: PoolSnapshot) -> bool:
     return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
 
 
-def blocked_reason(snapshot: PoolSnapshot) -> str:
+def blocked_reason(snapshot: PoolSnapshot, now: datetime) -> str:
     """Why the pool keeps too many VMs, or ""."""
-    excess = len(snapshot.active) - snapshot.pool.spec.replicas
-    possible = len(select_victims(snapshot))
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
+    possible = len(select_victims(snapshot, now))
     if excess <= possible:
         return ""
     if len(candidates(snapshot)) >= excess:

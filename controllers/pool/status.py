@@ -16,6 +16,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
+from controllers.pool.surge import is_replaced
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
 from controllers.shared.vm import VM
 from kinds import meta
@@ -125,13 +126,14 @@ def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
     found = [vm for vm in snapshot.active if snapshot.outdated_disks(vm)]
     if not found:
         return condition("DisksOutdated", False, PoolReason.DISKS_UP_TO_DATE)
-    kept = [vm.name for vm in found if not snapshot.disks_to_replace(vm)]
+    kept = [vm.name for vm in found if not (snapshot.disks_to_replace(vm) or is_replaced(snapshot, vm))]
     message = (
         f"{len(found)} of {len(snapshot.active)} VMs have disks that were created from an older template: "
         f"{join_names(vm.name for vm in found)}."
     )
     if len(kept) < len(found):
-        message += f" Updates replace the disks of {len(found) - len(kept)} VMs."
+        what = "" if snapshot.surges else "the disks of "
+        message += f" Updates replace {what}{len(found) - len(kept)} VMs."
     if kept:
         message += f" {join_names(kept)}: {_why_kept(snapshot)}; a VM that is deleted is created with new disks."
     return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
@@ -169,7 +171,7 @@ def _hooks(vm: VM, names: list[str]) -> str:
 
 
 def _why_kept(snapshot: PoolSnapshot) -> str:
-    if snapshot.replaces_disks:
+    if snapshot.replaces_disks or snapshot.surges:
         return f"no update replaces the disks, because {meta.SCALE_IN} protects the VM or the disks have other names"
     return "replacePolicy is Never, so no update replaces the disks"
 

@@ -42,7 +42,8 @@ class UpdateLimit:
 def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
     pool, strategy = snapshot.pool, snapshot.pool.spec.update_strategy.chosen
     replicas = pool.spec.replicas
-    total = max(replicas, len(snapshot.active))
+    # VMs above `replicas` are those that an update with maxSurge replaces.
+    total = replicas if snapshot.surges else max(replicas, len(snapshot.active))
     if snapshot.aborted is not None:
         revision, abort = snapshot.aborted
         before = pool.status.update

@@ -88,6 +88,8 @@ def _surge(document: Json, update: Json, path: str) -> Iterator[Problem]:
             path,
             "replaces VMs by VMs of other names, and replacePolicy: Recreate keeps their names; leave one of them out",
         )
+    if at(update, "snapshotBeforeUpdate") is True:
+        yield Problem(path, "a VM that is replaced needs no snapshot; leave it out, or snapshotBeforeUpdate")
     for name, kind in (("Secret", "Secrets"), ("ConfigMap", "ConfigMaps")):
         field = f"appendPostfixTo{name}References"
         if at(document, "spec", "nameGeneration", field) is True:

@@ -16,11 +16,12 @@ from controllers.shared.sources import PVCS
 from kinds import meta
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
-from tests.cluster.pooling import Place, controller, engine, template, until
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, engine, template, until
 from tests.cluster.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
 
+IDLE_SECONDS = 8.0
 RECREATE = {"proactive": {"replacePolicy": "Recreate", "selectionPolicy": {"basePolicy": "Oldest"}}}
 
 
@@ -163,12 +164,13 @@ async def test_a_crash_between_any_two_writes_loses_no_disk(control_plane: Any, 
     async with crashing.serve(kubeconfig), watched(guests.api, PVCS, guests.namespace, saw):
         for size in wanted:
             await guests.change(template=sized(size))
-            async with asyncio.timeout(150):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 while not await is_done(guests, size):
                     crashing.revive()
                     async with controller(kubeconfig, burst=1):
+                        # Without a second write, the controller waits for the engine, or has nothing left to do.
                         with suppress(TimeoutError):
-                            async with asyncio.timeout(2):
+                            async with asyncio.timeout(IDLE_SECONDS):
                                 await crashing.crash.wait()
         assert crashing.lives > 20, "it was killed often"
         assert not lost

@@ -187,6 +187,11 @@ WRONG = [
         {SURGE: "Secrets of their own"},
         id="more VMs, and a Secret for each",
     ),
+    pytest.param(
+        pool(updateStrategy={"proactive": {"maxSurge": 1, "snapshotBeforeUpdate": True}}),
+        {SURGE: "needs no snapshot"},
+        id="a snapshot of a VM that goes",
+    ),
     pytest.param(surging(maxSurge=0), {SURGE: "at least 1"}, id="no VM more"),
     pytest.param(surging(maxSurge=None, replacePolicy="Always"), {f"{UPDATE}.replacePolicy": "Never"}, id="no policy"),
     pytest.param(

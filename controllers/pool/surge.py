@@ -1,0 +1,54 @@
+"""Decides which VMs `maxSurge` replaces by new VMs, how many VMs the pool may have meanwhile, and which it deletes.
+
+The pool creates a VM with the new template under a free name. When it is available, the pool deletes a VM with the old
+template. At least `replicas` VMs stay available, apart from those that were not available before.
+"""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.selection import is_behind
+from controllers.pool.steps import resolve, update_limit
+from controllers.shared.vm import VM
+from kinds.pool_strategies import UpdateProactive
+
+
+def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the update replaces this VM by another one. A protected VM, and a VM without the pool's name, is updated
+    in place, like a VM that needs neither a restart nor new disks."""
+    if not snapshot.surges or vm.protected or vm.base_name != snapshot.pool.name:
+        return False
+    return bool(snapshot.outdated_disks(vm)) or (is_behind(snapshot, vm) and snapshot.needs_restart(vm))
+
+
+def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
+    """How many VMs above `replicas` the pool may have now."""
+    if not snapshot.surges:
+        return 0
+    strategy, replicas = snapshot.pool.spec.update_strategy.chosen, snapshot.pool.spec.replicas
+    assert isinstance(strategy, UpdateProactive)
+    assert strategy.max_surge is not None
+    replaced = sum(is_replaced(snapshot, vm) for vm in snapshot.active)
+    outdated = sum(is_behind(snapshot, vm) for vm in snapshot.active)
+    # Steps and a partition let this many VMs keep the old template.
+    kept = max(0, replicas - update_limit(snapshot, now).allowed)
+    return max(0, min(resolve(strategy.max_surge, replicas), replaced, outdated - kept))
+
+
+def replaced_vms(snapshot: PoolSnapshot, candidates: Iterable[VM], excess: int) -> Iterator[VM]:
+    """The replaced VMs that can be deleted now, besides those of a scale-in. VMs that are not available come first,
+    because no VM must take their place before they go."""
+    left = [vm for vm in candidates if is_replaced(snapshot, vm)]
+    available = sum(vm.available for vm in snapshot.active)
+    for vm in sorted(left, key=lambda vm: vm.available)[:excess]:
+        if vm.available and available <= snapshot.pool.spec.replicas:
+            return
+        available -= vm.available
+        yield vm
+
+
+def replacement_reason(snapshot: PoolSnapshot) -> str:
+    """Why a VM that is replaced still exists."""
+    available, replicas = sum(vm.available for vm in snapshot.active), snapshot.pool.spec.replicas
+    return f"a new VM replaces it: {available} VMs are available, {replicas} must stay available"

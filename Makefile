@@ -19,7 +19,7 @@ PROMETHEUS := $(VENV)/.prometheus
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-node lint bench fuzz generate docs manifests plugin setup lock clean
+.PHONY: run test test-node lint bench chaos fuzz generate docs manifests plugin setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -36,6 +36,16 @@ NODES := all
 
 test-node: setup $(HELM) $(NODE)
 	@POOLHOUSE_TEST_NODE=$(NODES) exec $(BIN)/python -m pytest tests/node --durations=5
+
+# Seeded histories with crashes and faults, in virtual time. `make chaos KIND=pool-steps SEED=7` repeats one of them.
+SEEDS := 100
+SEED :=
+KIND :=
+
+chaos: SECONDS := 3600
+chaos: setup
+	@exec $(BIN)/python -m tests.histories --seconds $(SECONDS) $(if $(KIND),--kind $(KIND)) \
+	  $(if $(SEED),--first $(SEED) --seeds 1,--seeds $(SEEDS))
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -65,8 +75,7 @@ bench: setup
 	  echo "== $$each"; $(BIN)/python -m bench.$$(basename $$each .py); done
 
 # Inputs of any form for everything that reads a stranger's input. Exits with 1 after a finding, whose input is in .fuzz.
-SECONDS := 120
-
+fuzz: SECONDS := 120
 fuzz: setup
 	@exec $(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 

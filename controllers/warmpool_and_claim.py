@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable
 from functools import partial
 from itertools import count
-from time import monotonic
 from uuid import uuid4
 
 from prometheus_client import CollectorRegistry
@@ -82,8 +81,8 @@ class ClaimControllers:
         self.informer: Informer[Claim] = SOURCE.informer(api)
         stores = Stores(self.informer.store, pools, vms)
         allocator = Allocator(stores, demand, pool_creations)
-        observe = ClaimObserver(allocator, monotonic, vms_unknown)
-        apply = ClaimWriter(api, events, backend, allocator, metrics, monotonic, api.now)
+        observe = ClaimObserver(allocator, api.monotonic, vms_unknown)
+        apply = ClaimWriter(api, events, backend, allocator, metrics, api.monotonic, api.now)
         self._claims = ClaimController(api, allocator, observe, apply, api.now, self._enqueue_claim)
         self._garbage = GarbageCollector(api, stores, backend, self._enqueue_vm)
         self._claim_queue: Controller[Key] = Controller(
@@ -141,6 +140,7 @@ class WarmPoolControllers:
         vm_backend: BackendView,
         subresources: Subresources,
         demand: Demand,
+        process_id: str,
     ) -> None:
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         self._pools = pools
@@ -150,15 +150,15 @@ class WarmPoolControllers:
             cache=cache,
             backend_of=backend_of,
             vm_backend=vm_backend,
-            apply=WarmPoolWriter(api, events, self.expectations, metrics, monotonic),
-            status_writer=StatusWriter(api, WARM_POOLS, monotonic),
-            health=HealthTracker(monotonic),
+            apply=WarmPoolWriter(api, events, self.expectations, metrics, api.monotonic),
+            status_writer=StatusWriter(api, WARM_POOLS, api.monotonic),
+            health=HealthTracker(api.monotonic),
             subresources=subresources,
             expectations=self.expectations,
             metrics=metrics,
-            clock=monotonic,
+            clock=api.monotonic,
             now=api.now,
-            seed=uuid4().hex,
+            seed=process_id,
             enqueue=self._enqueue,
         )
         self._reconcile: Controller[Key] = Controller("warmpool", self._controller.reconcile, metrics=api.metrics)
@@ -207,7 +207,10 @@ def build(
     registry: CollectorRegistry,
     seed: str,
     ec2_settings: EC2Settings | None = None,
+    *,
+    process_id: str = "",
 ) -> Component:
+    """`process_id` differs between processes, so that they generate different VM names. The default is random."""
     pools, vms = warm_pool.SOURCE.informer(api), WARM_VMS.informer(api)
     vmis, nodes = WARM_VMIS.informer(api), WARM_NODES.informer(api)
     informers = (pools, vms, vmis, nodes)
@@ -216,10 +219,10 @@ def build(
     instance_cache = ec2.cache.warm_vms
     all_vms, demand = merge_caches(vm_cache, instance_cache), Demand()
 
-    subresources = Subresources(api, monotonic)
+    subresources = Subresources(api, api.monotonic)
 
     def vm_backend(api: Api) -> VMBackend:
-        creator = DefaultingCreator(api, VMS, defaulter, seed, monotonic)
+        creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic)
         return VMBackend(api, creator, subresources.sharing_refusals(api), api.now)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)
@@ -234,6 +237,7 @@ def build(
         vm_backend=vm_view,
         subresources=subresources,
         demand=demand,
+        process_id=process_id or uuid4().hex,
     )
     # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.
     backend_of_claim = _backends_of_claims(vm_backend(api.urgent), ec2.backend)

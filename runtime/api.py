@@ -163,6 +163,10 @@ class Api:
         """The time by the clock of the API server, to compare with times that other writers have stored."""
         return self._transport.clock.now()
 
+    def monotonic(self) -> float:
+        """The time of this process, which no correction of a clock changes, for pauses and deadlines."""
+        return self._transport.clock.steady
+
     @property
     def urgent(self) -> Api:
         """The same client without the limit on calls in flight. A leader must renew its lease under any load."""

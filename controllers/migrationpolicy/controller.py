@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from time import monotonic
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -326,13 +325,13 @@ def build(
     vmis = Informer(api, VMIS, parse_vmi)
     upstream = OptionalInformer(api, UPSTREAM, parse_enforcing_policy, poll_seconds=poll_seconds)
     kubevirts = OptionalInformer(api, KUBEVIRTS, parse_kubevirt, poll_seconds=poll_seconds)
-    statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, POLICIES, monotonic)
+    statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, POLICIES, api.monotonic)
     controller = PolicyController(
         Stores(policies.store, namespaces.store, vmis.store, upstream, kubevirts),
         PolicyWriter(api, events),
         statuses,
         PolicyMetrics(registry),
-        clock=monotonic,
+        clock=api.monotonic,
         now=api.now,
         metrics=api.metrics,
     )

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from time import monotonic
 
 from prometheus_client import CollectorRegistry
 
@@ -452,16 +451,16 @@ def build(
         stores=stores,
         writer=PoolWriter(
             api,
-            WriteBatches(events, expectations, monotonic, expected_events),
-            DefaultingCreator(api, VMS, defaulter, seed, monotonic),
-            Subresources(api, monotonic),
+            WriteBatches(events, expectations, api.monotonic, expected_events),
+            DefaultingCreator(api, VMS, defaulter, seed, api.monotonic),
+            Subresources(api, api.monotonic),
         ),
-        statuses=StatusWriter(api, POOLS, monotonic),
+        statuses=StatusWriter(api, POOLS, api.monotonic),
         events=events,
         expectations=expectations,
         metrics=PoolMetrics(registry),
         burst=burst,
-        clock=monotonic,
+        clock=api.monotonic,
         now=api.now,
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)

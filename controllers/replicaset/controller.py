@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from time import monotonic
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
@@ -237,15 +236,15 @@ def build(
             stores=stores,
             writer=ReplicaSetWriter(
                 api,
-                WriteBatches(events, expectations, monotonic, expected_events),
-                DefaultingCreator(api, VMIS, defaulter, seed, monotonic),
+                WriteBatches(events, expectations, api.monotonic, expected_events),
+                DefaultingCreator(api, VMIS, defaulter, seed, api.monotonic),
             ),
-            statuses=StatusWriter(api, REPLICA_SETS, monotonic),
+            statuses=StatusWriter(api, REPLICA_SETS, api.monotonic),
             events=events,
             expectations=expectations,
             metrics=metrics,
             burst=burst,
-            clock=monotonic,
+            clock=api.monotonic,
             now=api.now,
         )
         controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)

@@ -1,6 +1,7 @@
 """The informers of the engine, and the fault injection settings of the objects."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from kinds.meta import NAMESPACE, SIMULATION
@@ -24,12 +25,13 @@ from runtime.informer import Informer
 from runtime.resource import VMIS, VMS
 
 
-def now() -> datetime:
+def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
 class Informers:
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: Api, now: Callable[[], datetime] = utc_now) -> None:
+        self.now = now
         self.vms: Informer[VM] = Informer(
             api, VMS, objects.read_vm, indexes={"pvc": _pvcs_of_vm, "uid": lambda vm: [vm.uid]}
         )

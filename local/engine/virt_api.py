@@ -141,7 +141,7 @@ class VirtApi:
             raise RouteError(406, "406: Not Acceptable\n\nAvailable representations: ")
         if not from_front_proxy(scope):
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
-        await self._execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
+        await self.execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
         return SUCCESS_CODES[parts[4]], None
 
     def _review(self, path: str, body: bytes) -> Json:
@@ -150,7 +150,8 @@ class VirtApi:
         except (ValueError, KeyError, TypeError) as error:
             raise StatusError(400, "BadRequest", f"the body is no AdmissionReview: {error!r}") from None
 
-    async def _execute(self, verb: str, resource: str, key: Key, options: Json) -> None:
+    async def execute(self, verb: str, resource: str, key: Key, options: Json) -> None:
+        """Executes a subresource request. Raises `StatusError` if KubeVirt would refuse it."""
         try:
             for _ in range(TRIES):
                 try:

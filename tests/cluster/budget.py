@@ -21,6 +21,7 @@ class Budget:
     clock: Callable[[], float]
     pool_uid: str
     max_unavailable: int
+    moment_seconds: float = MOMENT_SECONDS
     wanted: deque[tuple[float, int]] = field(default_factory=deque)
     """how many VMs the pool was meant to have, and until when"""
     mishaps: deque[float] = field(default_factory=deque)
@@ -76,8 +77,8 @@ class Budget:
             self.mishaps.extend([now] * lost)
             return ""
         self.taken += lost
-        recent = sum(now - at < MOMENT_SECONDS for at in self.mishaps)
-        least = min(replicas for until, replicas in self.wanted if until > now - MOMENT_SECONDS)
+        recent = sum(now - at < self.moment_seconds for at in self.mishaps)
+        least = min(replicas for until, replicas in self.wanted if until > now - self.moment_seconds)
         floor = least - self.max_unavailable
         if len(left) + recent >= floor:
             return ""

@@ -173,32 +173,34 @@ class People:
         return {"namespace": self.place.namespace}
 
     async def act(self) -> None:
-        act: Callable[[], Awaitable[str]] = self.chance.choice(
-            [
-                self.scale,
-                self.scale,
-                self.scale,
-                self.change_template,
-                self.change_template,
-                self.pause,
-                self.preserve,
-                self.delete_one,
-                self.detach,
-                self.attach,
-                self.adopt,
-                self.relabel,
-                self.break_one,
-                self.protect,
-                self.quota,
-                self.stick,
-                self.stick_disk,
-                self.unstick,
-                self.stranger,
-            ]
-        )
+        act = self.chance.choice(self.acts())
         with suppress(ApiError):
             if said := await act():
                 self.log.append(said)
+
+    def acts(self) -> list[Callable[[], Awaitable[str]]]:
+        """An act that is listed twice is done twice as often."""
+        return [
+            self.scale,
+            self.scale,
+            self.scale,
+            self.change_template,
+            self.change_template,
+            self.pause,
+            self.preserve,
+            self.delete_one,
+            self.detach,
+            self.attach,
+            self.adopt,
+            self.relabel,
+            self.break_one,
+            self.protect,
+            self.quota,
+            self.stick,
+            self.stick_disk,
+            self.unstick,
+            self.stranger,
+        ]
 
     async def scale(self, wanted: int | None = None) -> str:
         self.wanted = self.chance.choice([0, 1, 3, 5, MOST]) if wanted is None else wanted

@@ -37,6 +37,9 @@ class Silent:
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC)
 
+    def monotonic(self) -> float:
+        return 0.0
+
     async def get(self, *_: Any) -> dict[str, Any]:
         return crd(REPLICA_SET)
 

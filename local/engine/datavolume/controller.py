@@ -6,7 +6,7 @@ import logging
 from apimachinery.unstructured import Json
 from local.engine.datavolume.importer import Importer
 from local.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.objects import PVC, DataVolume, Pairs, either
 from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, PVCS, merge_patch, new_pvc
 from runtime.api import Api
@@ -60,8 +60,8 @@ class DataVolumeController:
             return None
         vm = self._informers.vm_of(data_volume.controller_uid)
         faults, _ = self._informers.faults(vm.faults if vm is not None else ())
-        progress = self._importer.progress(data_volume, pvc, faults, now())
-        plan = plan_data_volume(data_volume, pvc, progress, now())
+        progress = self._importer.progress(data_volume, pvc, faults, self._informers.now())
+        plan = plan_data_volume(data_volume, pvc, progress, self._informers.now())
         for action in plan.actions:
             await self._apply(action, data_volume, pvc)
         await self._write_status(data_volume, plan.status)

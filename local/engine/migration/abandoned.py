@@ -4,7 +4,7 @@ import contextlib
 import logging
 
 from apimachinery.unstructured import Json
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.migration.plan import ENGINE_RESTARTED, Outcome, finished_state, state_patch
 from local.engine.objects import VMI, Migration
 from runtime.api import Api
@@ -55,7 +55,7 @@ class AbandonedMigrations:
         if any(each.uid == state.get("migrationUid") for each in known):
             return
         migrated = vmi.node == state.get("targetNode")
-        state = finished_state(state, now(), Outcome() if migrated else Outcome(ENGINE_RESTARTED))
+        state = finished_state(state, self._informers.now(), Outcome() if migrated else Outcome(ENGINE_RESTARTED))
         # With the resource version, the patch does not overwrite an outcome that is newer than the observed VMI.
         body: Json = {
             "metadata": {"resourceVersion": vmi.resource_version},

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from apimachinery.unstructured import Json
 from local.engine.hypervisor import Hypervisor, HypervisorRefused, MigrationAborted
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.migration import plan
 from local.engine.migration.abandoned import AbandonedMigrations
 from local.engine.migration.settings import MigrationSettings, effective_settings
@@ -158,7 +158,7 @@ class MigrationController:
 
     async def _migrate(self, migration: Migration, vmi: VMI, target: str) -> None:
         settings = await self._settings(await self._api.get(VMIS, *vmi.key))
-        state = plan.started_state(vmi, migration, target, settings, now())
+        state = plan.started_state(vmi, migration, target, settings, self._informers.now())
         conditions = []
         if settings.post_copy and (why := await self._hypervisor.why_no_post_copy()) is not None:
             settings = replace(settings, post_copy=False)
@@ -179,7 +179,7 @@ class MigrationController:
             note = f"The VMI stays on {vmi.node}: {outcome.failure}."
             self._emit(vmi, "Warning", EngineReason.FAILED_MIGRATION, note)
         phase, node = ("Failed", None) if outcome.failure else ("Succeeded", target)
-        state = plan.finished_state(state, now(), outcome)
+        state = plan.finished_state(state, self._informers.now(), outcome)
         finished = FinishedMigration(migration, vmi, state, node, phase, outcome.failure, conditions)
         self._finished[migration.key] = finished
         await self._write_end(finished)
@@ -259,7 +259,7 @@ class MigrationController:
         if state.get("migrationUid") != migration.uid:
             return None
         if not state.get("completed"):
-            state = plan.finished_state(state, now(), plan.Outcome(failure))
+            state = plan.finished_state(state, self._informers.now(), plan.Outcome(failure))
             await self._write_state(vmi, state)
         return state
 
@@ -291,7 +291,9 @@ class MigrationController:
         # The API server ignores the UID in a status patch, so a new migration with the name would get the status.
         if current is None or current.uid != migration.uid:
             return
-        patch = merge_patch(current.status, plan.migration_status(current, phase, now(), why, state, conditions))
+        patch = merge_patch(
+            current.status, plan.migration_status(current, phase, self._informers.now(), why, state, conditions)
+        )
         if not patch:
             return
         with contextlib.suppress(NotFound):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.migration.plan import draining_nodes, is_evacuation_obsolete, new_evacuation, vmis_to_evacuate
 from local.engine.objects import VMI, Migration, Node, either
 from local.engine.resources import MIGRATIONS
@@ -50,7 +50,7 @@ class EvacuationController:
                 with contextlib.suppress(NotFound, Conflict):
                     await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
         vmis = self._informers.vmis.store.by("node", node)
-        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, now())
+        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, self._informers.now())
         for vmi in found:
             created = await self._api.create(MIGRATIONS, new_evacuation(vmi))
             log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])

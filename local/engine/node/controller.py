@@ -7,7 +7,7 @@ from datetime import datetime
 
 from apimachinery.unstructured import Json
 from kinds.meta import NODE_LOST
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.objects import Node, either
 from local.engine.resources import NODE_NAMES, NODES, SCHEDULABLE_LABEL, condition, merge_conditions, merge_patch
 from runtime.api import Api
@@ -99,7 +99,8 @@ class NodeController:
     def __init__(
         self, api: Api, informers: Informers, hardware: NodeHardware, why_not_ready: Callable[[str], str | None]
     ) -> None:
-        self._api, self._hardware, self._why_not_ready = api, hardware, why_not_ready
+        self._api, self._informers = api, informers
+        self._hardware, self._why_not_ready = hardware, why_not_ready
         self.controller: Controller[str] = Controller("nodes", self.reconcile, workers=2, metrics=api.metrics)
         informers.nodes.subscribe(self._changed)
 
@@ -122,7 +123,9 @@ class NodeController:
         except NotFound:
             await self._api.create(NODES, new_node(name, self._hardware))
             return 0.1
-        wanted = desired_node(document, self._why_not_ready(name), fixed_node_status(name, self._hardware), now())
+        wanted = desired_node(
+            document, self._why_not_ready(name), fixed_node_status(name, self._hardware), self._informers.now()
+        )
         changed = {part: merge_patch(document.get(part) or {}, wanted[part]) for part in ("metadata", "spec")}
         if any(changed.values()):
             await self._api.patch(NODES, None, name, changed)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.objects import PVC, VM, VMI, Snapshot, SnapshotContent, either, seconds_until
 from local.engine.resources import (
     PVCS,
@@ -82,7 +82,7 @@ class SnapshotController:
         vm = self._informers.vms.store.get((snapshot.namespace, snapshot.vm))
         vmi = self._vmi_of(vm)
         content = self._informers.snapshot_contents.store.get((snapshot.namespace, snapshot.content))
-        wanted = plan.plan_snapshot(snapshot, vm, vmi, content, self._missing(vm), now())
+        wanted = plan.plan_snapshot(snapshot, vm, vmi, content, self._missing(vm), self._informers.now())
         for action in wanted.actions:
             await self._apply(action, snapshot, vm)
         if patch := merge_patch(snapshot.status, wanted.status):
@@ -200,12 +200,12 @@ class SnapshotController:
             return None
         problem = await self._take(snapshot, content)
         if problem:
-            error = {"message": problem, "time": format_time(now())}
+            error = {"message": problem, "time": format_time(self._informers.now())}
             status: Json = {"readyToUse": False, "error": error}
         else:
             copies = [{"volumeSnapshotName": each.snapshot, "readyToUse": True} for each in content.backups]
             status = {
-                "creationTime": format_time(now()),
+                "creationTime": format_time(self._informers.now()),
                 "readyToUse": True,
                 "error": None,
                 "volumeSnapshotStatus": copies,
@@ -228,7 +228,7 @@ class SnapshotController:
             present[each.snapshot] = pvc
         end = snapshot.created + timedelta(seconds=snapshot.deadline_seconds)
         try:
-            async with asyncio.timeout(seconds_until(end, now())):
+            async with asyncio.timeout(seconds_until(end, self._informers.now())):
                 await self._storage.take(present, self._vmi_of(vm), faults)
         except SnapshotRefused as refused:
             log.warning("%s/%s: the disks are not copied: %s", *snapshot.key, refused)

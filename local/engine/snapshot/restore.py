@@ -8,7 +8,7 @@ from apimachinery.owner_references import controller_reference
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from kinds.vm_documents import run_strategy
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.objects import PVC, VM, VMI, DataVolume, Restore, Snapshot, VolumeBackup, either, seconds_until
 from local.engine.resources import (
     CONTENT_ANNOTATION,
@@ -198,7 +198,7 @@ class RestoreController:
         return None
 
     async def _wait_for_end(self, restore: Restore, vm: VM, vmi: VMI) -> float | None:
-        reason, failed = not_ready(restore, now())
+        reason, failed = not_ready(restore, self._informers.now())
         if restore.readiness_policy == "StopTarget" and vmi.deleted is None and vm.run_strategy != "Halted":
             document = await self._api.get(VMS, *vm.key)
             for change in plan_request("stop", "virtualmachines", vm.name, vm, vmi, {}):
@@ -206,7 +206,7 @@ class RestoreController:
                 subresource, patch = vm_patch(document, change)
                 document = await self._api.patch(VMS, *vm.key, patch, subresource=subresource)
         await self._report(restore, reason, progressing=False, failed=failed)
-        return None if failed else max(RETRY_SECONDS, seconds_until(restore.created + GRACE, now()))
+        return None if failed else max(RETRY_SECONDS, seconds_until(restore.created + GRACE, self._informers.now()))
 
     async def _restore_volume(self, restore: Restore, vm: VM, backup: VolumeBackup, document: Json) -> bool:
         """Takes the next step of the restore of a volume. Returns whether the volume is restored."""
@@ -311,9 +311,9 @@ class RestoreController:
         fresh = [condition("Progressing", progressing, reason), condition("Ready", complete, reason)]
         fresh += [condition("Failure", True, reason)] if failed else []
         status: Json = {"complete": complete, **restore.status}
-        status |= {"conditions": merge_conditions(restore.status.get("conditions") or (), fresh, now())}
+        status |= {"conditions": merge_conditions(restore.status.get("conditions") or (), fresh, self._informers.now())}
         if complete:
-            status |= {"complete": True, "restoreTime": format_time(now())}
+            status |= {"complete": True, "restoreTime": format_time(self._informers.now())}
         if deleted:
             status["deletedDataVolumes"] = deleted
         if patch := merge_patch(restore.status, status):

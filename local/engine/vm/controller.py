@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from apimachinery.unstructured import Json
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.objects import VM, VMI, DataVolume, either, read_vm
 from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, merge_patch, new_data_volume, new_vmi
 from local.engine.vm import hotplug, plan
@@ -85,7 +85,7 @@ class VMController:
             vm,
             vmi if vmi is not None and vmi.controller_uid == vm.uid else None,
             {name: data_volume for name, data_volume in found.items() if data_volume is not None},
-            now(),
+            self._informers.now(),
             delays=self._delays,
             retry_seconds=faults.retry_seconds,
             failure=self._failures.get(vm.key),

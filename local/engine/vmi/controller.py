@@ -5,7 +5,7 @@ import logging
 from apimachinery.unstructured import Json
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, Volume, either, read_vmi
 from local.engine.reasons import EngineReason
@@ -106,7 +106,10 @@ class VMIController:
         faults = self._faults(vmi)
         snapshot = self._observe(vmi, faults)
         wanted = phases.plan_vmi(
-            snapshot, now(), settle_seconds=self._delays.settle_seconds, lost_seconds=faults.node_lost_seconds
+            snapshot,
+            self._informers.now(),
+            settle_seconds=self._delays.settle_seconds,
+            lost_seconds=faults.node_lost_seconds,
         )
         if not vmi.node and (node := wanted.status.get("nodeName")):
             self._capacity.reserve(vmi.uid, node, vmi.memory_with_overhead)
@@ -139,7 +142,7 @@ class VMIController:
             tries.setdefault(vmi.uid)
             counted = int((vm.status.get("startFailure") or {}).get("consecutiveFailCount") or 0)
             failures = max(list(tries).index(vmi.uid), counted)
-        return self._hypervisor.domain(vmi, faults, identity, failures, now())
+        return self._hypervisor.domain(vmi, faults, identity, failures, self._informers.now())
 
     def _faults(self, vmi: VMI) -> Faults:
         faults, problems = self._informers.faults_of(vmi)
@@ -181,7 +184,7 @@ class VMIController:
         except HypervisorRefused as refused:
             log.warning("%s/%s: the VMI cannot be started: %s", *vmi.key, refused)
             self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, str(refused), action="Start")
-            await self._write(vmi, phases.failed_launch(snapshot, now(), str(refused)))
+            await self._write(vmi, phases.failed_launch(snapshot, self._informers.now(), str(refused)))
 
     async def _sync_devices(self, vmi: VMI) -> None:
         document = await self._api.get(VMIS, *vmi.key)
@@ -202,7 +205,9 @@ class VMIController:
             self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, problem, action="Hotplug")
         if not is_done(current, report, pending):
             self._retry(vmi)
-        await self._write(current, phases.VMIPlan(phases.synced_devices(current, now(), report, pending)))
+        await self._write(
+            current, phases.VMIPlan(phases.synced_devices(current, self._informers.now(), report, pending))
+        )
 
     def _retry(self, vmi: VMI) -> None:
         self.controller.enqueue(vmi.key, RETRY_SECONDS)

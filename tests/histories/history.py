@@ -1,0 +1,152 @@
+"""Runs one history: disturbances, then peace, and the checks at rest."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from datetime import timedelta
+from typing import Any
+
+from controllers.shared.sources import NODES
+from kinds import meta
+from tests.histories.client import Failpoint, Network
+from tests.histories.world import Build, Process, World, engine
+
+Json = dict[str, Any]
+
+REST_SECONDS = 7200.0
+"""Virtual time until everything is as specified. The pauses of failed starts grow to 300 s."""
+QUIET_SECONDS = 120.0
+"""At rest no controller writes for this time."""
+JUMP = timedelta(hours=1)
+
+
+class History(ABC):
+    """The objects, users and invariants of one kind."""
+
+    build: Build
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Creates the objects, and begins to check each write."""
+
+    @abstractmethod
+    async def act(self) -> None:
+        """Does something that a user could do."""
+
+    @abstractmethod
+    async def make_peace(self) -> None:
+        """Takes back everything that prevents the objects from coming to rest."""
+
+    @abstractmethod
+    async def why_not_at_rest(self) -> str:
+        """What is not as specified, or nothing."""
+
+    async def check_at_rest(self) -> None:
+        """Checks what must hold at rest."""
+        assert not await self.why_not_at_rest()
+
+    async def run(self, acts: int) -> None:
+        async with engine(self.world):
+            await self.begin()
+            try:
+                await self._disturb(acts)
+                await self._rest()
+            except AssertionError as error:
+                self.world.violated(str(error))
+
+    async def _disturb(self, acts: int) -> None:
+        """One process of controllers, two that both believe they lead, or none, each for a while."""
+        random = self.world.random
+        acting = asyncio.create_task(self._act(acts))
+        try:
+            while not acting.done():
+                network = Network(random, stalls=random.choice([0.0, 0.1, 0.3]))
+                rate = random.choice([0.0, 0.02, 0.1])
+                processes = [
+                    Process.start(
+                        self.world, self.build, network, self._failpoint(), random.choice([0, 0, 3600, -3600])
+                    )
+                    for _ in range(random.choice([1, 1, 1, 2]))
+                ]
+                self.world.note(f"{len(processes)} processes, {rate=}")
+                network.rate = rate
+                await asyncio.wait(
+                    [acting, *(each.task for each in processes)],
+                    timeout=random.uniform(5, 300),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if random.random() < 0.1:
+                    network.away = True
+                    await asyncio.sleep(random.uniform(1, 60))
+                for each in processes:
+                    await each.kill()
+                await asyncio.sleep(random.choice([0.1, 1.0, 15.0]))
+            await acting
+        finally:
+            acting.cancel()
+            await asyncio.gather(acting, return_exceptions=True)
+
+    def _failpoint(self) -> Failpoint | None:
+        random = self.world.random
+        return Failpoint(random.randint(1, 30), random.random() < 0.5) if random.random() < 0.5 else None
+
+    async def _act(self, acts: int) -> None:
+        random = self.world.random
+        for _ in range(acts):
+            await asyncio.sleep(random.choice([0.05, 1.0, 10.0, 45.0]) * random.uniform(0.5, 1.5))
+            chance = random.random()
+            if chance < 0.08:
+                await self._change_node()
+            elif chance < 0.12:
+                self._jump(random.choice([JUMP, -JUMP]))
+            else:
+                await self.act()
+
+    def _jump(self, by: timedelta) -> None:
+        self.world.jumped += by
+        self.world.note(f"the clocks of the cluster jump by {by}")
+
+    async def _change_node(self) -> None:
+        random = self.world.random
+        name = random.choice(["node-1", "node-2"])
+        lost, cordoned = random.choice([("true", None), (None, True), (None, None), (None, None)])
+        await self._set_node(name, lost, cordoned)
+        self.world.note(f"{name}: {lost=} {cordoned=}")
+
+    async def _set_node(self, name: str, lost: str | None, cordoned: bool | None) -> None:
+        change = {"metadata": {"annotations": {meta.NODE_LOST: lost}}, "spec": {"unschedulable": cordoned}}
+        await self.world.api("users").patch(NODES, None, name, change)
+
+    async def _rest(self) -> None:
+        self.world.note("peace")
+        for name in ("node-1", "node-2"):
+            await self._set_node(name, None, None)
+        await self.make_peace()
+        process = Process.start(self.world, self.build, Network(self.world.random))
+        try:
+            await self._converged()
+            await self._quiet(process)
+            await self.check_at_rest()
+        finally:
+            await process.kill()
+
+    async def _converged(self) -> None:
+        end = asyncio.get_running_loop().time() + REST_SECONDS
+        while why := await self.why_not_at_rest():
+            if asyncio.get_running_loop().time() > end:
+                raise AssertionError(f"not at rest after {REST_SECONDS:.0f} s: {why}")
+            await asyncio.sleep(5)
+
+    async def _quiet(self, process: Process) -> None:
+        """Waits until the process has written nothing for a time. Failed VMs may cause a few writes more."""
+        loop = asyncio.get_running_loop()
+        end, before, since = loop.time() + REST_SECONDS, process.writes, loop.time()
+        while loop.time() - since < QUIET_SECONDS:
+            await asyncio.sleep(10)
+            if process.writes != before:
+                assert loop.time() < end, f"the controllers write at rest: {process.writes} writes"
+                before, since = process.writes, loop.time()

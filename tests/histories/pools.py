@@ -1,0 +1,143 @@
+"""Histories of one pool: users, faults and crashes around it, and what must hold after each write."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controllers.pool.controller import build as build_pool
+from controllers.shared.component import Component
+from kinds import meta
+from runtime.api import Api
+from runtime.events import EventRecorder
+from tests.cluster.chaos import TOLERATED, People, Witness, sized
+from tests.cluster.pooling import Place
+from tests.cluster.test_pool_chaos import complaints
+from tests.histories.api_server import ApiServer, Change
+from tests.histories.history import History
+from tests.histories.world import HERE, World
+
+Json = dict[str, Any]
+
+MOMENT_SECONDS = 40.0
+"""A request may hang for 15 s and an event may be seconds late. A controller acts on a state that is at most this
+old."""
+
+STRATEGIES: Mapping[str, Json] = {
+    "proactive": {},
+    "opportunistic": {
+        "updateStrategy": {"opportunistic": {}},
+        "scaleInStrategy": {"opportunistic": {}},
+    },
+    "unmanaged": {"updateStrategy": {"unmanaged": {}}, "scaleInStrategy": {"unmanaged": {}}},
+    "offline": {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}},
+    "steps": {
+        "updateStrategy": {
+            "proactive": {
+                "steps": [{"setReplicas": 1}, {"pause": {"durationSeconds": 20}}, {"setReplicas": "60%"}],
+                "rollback": {"failureThreshold": 2},
+            }
+        }
+    },
+}
+
+
+def build(api: Api, events: EventRecorder, process: str) -> Component:
+    return build_pool(api, events, None, CollectorRegistry(), 250, "")
+
+
+@dataclass
+class PoolWitness(Witness):
+    """Judges each write when it is stored, with the name of its author."""
+
+    server: ApiServer = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.budget.moment_seconds = MOMENT_SECONDS
+
+    def saw(self, change: Change) -> None:
+        document = change.document
+        if document["metadata"].get("namespace") != HERE:
+            return
+        kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
+        if change.begins_deletion and not self._by_pool(change):
+            self.budget.spared.add(document["metadata"]["uid"])
+        match change.plural:
+            case "virtualmachines":
+                self.machine(kind, document)
+            case "virtualmachineinstances":
+                self.guest(kind, document)
+            case "persistentvolumeclaims":
+                self.claim(kind, document)
+
+    def _by_pool(self, change: Change) -> bool:
+        """Whether the pool deletes the object, or the engine deletes a VMI because the pool requested a restart."""
+        if change.actor == "engine" and change.plural == "virtualmachineinstances":
+            vm = self.server.get("virtualmachines", HERE, change.document["metadata"]["name"])
+            return bool(vm and (vm.get("status") or {}).get("stateChangeRequests"))
+        return change.actor.startswith("controllers")
+
+
+@dataclass
+class Users(People):
+    strategy: str = "proactive"
+
+    def acts(self) -> list[Callable[[], Awaitable[str]]]:
+        return [*super().acts(), self.change_faults, self.change_faults]
+
+    async def change_faults(self) -> str:
+        """A template whose guests fail to start, or crash while they run."""
+        faults = self.chance.choice(
+            [{"fail-rate": "0.4", "fail-times": "2"}, {"crash-seconds": "30"}, {"start-seconds": "20"}]
+        )
+        template = sized(self.chance.choice(["64Mi", "96Mi"]))
+        annotations = {meta.SIM_PREFIX + key: value for key, value in faults.items()}
+        template["metadata"] = {"annotations": annotations}
+        await self.place.change(template=template)
+        return f"template with {faults}"
+
+    async def preserve(self) -> str:
+        return await super().preserve() if self.strategy == "proactive" else ""
+
+
+class PoolHistory(History):
+    build = staticmethod(build)
+
+    def __init__(self, world: World, strategy: str, tolerated: int = TOLERATED) -> None:
+        """`tolerated` is the disruption budget that the checks apply."""
+        super().__init__(world)
+        self.strategy, self.tolerated = strategy, tolerated
+        self.place = Place(world.api("users"), HERE)
+
+    async def begin(self) -> None:
+        spec = STRATEGIES[self.strategy]
+        made = await self.place.pool(
+            5, template=sized("64Mi"), maxUnavailable=TOLERATED, autohealing={"startupFailureThreshold": 2}, **spec
+        )
+        self.witness = PoolWitness(self.place, made["metadata"]["uid"], self.tolerated, server=self.world.server)
+        self.users = Users(self.place, self.world.random, self.witness, strategy=self.strategy)
+        self.world.server.observers.append(self._saw)
+        await self.users.scale(5)
+
+    def _saw(self, change: Change) -> None:
+        known = len(self.witness.wrong)
+        self.witness.saw(change)
+        for each in self.witness.wrong[known:]:
+            self.world.violated(each)
+
+    async def act(self) -> None:
+        before = len(self.users.log)
+        await self.users.act()
+        for each in self.users.log[before:]:
+            self.world.note(each)
+
+    async def make_peace(self) -> None:
+        await self.users.make_peace()
+        await self.place.change(template={**sized("80Mi"), "metadata": None}, updateStrategy=None, scaleInStrategy=None)
+
+    async def why_not_at_rest(self) -> str:
+        return complaints(await self.place.seen())

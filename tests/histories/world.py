@@ -1,0 +1,206 @@
+"""One history: an API server in memory, the simulated engine, and processes of controllers that crash and start again.
+
+Everything runs in one event loop with virtual time. Each random choice comes from `World.random`, so that a seed
+repeats the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any, cast
+
+from prometheus_client import CollectorRegistry
+
+from controllers.shared.component import Component
+from kinds.meta import NAMESPACE
+from local.engine import installation
+from local.engine.datavolume.controller import DataVolumeController
+from local.engine.informers import Informers
+from local.engine.main import Settings, simulated_backend
+from local.engine.migration.controller import MigrationController
+from local.engine.migration.evacuation import EvacuationController
+from local.engine.node.controller import NodeController
+from local.engine.node.scheduler import NodeCapacity
+from local.engine.snapshot.controller import SnapshotController
+from local.engine.snapshot.restore import RestoreController
+from local.engine.virt_api import VirtApi
+from local.engine.vm.controller import VMController
+from local.engine.vm.subresources import StatusError
+from local.engine.vmi.controller import VMIController
+from runtime.api import Api
+from runtime.clock import ApiServerClock
+from runtime.controller import Controller
+from runtime.events import EventRecorder
+from runtime.informer import Informer, shared_reflectors
+from runtime.metrics import Metrics
+from runtime.transport import Request
+from tests.histories.api_server import ApiServer, Change, Refused
+from tests.histories.client import Failpoint, MemoryTransport, Network
+
+Json = dict[str, Any]
+Build = Callable[[Api, EventRecorder, str], Component]
+"""Builds a component; the text is unique to the process."""
+
+BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
+HERE = "here"
+"""The namespace of a history."""
+
+
+class NoEvents:
+    """A recorder of Events that writes none: nothing in a history reads them."""
+
+    def emit(self, *_: object, **__: object) -> None: ...
+
+
+@dataclass
+class World:
+    random: Random
+    violations: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    changes: int = 0
+    jumped: timedelta = timedelta(0)
+    """By how much the clocks of the cluster have jumped."""
+    processes: int = 0
+    server: ApiServer = field(init=False)
+    engine: VirtApi | None = None
+
+    def __post_init__(self) -> None:
+        self.server = ApiServer(self.now)
+        self.server.observers.append(self._count)
+
+    def now(self) -> datetime:
+        """The time of the API server and of the engine."""
+        return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time()) + self.jumped
+
+    def api(self, actor: str, network: Network | None = None, skew_seconds: float = 0.0) -> Api:
+        return Api(cast(Any, self.transport(actor, network, skew_seconds)), actor)
+
+    def transport(self, actor: str, network: Network | None = None, skew_seconds: float = 0.0) -> MemoryTransport:
+        loop, metrics = asyncio.get_running_loop(), Metrics()
+
+        def wall() -> float:
+            return BEGINNING.timestamp() + loop.time() + skew_seconds
+
+        clock = ApiServerClock(metrics, wall, loop.time)
+        return MemoryTransport(self.server, actor, network or Network(Random(0)), clock, metrics, self._subresource)
+
+    def violated(self, what: str) -> None:
+        if what not in self.violations:
+            self.violations.append(what)
+
+    def note(self, what: str) -> None:
+        if what:
+            self.log.append(f"{asyncio.get_running_loop().time() - 1000:8.1f} {what}")
+
+    def _count(self, change: Change) -> None:
+        self.changes += 1
+
+    async def _subresource(self, request: Request) -> None:
+        if self.engine is None:
+            raise Refused(503, "ServiceUnavailable", "KubeVirt is away")
+        _, _, _, _, namespace, resource, name, verb = request.path.strip("/").split("/")
+        try:
+            await self.engine.execute(verb, resource, (namespace, name), request.body or {})
+        except StatusError as error:
+            raise Refused(error.code, error.reason, error.message) from None
+
+
+@dataclass
+class Process:
+    """A process of controllers, until it crashes or is killed."""
+
+    world: World
+    name: str
+    transport: MemoryTransport
+    task: asyncio.Task[None]
+
+    @classmethod
+    def start(
+        cls, world: World, build: Build, network: Network, failpoint: Failpoint | None = None, skew_seconds: float = 0.0
+    ) -> Process:
+        world.processes += 1
+        name = f"controllers-{world.processes}"
+        transport = world.transport(name, network, skew_seconds)
+        transport.failpoint = failpoint
+        api = Api(cast(Any, transport), "controllers")
+        task = asyncio.create_task(run_component(build(api, cast(EventRecorder, NoEvents()), name)), name=name)
+        found = cls(world, name, transport, task)
+        transport.on_crash = task.cancel
+        task.add_done_callback(found._ended)
+        return found
+
+    async def kill(self) -> None:
+        if not self.transport.crashed:
+            self.transport.crash()
+        await asyncio.gather(self.task, return_exceptions=True)
+
+    @property
+    def writes(self) -> int:
+        return self.transport.writes
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not self.transport.crashed:
+            error = None if task.cancelled() else task.exception()
+            self.world.violated(f"{self.name} ended by itself: {error!r}")
+
+
+async def run_component(component: Component) -> None:
+    """Like `controllers.main.run`, without leader election."""
+    async with asyncio.TaskGroup() as group:
+        for reflector in shared_reflectors(component.informers):
+            group.create_task(reflector.run())
+        for informer in component.informers:
+            await informer.synced()
+        await component.work()
+
+
+@asynccontextmanager
+async def engine(world: World) -> AsyncIterator[None]:
+    """The simulated engine, as `local.engine.main.serve` builds it."""
+    api, events = world.api("engine"), cast(EventRecorder, NoEvents())
+    informers = Informers(api, world.now)
+    backend = simulated_backend(Settings(defaults_seconds=0))
+    hypervisor, capacity = backend.hypervisor, NodeCapacity(informers.vmis.store)
+    vms = VMController(api, informers, backend.delays)
+    vmis = VMIController(api, informers, hypervisor, events, backend.delays, capacity)
+    data_volumes = DataVolumeController(api, informers, backend.importer)
+    migrations = MigrationController(api, informers, hypervisor, events, capacity)
+    evacuations = EvacuationController(api, informers)
+    nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
+    world.engine = VirtApi(api, hypervisor, lambda: None, CollectorRegistry())
+    snapshots = SnapshotController(api, informers, backend.snapshots)
+    restores = RestoreController(api, informers, backend.snapshots)
+    controllers: list[Controller[Any]] = [
+        each.controller for each in (vms, vmis, data_volumes, migrations, migrations.abandoned, evacuations, nodes)
+    ]
+    async with running(*(informer.run() for informer in cast(tuple[Informer[Any], ...], informers.all))):
+        await informers.synced()
+        await installation.register(api, NAMESPACE)
+        await nodes.register()
+        controllers += [vmis.orphans, snapshots.controller, snapshots.contents, restores.controller]
+        works = [each.run() for each in controllers]
+        async with running(*works, data_volumes.delete_files(), snapshots.delete_copies()):
+            yield
+
+
+@asynccontextmanager
+async def running(*works: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+        assert not (ended := [task for task in tasks if task.done()]), ended
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def quiet_logs() -> None:
+    """Histories cause thousands of warnings, which would cost more time than everything else."""
+    logging.disable(logging.ERROR)

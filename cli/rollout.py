@@ -44,7 +44,12 @@ FINAL_REASONS = (
     PoolReason.DISK_CONFLICT,
 )
 """reasons that end `rollout status`; after other reasons, such as an exceeded quota, the controller retries"""
-WAITING_REASONS = (PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_RUNNING, PoolReason.ANALYSIS_INCONCLUSIVE)
+WAITING_REASONS = (
+    PoolReason.UPDATE_PAUSED,
+    PoolReason.ANALYSIS_RUNNING,
+    PoolReason.ANALYSIS_INCONCLUSIVE,
+    PoolReason.WAITING_FOR_WINDOW,
+)
 """reasons of an update that waits, also if all VMs have the template"""
 State = Literal["Complete", "Progressing", "Failed"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from apimachinery.owner_references import controller_of
-from apimachinery.timestamps import parse_time
+from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
@@ -211,6 +211,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
+    from controllers.pool.lifetime import lifetime_end
     from controllers.pool.plan import plan
     from kinds import meta
 
@@ -232,6 +233,10 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
     if not snapshot.outdated(vm) and snapshot.needs_restart(vm):
         yield "it started before its template changed, and needs a restart"
+    if (end := lifetime_end(snapshot, vm)) is not None and end > datetime.now(UTC):
+        yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"
+    if zone := snapshot.zones.get(name):
+        yield f"it is in zone {zone}"
     if vm.scale_in:
         yield f"{meta.SCALE_IN} is {vm.scale_in}: {SCALE_IN.get(vm.scale_in, INVALID_SCALE_IN)}"
     if pool.spec.paused:

@@ -5,13 +5,13 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, typed
 from kinds.checks import pool
 from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, StatusModel
-from kinds.model import Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
+from kinds.model import ATOMIC_LIST, Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_analysis import CheckStatus
-from kinds.pool_lifecycle import LifecycleHook
+from kinds.pool_lifecycle import FailureDomains, LifecycleHook, MaintenanceWindow
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
 from kinds.virtualmachine import VMSpec, VMTemplate
 
@@ -61,6 +61,8 @@ class Autohealing(Model):
     `failingStatusSeconds` is replaced."""
     failing_status_seconds: Annotated[Count, Field(ge=1)] = 300
     """Seconds after which a VM with one of `failingStatuses` is replaced."""
+    only_in_maintenance_windows: bool = False
+    """Whether healing waits for a maintenance window too."""
 
 
 class PoolVMSpec(VMSpec):
@@ -83,8 +85,22 @@ class PoolTemplate(VMTemplate):
     dataVolumeTemplates and of the volumes that refer to them."""
 
 
+DAY_SECONDS = 86_400
+Lifetime = Annotated[Count, Field(le=365 * DAY_SECONDS)]
+
+
 class PoolSpec(Model):
     """Desired state of the pool."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.maxLifetimeSeconds) || self.maxLifetimeSeconds == 0"
+            f" || self.maxLifetimeSeconds >= {DAY_SECONDS}",
+            message=f"must be 0 for VMs without a limit, or at least {DAY_SECONDS} (a day)",
+            holds=lambda value: not 0 < (typed(int, value, "maxLifetimeSeconds") or 0) < DAY_SECONDS,
+            field=".maxLifetimeSeconds",
+        ),
+    )
 
     hints: ClassVar[Mapping[str, str]] = {
         "replica": "replicas",
@@ -108,6 +124,16 @@ class PoolSpec(Model):
     lifecycle_hooks: Annotated[Tuple[LifecycleHook], Field(max_length=16, json_schema_extra=list_map("name"))] = ()
     """Hold a VM before the pool deletes or restarts it, so that other programs can drain it. The VM first leaves the
     Services that select the label `poolhouse.dev/in-service`. Defaults to none."""
+    maintenance_windows: Annotated[Tuple[MaintenanceWindow], Field(max_length=16, json_schema_extra=ATOMIC_LIST)] = ()
+    """When the pool may stop available VMs to update them or to end their lifetime. Scale-in and healing do not wait
+    for a window, nor does a rollback of a failed update. Defaults to always."""
+    max_lifetime_seconds: Lifetime | None = None
+    """Seconds after the creation of a VMI at which the pool restarts its VM: at least a day, or 0 for never, the
+    default. Each VM is restarted up to a tenth of the time earlier, so that not all are restarted at once. The disks
+    stay."""
+    failure_domains: FailureDomains = FailureDomains()
+    """Zones of the pool's VMs. Scale-in deletes VMs of the zone with the most VMs first. Updates stop VMs of one zone
+    at a time. Defaults to the zones of the nodes."""
     paused: bool = False
     """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600

@@ -1,4 +1,4 @@
-"""Lifecycle of a pool's VMs: what happens before the pool stops a VM."""
+"""Lifecycle of a pool's VMs: when the pool may stop a VM, and what happens before."""
 
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
@@ -42,3 +42,30 @@ class LifecycleHook(Model):
     default_result: HookResult = "Abandon"
     """The result of a hook that times out. The pool stops the VM after both. Continue: after the other hooks of the
     transition. Abandon: at once."""
+
+
+class MaintenanceWindow(Model):
+    """A time in which the pool may stop available VMs to update them or to end their lifetime."""
+
+    hints: ClassVar[Mapping[str, str]] = {
+        "cron": "schedule",
+        "start": "schedule",
+        "duration": "durationSeconds",
+        "timezone": "timeZone",
+    }
+
+    schedule: Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=expected('text like "0 2 * * 6"'))]
+    """When the window opens, in cron format: minute, hour, day of month, month, day of week. `0 2 * * 6` is each
+    Saturday at 02:00. A time that the change to summer time skips is due right after the change; a time that occurs
+    twice is due once."""
+    duration_seconds: Annotated[Count, Field(ge=60, le=604_800)]
+    """Seconds after which the window closes: a minute to 7 days."""
+    time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    """Time zone of the schedule, a name of the IANA database such as `Europe/Berlin`."""
+
+
+class FailureDomains(Model):
+    """Zones that should not lose VMs at the same time."""
+
+    topology_key: Annotated[str, Field(max_length=316)] = "topology.kubernetes.io/zone"
+    """Label of nodes whose value is the zone of their VMs. Empty text: the pool ignores zones."""

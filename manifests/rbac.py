@@ -149,7 +149,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "to default VMs that the webhook missed",
             names=(webhooks.DEFAULTING_CONFIGURATION,),
         ),
-        PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
+        PolicyRule("", ("nodes",), FOLLOW, "to read the zones of VMs and the machine types that nodes support"),
         *_INSTANCETYPE_RULES,
         PolicyRule(
             "migrations.kubevirt.io",

@@ -16,6 +16,7 @@ from controllers.pool.observe import PoolSnapshot
 from controllers.pool.replacement import retain
 from controllers.pool.selection import STUCK
 from controllers.pool.waiting import Waiting
+from controllers.pool.windows import windows
 from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
@@ -39,15 +40,15 @@ def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         if vm.replaced_disks
         else Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
         for vm, reason in failing(snapshot, now)
-        if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm)
+        if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm, now)
     )
     yield from islice(found, limit)
 
 
 def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
-    """Failing VMs that are not replaced until a user removes the obstacle."""
+    """Failing VMs that are not replaced until a user removes the obstacle, or a maintenance window opens."""
     for vm, _ in failing(snapshot, now):
-        if reason := _obstacle(snapshot, vm):
+        if reason := _obstacle(snapshot, vm, now):
             yield Waiting(vm.name, f"it is not replaced, though it fails: {reason}")
 
 
@@ -140,12 +141,16 @@ def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
     )
 
 
-def _obstacle(snapshot: PoolSnapshot, vm: VM) -> str:
+def _obstacle(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
     """Why this VM must not be replaced, or ""."""
     if disk := snapshot.shared_disks.get(vm.name):
         return f"its disk would be deleted with it: {disk}"
     # The controller could delete the VM, but not create it again.
-    return snapshot.disk_conflict.message if snapshot.disk_conflict else ""
+    if snapshot.disk_conflict:
+        return snapshot.disk_conflict.message
+    healing = snapshot.pool.spec.autohealing
+    waits = healing is not None and healing.only_in_maintenance_windows
+    return windows(snapshot, now).refusal if waits else ""
 
 
 def _pauses(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:

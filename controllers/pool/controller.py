@@ -39,7 +39,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.simulation import PlanEndpoint
-from controllers.shared.sources import DATA_VOLUMES
+from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
@@ -443,7 +443,18 @@ def build(
             return UNKNOWN_PHASE
         return (data_volumes.get(key[1], key[0]) or "") if data_volumes.served else None
 
-    stores = Stores(pools.store, vms.store, revisions.store, vmis.store, disks.store, snapshots, restores, disk_phase)
+    nodes = NODE_LABELS.informer(api)
+    stores = Stores(
+        pools.store,
+        vms.store,
+        revisions.store,
+        vmis.store,
+        disks.store,
+        snapshots,
+        restores,
+        nodes.store,
+        disk_phase,
+    )
     registry.register(OrphanedDisks(pools.store, disks.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     events = PoolEvents(recorder)
@@ -491,5 +502,5 @@ def build(
             pooling.forget()
 
     endpoint = PlanEndpoint(api, VMS, "pool", lambda document: simulate.answer(stores, document, burst, api.now()))
-    informers = (pools, vms, revisions, vmis, disks)
+    informers = (pools, vms, revisions, vmis, disks, nodes)
     return Component("pool", informers, work, answers={POOL.plan_path: endpoint})

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, SetInService
 from controllers.pool.autohealing import failing
+from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import stops
 from controllers.pool.scaling import select_victims
@@ -77,7 +78,8 @@ def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     if not holds:
         return
     leaving = {vm.uid for vm in select_victims(snapshot, now)} | {vm.uid for vm, _ in failing(snapshot, now)}
-    stopping = stops(snapshot, now)
+    expired = {each.name for each in end_lifetimes(snapshot, now)}
+    stopping = stops(snapshot, now) | {vm.uid for vm in snapshot.active if vm.name in expired}
     for vm, hold in holds:
         if not vm.held:
             reason = "it was restarted"

@@ -25,7 +25,7 @@ from controllers.pool.vm_snapshots import (
 )
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.sources import DATA_VOLUMES, PVCS, Source
+from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, PVCS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, ObjectView, parse_vmi, text
 from controllers.shared.write_batches import Failure
@@ -33,7 +33,7 @@ from kinds import meta
 from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
 from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
-from runtime.errors import NotFound
+from runtime.errors import Forbidden, NotFound
 from runtime.resource import VMIS, VMS, Key, Resource, object_key
 from runtime.store import Store
 
@@ -94,6 +94,8 @@ class PoolSnapshot:
     restores: tuple[VMRestore, ...] = ()
     serves_snapshots: bool = True
     """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """The known zones of VMs, by name of the VM."""
     synced: bool = True
     """Whether the stores show all previous writes."""
     failure: Failure | None = None
@@ -310,8 +312,11 @@ class Stores:
     retained_disks: Store[RetainedDisk] = field(default_factory=DISK_SOURCE.store)
     vm_snapshots: OptionalStore[VMSnapshot] = field(default_factory=ListedStore)
     restores: OptionalStore[VMRestore] = field(default_factory=ListedStore)
+    nodes: Store[NodeLabels] = field(default_factory=NODE_LABELS.store)
     disk_phase: Callable[[Key], str | None] = lambda key: None
     """Returns the phase of a DataVolume, empty without one; None if the cluster does not serve DataVolumes."""
+    _last_nodes: dict[Key, str] = field(default_factory=dict, repr=False, compare=False)
+    """The last node of each VM, because a VM that restarts has no node for a while."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
 
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
@@ -332,6 +337,18 @@ class Stores:
 
     def forget(self, key: Key) -> None:
         self._joined.pop(key, None)
+        self._last_nodes.pop(key, None)
+
+    def zones(self, pool: Pool, vms: Iterable[VM]) -> dict[str, str]:
+        """The known zones of the VMs, by name of the VM."""
+        key, found = pool.spec.failure_domains.topology_key, {}
+        for vm in vms if key else ():
+            if vm.vmi is not None and vm.vmi.node:
+                self._last_nodes[vm.key] = vm.vmi.node
+            node = self.nodes.get(("", self._last_nodes.get(vm.key, "")))
+            if node is not None and (zone := node.labels.get(key)):
+                found[vm.name] = zone
+        return found
 
     def replacing_disks(self) -> Iterator[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet."""
@@ -362,6 +379,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         disks = group.create_task(DISK_SOURCE.list(api, namespace))
         snapshots = group.create_task(_list_optional(SNAPSHOT_SOURCE, api, namespace))
         restores = group.create_task(_list_optional(RESTORE_SOURCE, api, namespace))
+        nodes = group.create_task(_list_visible(NODE_LABELS, api))
     found = Stores(
         pools.result(),
         vms.result(),
@@ -370,6 +388,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         disks.result(),
         snapshots.result(),
         restores.result(),
+        nodes.result(),
     )
     if not any(found.replacing_disks()):
         return found
@@ -386,6 +405,14 @@ async def _phases(api: Api, namespace: str) -> AsyncIterator[tuple[Key, str]]:
 def parse_phase(document: Json) -> str:
     """The view of a DataVolume: its phase."""
     return intern(text(document, "status", "phase"))
+
+
+async def _list_visible(source: Source[V], api: Api) -> Store[V]:
+    """The objects of the cluster, or none if the user may not list them."""
+    try:
+        return await source.list(api, "")
+    except Forbidden:
+        return source.store()
 
 
 async def _list_optional(source: Source[V], api: Api, namespace: str) -> ListedStore[V]:
@@ -407,9 +434,10 @@ def observe(
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))
+    vms = _with_restores(stores.vms_of(pool.uid), restores)
     return PoolSnapshot(
         pool=pool,
-        vms=_with_restores(stores.vms_of(pool.uid), restores),
+        vms=vms,
         taken_ordinals=_taken_by_vms(stores, key) | _taken_by_disks(pool, foreign_disks),
         foreign_disks=foreign_disks,
         awaiting_release=stores.awaiting_release(key),
@@ -422,6 +450,7 @@ def observe(
         vm_snapshots=tuple(stores.vm_snapshots.by("pool", pool.key)),
         restores=restores,
         serves_snapshots=stores.vm_snapshots.served,
+        zones=stores.zones(pool, vms),
         synced=synced,
         failure=failure,
         burst=burst,

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from controllers.pool import lifetime, windows
 from controllers.pool.actions import Action, Delete, Heal
 from controllers.pool.analysis import jobs_to_run, seconds_until_overdue
-from controllers.pool.autohealing import heal, held_back, seconds_until_healing
+from controllers.pool.autohealing import failing, heal, held_back, seconds_until_healing
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
+from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.replacement import retain_replaced
 from controllers.pool.restores import prune_restores
 from controllers.pool.rollout import (
+    count_outdated,
     keep_disks,
     label_vmis,
     prune_revisions,
@@ -58,7 +61,7 @@ CLEANUP: tuple[Step, ...] = (
     run_jobs,
 )
 """Steps that never prevent other steps."""
-STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out)
+STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out, end_lifetimes)
 """The first step with actions ends the plan. The next plan uses a new snapshot."""
 
 
@@ -101,10 +104,21 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_retry(snapshot, now),
         update_limit(snapshot, now).again_seconds,
         seconds_until_timeout(snapshot, now),
+        lifetime.seconds_until_end(snapshot, now),
+        _seconds_until_window(snapshot, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
-    waits = (*held, *held_back(snapshot, now), *waiting(left, now), *keep_disks(snapshot))
+    later = (*waiting(left, now), *lifetime.outlived(left, now))
+    waits = (*held, *held_back(snapshot, now), *later, *keep_disks(snapshot))
     return Plan(tuple(actions), blocked_reason(snapshot, now), waits, again)
+
+
+def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until a maintenance window opens or closes. None if the plan depends on none."""
+    if not snapshot.pool.spec.maintenance_windows:
+        return None
+    waits = count_outdated(snapshot, now) or [*lifetime.decisions(snapshot, now)] or failing(snapshot, now)
+    return windows.seconds_until_change(snapshot, now) if waits else None
 
 
 def _without(found: Iterable[Action], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:

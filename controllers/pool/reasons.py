@@ -46,6 +46,10 @@ class PoolReason(Reason):
     )
     ABORTED = "AbortedByUser", "A user aborted the update."
     UPDATE_PAUSED = "UpdatePaused", "A step pauses the update for a time, or until a user promotes it."
+    WAITING_FOR_WINDOW = (
+        "WaitingForMaintenanceWindow",
+        "VMs are not up to date, and no maintenance window is open. The message says when the next one opens.",
+    )
     WAITING_FOR_HOOKS = "WaitingForHooks", "VMs wait for lifecycle hooks, before the pool deletes or restarts them."
     NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
     ANALYSIS_RUNNING = "AnalysisRunning", "The update waits until all checks of its analysis are successful."

@@ -35,6 +35,8 @@ from controllers.pool.steps import update_limit, with_template
 from controllers.pool.surge import is_replaced, replacement_reason
 from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.pool.waiting import Waiting
+from controllers.pool.windows import refusal_of_updates
+from controllers.pool.zones import ZoneGuard
 from controllers.shared.conditions import join_names
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
@@ -116,6 +118,8 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     if not behind:
         return
     stopped, budget = deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot)
+    zones = ZoneGuard.of(snapshot)
+    closed = refusal_of_updates(snapshot, now)
     limit = update_limit(snapshot, now)
     room = limit.allowed - with_template(snapshot)
     for vm in _in_order(snapshot, behind):
@@ -128,18 +132,21 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
             continue
         if is_replaced(snapshot, vm):
-            yield Waiting(vm.name, stopped or replacement_reason(snapshot))
+            yield Waiting(vm.name, stopped or closed or replacement_reason(snapshot))
             continue
         found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source)
         if found is None and not snapshot.outdated(vm) and (reason := unready_disk(snapshot, vm)):
             found = Waiting(vm.name, reason)
-        if found is None and (refusal := stopped or budget.refusal(vm, begun=begun)):
+        # A user asks for a restore.
+        outside = closed if vm.available and source is None else ""
+        refusal = stopped or outside or zones.refusal(vm) or budget.refusal(vm, begun=begun)
+        if found is None and refusal:
             found = Waiting(vm.name, refusal)
         disrupts, found = found is None, found or _disruption(snapshot, vm, source)
         if isinstance(found, Update):
             found = before_update(snapshot, vm) or found
         if disrupts and (prepared or not isinstance(found, Waiting)):
-            budget = budget.without(vm, begun=begun)
+            budget, zones = budget.without(vm, begun=begun), zones.without(vm)
         room -= isinstance(found, Update | TakeSnapshot | Restore) or (prepared and snapshot.outdated(vm))
         yield found
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import (
@@ -22,6 +23,7 @@ from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.pool.steps import stable_revision, update_limit, with_template
 from controllers.pool.surge import extra_vms, is_replaced, replaced_vms
+from controllers.pool.zones import in_zone_order
 from controllers.shared.conditions import join_names
 from controllers.shared.names import free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM
@@ -98,7 +100,7 @@ def select_victims(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
         return []
     more = excess - extra_vms(snapshot, now)
     if snapshot.surges and more <= 0:
-        return list(replaced_vms(snapshot, candidates(snapshot), excess))
+        return list(replaced_vms(snapshot, candidates(snapshot), excess, now))
     budget, found = DisruptionBudget.of(snapshot), list[VM]()
     for vm in candidates(snapshot):
         if len(found) < more and not budget.forbids(vm):
@@ -108,7 +110,8 @@ def select_victims(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 
 
 def candidates(snapshot: PoolSnapshot) -> list[VM]:
-    """The VMs that the strategy allows to delete, in order."""
+    """The VMs that the strategy allows to delete, in order. Like an Auto Scaling group, the pool first takes VMs of the
+    zone with the most VMs, and then applies the selection policy."""
     strategy = snapshot.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, EmptyObject):
         return []
@@ -118,15 +121,17 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
         found = [vm for vm in found if vm.halted]
     else:
         policy = strategy.selection_policy
+
     # A VM with the pool's finalizer comes first, because an earlier process began its deletion. So does a VM that is
     # held before its deletion.
-    return sorted(
-        sort_victims(found, policy),
-        key=lambda vm: (
-            *(not vm.retains_disks, not vm.terminating),
-            *(not (snapshot.surges and snapshot.outdated(vm)), vm.scale_in != "First"),
-        ),
-    )
+    def rank(vm: VM) -> tuple[bool, ...]:
+        replaced = snapshot.surges and snapshot.outdated(vm)
+        return not vm.retains_disks, not vm.terminating, not replaced, vm.scale_in != "First"
+
+    chosen = list[VM]()
+    for _, group in groupby(sorted(sort_victims(found, policy), key=rank), key=rank):
+        chosen += in_zone_order(snapshot, group, chosen)
+    return chosen
 
 
 def retains_disks(snapshot: PoolSnapshot) -> bool:

@@ -17,6 +17,7 @@ from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progr
 from controllers.pool.selection import is_behind
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.pool.surge import is_replaced
+from controllers.pool.windows import refusal_of_updates
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
 from controllers.shared.vm import VM
 from kinds import meta
@@ -205,7 +206,11 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
     if limit.waits is not None:
         message = f"{with_template(snapshot)} of {active} VMs have the template; {limit.reason}"
         return condition("Progressing", True, limit.waits, message)
-    if outdated := count_outdated(snapshot, now):
+    outdated, closed = count_outdated(snapshot, now), refusal_of_updates(snapshot, now)
+    if outdated and closed:
+        message = f"{outdated} of {active} VMs are not up to date; {closed}"
+        return condition("Progressing", True, PoolReason.WAITING_FOR_WINDOW, message)
+    if outdated:
         return condition("Progressing", True, PoolReason.UPDATING, f"{outdated} of {active} VMs are not up to date")
     if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
         return condition("Progressing", True, PoolReason.SCALING, f"{active} of {wanted} VMs exist")

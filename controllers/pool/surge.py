@@ -10,6 +10,7 @@ from datetime import datetime
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import is_behind
 from controllers.pool.steps import resolve, update_limit
+from controllers.pool.windows import refusal_of_updates
 from controllers.shared.vm import VM
 from kinds.pool_strategies import UpdateProactive
 
@@ -33,16 +34,18 @@ def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     outdated = sum(is_behind(snapshot, vm) for vm in snapshot.active)
     # Steps and a partition let this many VMs keep the old template.
     kept = max(0, replicas - update_limit(snapshot, now).allowed)
-    return max(0, min(resolve(strategy.max_surge, replicas), replaced, outdated - kept))
+    allowed = max(0, min(resolve(strategy.max_surge, replicas), replaced, outdated - kept))
+    # VMs that exist already wait for the next maintenance window with the VMs that they replace.
+    return min(allowed, max(0, len(snapshot.active) - replicas)) if refusal_of_updates(snapshot, now) else allowed
 
 
-def replaced_vms(snapshot: PoolSnapshot, candidates: Iterable[VM], excess: int) -> Iterator[VM]:
+def replaced_vms(snapshot: PoolSnapshot, candidates: Iterable[VM], excess: int, now: datetime) -> Iterator[VM]:
     """The replaced VMs that can be deleted now, besides those of a scale-in. VMs that are not available come first,
     because no VM must take their place before they go."""
     left = [vm for vm in candidates if is_replaced(snapshot, vm)]
-    available = sum(vm.available for vm in snapshot.active)
+    available, closed = sum(vm.available for vm in snapshot.active), refusal_of_updates(snapshot, now)
     for vm in sorted(left, key=lambda vm: vm.available)[:excess]:
-        if vm.available and available <= snapshot.pool.spec.replicas:
+        if vm.available and (closed or available <= snapshot.pool.spec.replicas):
             return
         available -= vm.available
         yield vm

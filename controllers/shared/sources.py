@@ -20,6 +20,19 @@ CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
+@dataclass(frozen=True, slots=True)
+class NodeLabels:
+    name: str
+    labels: Mapping[str, str]
+
+
+def parse_node_labels(document: Json) -> NodeLabels:
+    """A node's labels, without the hundreds with which KubeVirt describes its CPU."""
+    metadata = document["metadata"]
+    labels = (metadata.get("labels") or {}).items()
+    return NodeLabels(metadata["name"], {key: value for key, value in labels if ".node.kubevirt.io/" not in key})
+
+
 V = TypeVar("V")
 
 
@@ -48,3 +61,6 @@ class Source(Generic[V]):
             for document in items:
                 store.put(object_key(document), self.view(document))
         return store
+
+
+NODE_LABELS = Source(NODES, parse_node_labels)

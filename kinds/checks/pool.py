@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 
+from apimachinery.cron import cron_error, time_zone_error
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries, typed
-from kinds.checks.metadata import booleans_to_text, effective_name, is_label, selector_problems
+from kinds.checks.metadata import booleans_to_text, effective_name, is_label, is_label_key, selector_problems
 from kinds.checks.vm_template import template_problems, template_warnings
 from kinds.model import Rule
+from kinds.validation import quoted
 
 _MAX_NAME_LENGTH = 63
 _MAX_REPLICAS = 2**31 - 1
@@ -122,11 +124,34 @@ def without_effect(document: Json) -> Iterator[str]:
             )
 
 
+def maintenance_windows(document: Json) -> Iterator[Problem]:
+    for index, window in entries(document, "spec", "maintenanceWindows"):
+        schedule, zone = (typed(str, window, field) for field in ("schedule", "timeZone"))
+        path = f"spec.maintenanceWindows[{index}]"
+        if schedule and (error := cron_error(schedule)):
+            yield Problem(f"{path}.schedule", error)
+        if zone and (error := time_zone_error(zone)):
+            yield Problem(f"{path}.timeZone", error)
+
+
+def topology_key(document: Json) -> Iterator[Problem]:
+    key = typed(str, document, "spec", "failureDomains", "topologyKey")
+    if key and not is_label_key(key):
+        message = f"must be the key of a label, such as topology.kubernetes.io/zone, not {quoted(key)}"
+        yield Problem("spec.failureDomains.topologyKey", message)
+
+
+def windows_for_healing(document: Json) -> Iterator[str]:
+    waits = at(document, "spec", "autohealing", "onlyInMaintenanceWindows") is True
+    if waits and not any(entries(document, "spec", "maintenanceWindows")):
+        yield "spec.autohealing.onlyInMaintenanceWindows: healing does not wait, as the pool has no maintenanceWindows"
+
+
 def normalize(document: Json) -> Json:
     for path, _ in _policies(document):
         document = booleans_to_text(document, *path, "labelSelector", "matchLabels")
     return document
 
 
-CHECKS = (ordered_policies, check_names, template_problems, replacement)
-WARNINGS = (template_warnings, disks_to_preserve, without_effect)
+CHECKS = (ordered_policies, check_names, maintenance_windows, topology_key, template_problems, replacement)
+WARNINGS = (template_warnings, disks_to_preserve, without_effect, windows_for_healing)

@@ -197,7 +197,11 @@ async def test_defaults_are_filled_in(api: Api, namespace: str) -> None:
         "paused": False,
         "progressDeadlineSeconds": 600,
         "revisionHistoryLimit": 10,
-        "autohealing": {"startupFailureThreshold": 3, "failingStatusSeconds": 300},
+        "autohealing": {
+            "startupFailureThreshold": 3,
+            "failingStatusSeconds": 300,
+            "onlyInMaintenanceWindows": False,
+        },
         "nameGeneration": {
             "appendPostfixToSecretReferences": False,
             "appendPostfixToConfigMapReferences": False,

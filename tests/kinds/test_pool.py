@@ -50,6 +50,18 @@ RIGHT = [
     pytest.param(pool(maxUnavailable="100%"), id="all may be away"),
     pytest.param(pool(maxUnavailable=1000), id="more may be away than there are"),
     pytest.param(pool(autohealing={}), id="healing, as it comes"),
+    pytest.param(pool(maxLifetimeSeconds=0), id="no lifetime"),
+    pytest.param(pool(maxLifetimeSeconds=86_400), id="the shortest lifetime"),
+    pytest.param(pool(failureDomains={"topologyKey": ""}), id="zones are ignored"),
+    pytest.param(pool(failureDomains={"topologyKey": "example.com/rack"}), id="another failure domain"),
+    pytest.param(
+        pool(maintenanceWindows=[{"schedule": "0 2 * * SAT", "durationSeconds": 3600, "timeZone": "Europe/Berlin"}]),
+        id="a maintenance window",
+    ),
+    pytest.param(
+        pool(lifecycleHooks=[{"name": "a", "transition": "Restarting"}, {"name": "b", "transition": "Terminating"}]),
+        id="lifecycle hooks",
+    ),
     pytest.param(pool(updateStrategy={}), id="no strategy chosen is the default one"),
     pytest.param(pool(updateStrategy={"opportunistic": {}}), id="halted VMs only"),
     pytest.param(labelled(), id="an empty selector selects everything"),
@@ -160,6 +172,48 @@ WRONG = [
             f"{SELECTORS}[0].labelSelector.matchExpressions[1].values": "left out",
         },
         id="operators and their values",
+    ),
+    pytest.param(pool(maxLifetimeSeconds=86_399), {"spec.maxLifetimeSeconds": "a day"}, id="a lifetime below a day"),
+    pytest.param(
+        pool(maxLifetimeSeconds=365 * 86_400 + 1), {"spec.maxLifetimeSeconds": "at most"}, id="a lifetime above a year"
+    ),
+    pytest.param(
+        pool(
+            maintenanceWindows=[
+                {"schedule": "0 2 30 2 *", "durationSeconds": 59},
+                {"cron": "0 2 * * 6", "durationSeconds": 60, "timeZone": "Berlin"},
+                {"schedule": "nightly", "durationSeconds": 604_801},
+            ],
+            failureDomains={"topologyKey": "a zone"},
+        ),
+        {
+            "spec.maintenanceWindows[0].schedule": "cron",
+            "spec.maintenanceWindows[0].durationSeconds": "at least 60",
+            "spec.maintenanceWindows[1].cron": 'use "schedule"',
+            "spec.maintenanceWindows[1].timeZone": "Europe/Berlin",
+            "spec.maintenanceWindows[2].schedule": "1 fields",
+            "spec.maintenanceWindows[2].durationSeconds": "at most 604800",
+            "spec.failureDomains.topologyKey": "must be the key of a label",
+        },
+        id="maintenance windows that never open, and a zone that is no label",
+    ),
+    pytest.param(
+        pool(
+            lifecycleHooks=[
+                {"name": "Drain", "transition": "Terminating", "timeoutSeconds": 29},
+                {"name": "a", "lifecycleTransition": "Terminating", "defaultResult": "CONTINUE"},
+                {"name": "a", "transition": "Terminate"},
+            ]
+        ),
+        {
+            "spec.lifecycleHooks[0].name": "lowercase",
+            "spec.lifecycleHooks[0].timeoutSeconds": "at least 30",
+            "spec.lifecycleHooks[1].lifecycleTransition": 'use "transition"',
+            "spec.lifecycleHooks[1].defaultResult": 'did you mean "Continue"?',
+            "spec.lifecycleHooks[2].transition": 'did you mean "Terminating"?',
+            "spec.lifecycleHooks[2].name": "each must be different",
+        },
+        id="lifecycle hooks as Auto Scaling groups spell them",
     ),
     pytest.param(
         pool(autohealing={"startUpFailureThreshold": 0}),

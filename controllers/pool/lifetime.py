@@ -1,0 +1,66 @@
+"""Restarts VMs whose VMI is older than maxLifetimeSeconds, within the disruption budget."""
+
+import hashlib
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import format_time, parse_time
+from controllers.pool.actions import Action, Restart
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.rollout import deadline_exceeded
+from controllers.pool.selection import RESTARTED_BY_REQUEST, DisruptionBudget, may_be_restarted, update_has_begun
+from controllers.pool.waiting import Waiting
+from controllers.pool.windows import windows
+from controllers.pool.zones import ZoneGuard
+from controllers.shared.vm import VM
+
+JITTER = 0.1
+"""Part of the lifetime by which VMs are restarted earlier, so that VMs that started together do not end together."""
+
+
+def end_lifetimes(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    yield from (each for each in decisions(snapshot, now) if isinstance(each, Restart))
+
+
+def outlived(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
+    """VMs whose lifetime has ended, and why they still run."""
+    yield from (each for each in decisions(snapshot, now) if isinstance(each, Waiting))
+
+
+def decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Restart | Waiting]:
+    """A decision for each VM whose lifetime has ended, the longest ago first. An update restarts VMs that need it."""
+    found = [(end, vm) for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None and end <= now]
+    if not found:
+        return
+    stopped, closed = deadline_exceeded(snapshot, now), windows(snapshot, now).refusal
+    budget, zones = DisruptionBudget.of(snapshot), ZoneGuard.of(snapshot)
+    for end, vm in sorted(found, key=lambda each: (not each[1].held, each[0], each[1].name)):
+        assert vm.vmi is not None
+        begun = not vm.available and update_has_begun(snapshot, vm)
+        refusal = stopped or (vm.available and closed) or zones.refusal(vm) or budget.refusal(vm, begun=begun)
+        if refusal:
+            yield Waiting(vm.name, f"its lifetime has ended: {refusal}")
+            continue
+        budget, zones = budget.without(vm, begun=begun), zones.without(vm)
+        reason = f"its VMI is older than maxLifetimeSeconds allows since {format_time(end)}"
+        yield Restart(vm.name, vm.vmi.uid, vm.run_strategy in RESTARTED_BY_REQUEST, reason)
+
+
+def lifetime_end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
+    """When the pool restarts the VM because of its age. None for a VM that it does not restart, or that an update
+    restarts anyway."""
+    seconds, vmi = snapshot.pool.spec.max_lifetime_seconds, vm.vmi
+    if not seconds or vmi is None or not vmi.created_at or vmi.deleting or vmi.final:
+        return None
+    if vm.terminating or not may_be_restarted(vm) or snapshot.needs_restart(vm):
+        return None
+    drawn = int.from_bytes(hashlib.sha256(vmi.uid.encode()).digest()[:4]) / 2**32
+    return parse_time(vmi.created_at) + timedelta(seconds=int(seconds * (1 - JITTER * drawn)))
+
+
+def seconds_until_end(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until the lifetime of the next VM ends. None if no VM has one."""
+    if not snapshot.pool.spec.max_lifetime_seconds:
+        return None
+    ends = (end for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None)
+    return min((left for end in ends if (left := (end - now).total_seconds()) > 0), default=None)

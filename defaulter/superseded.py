@@ -71,8 +71,10 @@ def follow_author(document: Json, old: Json | None) -> Edit:
     """The edit of a VirtualMachine without superseded defaults. Documents of other kinds stay unchanged."""
     stored = document if old is None else old
     location, before = _location(document), _location(stored)
-    if location is None or before is None or opted_out(document):
+    if location is None or opted_out(document):
         return Edit(document, old)
+    if before is None:
+        return Edit(document, old, repeated=_filled_in_earlier_call(document, location, old, {}))
     record = read_record(stored, before)
     if record is None and old is None:
         return Edit(document, old)

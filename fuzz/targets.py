@@ -347,7 +347,7 @@ def _element(random: Random, schema: libvirt_vm.ElementSchema, depth: int) -> An
 class Commands:
     """The command line, with files, kubeconfigs and options of any content. No cluster answers."""
 
-    name, share = "commands", 10
+    name, share = "commands", 6
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
-from kinds.model import VALIDATE_TEMPLATES, Model
+from kinds.model import VALIDATE_TEMPLATES, Model, Rule
 from kinds.schema import not_a_field, structural
 
 _WORDS = {
@@ -37,10 +37,11 @@ def schema_errors(model: type[Model], value: Any, path: str) -> Iterator[Problem
     if value is None:
         yield Problem(path, f"is null; give {_wanted(schema)}")
         return
-    value = normalize(schema, value)
+    value, is_typed = normalize(schema, value), True
     try:
         model.model_validate(value, extra="forbid", context=VALIDATE_TEMPLATES)
     except ValidationError as error:
+        is_typed = False
         errors = error.errors(include_url=False, include_context=False)[:_MAX_ERRORS]
         # An unknown field that was meant as a missing field gives one problem, not two.
         meant = {
@@ -51,7 +52,7 @@ def schema_errors(model: type[Model], value: Any, path: str) -> Iterator[Problem
         for each in errors:
             if each["type"] != "missing" or (each["loc"][:-1], each["loc"][-1]) not in meant:
                 yield from _problem(schema, each["loc"], each["type"], each["input"], path)
-    yield from _rule_errors(schema, value, path)
+    yield from _rule_errors(schema, value, path, is_typed)
 
 
 def _locate(schema: Json, location: _Location, path: str = "") -> tuple[Json, Json, str]:
@@ -109,18 +110,28 @@ def _size(node: Json, found: Any) -> str:
     return f"at least {least} {noun}" if most is None else f"between {least} and {most} {noun}"
 
 
-def _rule_errors(schema: Json, value: Any, path: str) -> Iterator[Problem]:
+def _rule_errors(schema: Json, value: Any, path: str, is_typed: bool) -> Iterator[Problem]:
     if isinstance(value, dict):
         for name, inner in schema.get("properties", {}).items():
             if name in value:
-                yield from _rule_errors(inner, value[name], child_path(path, name))
+                yield from _rule_errors(inner, value[name], child_path(path, name), is_typed)
         for rule in schema.get("x-rules", ()):
-            if not rule.holds(value):
+            if not _holds(rule, value, is_typed):
                 yield Problem(path + rule.field, rule.message)
     elif isinstance(value, list):
         yield from _duplicates(schema.get("x-kubernetes-list-map-keys"), value, path)
         for index, item in enumerate(value):
-            yield from _rule_errors(schema.get("items", {}), item, f"{path}[{index}]")
+            yield from _rule_errors(schema.get("items", {}), item, f"{path}[{index}]", is_typed)
+
+
+def _holds(rule: Rule, value: Json, is_typed: bool) -> bool:
+    """Whether the value obeys the rule, or has a field of a wrong type, which has its own problem."""
+    try:
+        return rule.holds(value)
+    except (AttributeError, TypeError, ValueError):
+        if is_typed:
+            raise
+        return True
 
 
 def _duplicates(keys: list[str] | None, value: list[Any], path: str) -> Iterator[Problem]:
@@ -219,7 +230,7 @@ def _escaped(character: str) -> str:
 def normalize(schema: Json, value: Any) -> Any:
     """The value without null in optional fields, and with 3 for 3.0; the same object if nothing changes. In Kubernetes'
     own kinds, null means absent. The scale subresource rejects 3.0, although JSON has no integers."""
-    if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
+    if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer() and abs(value) < 2**63:
         return int(value)
     if isinstance(value, list):
         inner = schema.get("items", {})

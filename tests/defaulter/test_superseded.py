@@ -524,6 +524,7 @@ def test_a_removed_nic_keeps_its_fields_until_it_is_unplugged(libvirt: Libvirt) 
         pytest.param(
             vm(spec(disk("root"))), [append("volumes", {"name": "data"})], id="update of a VM without defaults"
         ),
+        pytest.param({**vm(spec()), "spec": {}}, [], id="update of a VM without a template"),
     ],
 )
 def test_a_second_call_for_the_same_request_keeps_the_record(

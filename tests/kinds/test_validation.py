@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinds import KINDS, Kind
+from kinds import KINDS, POOL, Kind
 from kinds.kind import MAX_PROBLEMS
 from kinds.replicaset import REPLICA_SET
 from manifests.crd import object_schema
@@ -123,6 +123,19 @@ def test_many_devices_are_validated_in_linear_time() -> None:
     devices = [{"name": f"disk{index}"} for index in range(10_000)]
     document = changed(pool(), devices, *INSTANCE, "domain", "devices", "disks")
     assert len(KINDS[0].problems(document)) == MAX_PROBLEMS + 1
+
+
+@pytest.mark.parametrize("steps", [0, "x", True, [3], {"a": 1}])
+def test_a_rule_is_no_obstacle_to_the_problem_of_a_wrong_type(steps: Any) -> None:
+    strategy = {"proactive": {"steps": steps}}
+    document = changed(pool(), strategy, "spec", "updateStrategy")
+    assert any(each.path.startswith("spec.updateStrategy.proactive.steps") for each in POOL.problems(document))
+
+
+@pytest.mark.parametrize(("given", "normal"), [(3.0, int), (1e18, int), (1e19, float), (1e300, float), (3.5, float)])
+def test_a_float_becomes_an_integer_that_json_can_hold(given: float, normal: type) -> None:
+    document = POOL.normalize(changed(pool(), given, "spec", "replicas"))
+    assert type(document["spec"]["replicas"]) is normal
 
 
 def test_huge_numbers_are_shortened() -> None:

@@ -29,6 +29,8 @@ class Faults:
     """backoff after the first failed start of a VM; ten seconds in KubeVirt"""
     node_lost_seconds: float = 30.0
     """seconds until the VMIs of a NotReady node fail; five minutes in KubeVirt"""
+    service_seconds: float | None = None
+    """seconds of running after which the guest's service stops; None: never"""
     snapshot_seconds: float = 0.5
     """duration of a simulated snapshot"""
     snapshot_fails: bool = False
@@ -82,6 +84,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "seed": ("seed", str, "any text"),
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
+    "service-seconds": ("service_seconds", _seconds, "a number of seconds"),
     "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
     "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),

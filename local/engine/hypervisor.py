@@ -10,6 +10,7 @@ from local.engine.fault_injection import Faults
 from local.engine.migration.settings import MigrationSettings
 from local.engine.objects import VMI
 from local.engine.vmi.devices import DeviceReport
+from local.engine.vmi.probes import Probe
 
 Switched = Callable[[], Awaitable[None]]
 """function that the hypervisor calls when a migration switches to post-copy"""
@@ -79,6 +80,12 @@ class Hypervisor(Protocol):
         If the settings allow post-copy, the migration switches to it at the timeout and calls `switched`. Cancellation
         aborts the migration; the call returns normally if the migration has already succeeded.
         """
+
+    def why_no_probe(self, probe: Probe) -> str:
+        """Why the hypervisor cannot run a probe of this kind; "" if it can."""
+
+    async def probe(self, vmi: VMI, probe: Probe, faults: Faults, now: datetime) -> str:
+        """Asks the guest once. Returns why the probe fails, or "". Raises `HypervisorRefused` if it cannot be asked."""
 
     async def clear(self, uid: str) -> None:
         """Destroys and undefines the domain with the UID of a VMI. The VMI may no longer exist."""

@@ -125,6 +125,7 @@ async def serve(settings: Settings) -> None:
                 group.create_task(controller.run(), name=controller.name)
             group.create_task(snapshots.delete_copies(), name="delete-copies")
             group.create_task(vmis.orphans.run(), name=vmis.orphans.name)
+            group.create_task(vmis.prober.run(), name="prober")
             group.create_task(data_volumes.delete_files(), name="delete-files")
             if settings.serves_subresources:
                 app = VirtApi(api, hypervisor, informers.not_synced, registry, informers.cluster_settings)

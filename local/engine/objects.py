@@ -17,6 +17,7 @@ from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
 from local.engine import resources
 from local.engine.vm import hotplug
+from local.engine.vmi.probes import Probe, read_probes
 from runtime.resource import Key, Resource
 
 Pairs = tuple[tuple[str, str], ...]
@@ -117,6 +118,7 @@ class VMI(PhasedObject):
     """bytes of guest memory"""
     liveness_probe: str = ""
     """kind of the liveness probe, such as guestAgentPing or httpGet; "" without a probe"""
+    probes: tuple[Probe, ...] = ()
     faults: Pairs = ()
 
     @property
@@ -311,6 +313,7 @@ def read_vmi(document: Json) -> VMI:
         start_paused=spec.get("startStrategy") == "Paused",
         memory=guest_memory(domain),
         liveness_probe=_probe_kind(spec.get("livenessProbe")),
+        probes=tuple(read_probes(spec)),
         faults=_faults(document),
         status=document.get("status") or {},
     )

@@ -16,6 +16,7 @@ from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI, DataVolume, seconds_until
 from local.engine.vmi.devices import DeviceReport
 from local.engine.vmi.phases import is_paused
+from local.engine.vmi.probes import Probe
 from runtime.resource import Key
 
 COPY_BYTES_PER_SECOND = 256 << 20
@@ -127,6 +128,18 @@ class SimulatedHypervisor:
 
     async def why_no_post_copy(self) -> str | None:
         return None
+
+    def why_no_probe(self, probe: Probe) -> str:
+        return "a simulated guest executes no commands" if probe.handler == "exec" else ""
+
+    async def probe(self, vmi: VMI, probe: Probe, faults: Faults, now: datetime) -> str:
+        if probe.handler == "guestAgentPing":
+            return "" if faults.agent else "the guest agent does not answer (simulated)"
+        started = vmi.reached("Running")
+        if faults.service_seconds is None or started is None:
+            return ""
+        served = seconds_until(started + timedelta(seconds=faults.service_seconds), now) > 0
+        return "" if served else "connection refused (simulated)"
 
     async def migrate(
         self, vmi: VMI, target: str, settings: MigrationSettings, faults: Faults, switched: Switched

@@ -117,6 +117,9 @@ class NodeConnection:
         with contextlib.suppress(NodeUnavailable, LibvirtRefused):
             await self.call(lambda connection: driver.abort(connection, uid))
 
+    async def monitor(self, uid: str, command: str) -> str:
+        return await self.call(lambda connection: driver.monitor(connection, uid, command))
+
     async def press_power(self, uid: str) -> None:
         await self._change(lambda connection: driver.press_power(connection, uid))
 

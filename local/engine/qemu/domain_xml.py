@@ -44,6 +44,8 @@ class DomainContext:
     """the built-in Linux; None if the VM boots from a disk"""
     dirty: int = 0
     """bytes of memory that the built-in Linux overwrites continuously"""
+    service_seconds: float | None = None
+    """seconds after which the web server of the built-in Linux stops; None: never"""
 
 
 class InvalidDomain(Exception):
@@ -139,7 +141,11 @@ def _os(root: Any, vmi: Json, domain: Json, host: DomainContext) -> None:
     if host.guest is not None:
         _add(os, "kernel", text=str(host.guest.kernel))
         _add(os, "initrd", text=str(host.guest.initrd))
-        _add(os, "cmdline", text=command_line(vmi["metadata"]["name"], dirty=host.dirty))
+        _add(os, "cmdline", text=_command_line(vmi, host))
+
+
+def _command_line(vmi: Json, host: DomainContext) -> str:
+    return command_line(vmi["metadata"]["name"], dirty=host.dirty, service_seconds=host.service_seconds)
 
 
 def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:

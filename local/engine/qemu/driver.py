@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import libvirt
+import libvirt_qemu
 
 from local.engine.hypervisor import Domain, DomainState
 from local.engine.migration.settings import MigrationSettings
@@ -137,6 +138,12 @@ def backup_runs(connection: Any, uid: str) -> bool:
     if last.get("type") != libvirt.VIR_DOMAIN_JOB_COMPLETED:
         raise LibvirtError("the backup of the domain's disks has failed")
     return False
+
+
+def monitor(connection: Any, uid: str, command: str) -> str:
+    """Returns the answer of QEMU's monitor to a command for humans. Raises LibvirtError."""
+    domain = connection.lookupByUUIDString(uid)
+    return str(libvirt_qemu.qemuMonitorCommand(domain, command, libvirt_qemu.VIR_DOMAIN_QEMU_MONITOR_COMMAND_HMP))
 
 
 def press_power(connection: Any, uid: str) -> None:

@@ -3,7 +3,8 @@
 VMs boot the built-in Linux if their image is unreachable. The guest prints its name, firmware identity, PCI devices and
 MAC addresses on the serial console. Then the guest counts seconds, so that a test can measure the downtime of a live
 migration, and prints PCI devices that are plugged or unplugged. With the option `dirty`, the guest overwrites memory
-continuously, so that a live migration takes longer.
+continuously, so that a live migration takes longer. A web server answers on port 80, for probes; with the option
+`service`, it stops after some seconds.
 """
 
 import gzip
@@ -55,6 +56,17 @@ done
 for disk in /sys/block/vd* /sys/block/sd*; do
   [ -e $disk/size ] && echo "disk: ${disk##*/} $(cat $disk/size) sectors serial $(cat $disk/serial 2>/dev/null)"
 done
+if [ -e /sys/class/net/eth0 ]; then
+  ifconfig lo 127.0.0.1
+  ifconfig eth0 10.0.2.15 netmask 255.255.255.0
+  route add default gw 10.0.2.2
+  echo "$(hostname)" > /www/index.html
+  httpd -f -p 80 -h /www &
+  service=$(sed -n 's/.*poolhouse\.service=\([0-9]*\).*/\1/p' /proc/cmdline)
+  if [ -n "$service" ]; then
+    ( sleep $service; killall httpd; echo "the web server has stopped" ) &
+  fi
+fi
 echo "__READY__"
 if grep -q poolhouse.probe /proc/cmdline; then poweroff -f; fi
 dirty=$(sed -n 's/.*poolhouse\.dirty=\([0-9]*\).*/\1/p' /proc/cmdline)
@@ -96,9 +108,9 @@ class GuestImage:
     initrd: Path
 
 
-def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
+def command_line(name: str, *, probe: bool = False, dirty: int = 0, service_seconds: float | None = None) -> str:
     """Returns the kernel command line. With `probe`, the guest powers off after the boot. The guest continuously
-    overwrites `dirty` bytes of memory, rounded up to whole blocks.
+    overwrites `dirty` bytes of memory, rounded up to whole blocks. Its web server stops after `service_seconds`.
 
     panic=-1: QEMU ends after a panic. no_timer_check: without this option, the kernel on a busy machine finds the
     emulated timer broken and panics. init_on_free=1: freed memory is zero, so that a live migration does not copy it.
@@ -109,6 +121,8 @@ def command_line(name: str, *, probe: bool = False, dirty: int = 0) -> str:
         words.append("poolhouse.probe")
     if dirty:
         words.append(f"poolhouse.dirty={-(-dirty // (DIRTY_BLOCK_MIB << 20)) * DIRTY_BLOCK_MIB}")
+    if service_seconds is not None:
+        words.append(f"poolhouse.service={int(service_seconds)}")
     return " ".join(words)
 
 
@@ -135,7 +149,7 @@ def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
     script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY_LINE)
     script = script.replace("__BLOCK__", str(DIRTY_BLOCK_MIB))
     entries = [
-        *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp")),
+        *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp", "www")),
         # The initramfs needs this device, because the kernel opens the console for /init before any mount.
         character("dev/console", 5, 1),
         program("init", script.encode()),

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,10 @@ from local.engine.qemu.domain_xml import (
 )
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
+from local.engine.qemu.probing import GuestProber
 from local.engine.simulated import injected_failure
 from local.engine.vmi.devices import DeviceReport
+from local.engine.vmi.probes import Probe
 
 UNKNOWN = Domain("unknown")
 SMALL_DISK = 1 << 20
@@ -57,6 +59,7 @@ class QemuHypervisor:
         self._migrating: set[str] = set()
         self._domain_changed: Callable[[str], None] = lambda uid: None
         self._health_changed: Callable[[str], None] = lambda node: None
+        self._prober = GuestProber()
         self.connections = NodeConnections(sockets, self._notify_domain_changed, self._notify_health_changed)
         for directory in (settings.consoles, settings.scratch):
             directory.mkdir(parents=True, exist_ok=True)
@@ -123,7 +126,19 @@ class QemuHypervisor:
     async def press_power(self, vmi: VMI) -> None:
         await self.connections.nodes[vmi.node].press_power(vmi.uid)
 
+    def why_no_probe(self, probe: Probe) -> str:
+        if probe.handler in ("exec", "guestAgentPing"):
+            return "the guests of the embedded engine have no channel for a guest agent"
+        return ""
+
+    async def probe(self, vmi: VMI, probe: Probe, faults: Faults, now: datetime) -> str:
+        node = self.connections.nodes.get(vmi.node)
+        if node is None:
+            raise HypervisorRefused("the guest is not on a node")
+        return await self._prober.probe(node, vmi, probe)
+
     async def clear(self, uid: str) -> None:
+        self._prober.forget(uid)
         for node in self.connections.nodes.values():
             if uid in node.domains:
                 await node.clear(uid)
@@ -158,7 +173,8 @@ class QemuHypervisor:
         console = settings.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
         has_image = any(pvc.content == "image" for pvc in self._pvcs(document).values())
         guest = None if has_image else settings.guest
-        return DomainContext(settings.marker, console, settings.kvm, guest, faults.dirty_memory)
+        context = DomainContext(settings.marker, console, settings.kvm, guest, faults.dirty_memory)
+        return replace(context, service_seconds=faults.service_seconds)
 
     def _pvcs(self, document: Json) -> dict[str, PVC]:
         """Returns the PVCs of the VMI's volumes, by volume name."""

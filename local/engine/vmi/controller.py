@@ -13,6 +13,7 @@ from local.engine.resources import NODE_LABEL, merge_patch
 from local.engine.vm.plan import Delays
 from local.engine.vmi import phases
 from local.engine.vmi.devices import is_done
+from local.engine.vmi.prober import Prober
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import NotFound
@@ -44,6 +45,7 @@ class VMIController:
         self._namesakes: dict[Key, dict[str, None]] = {}
         self.controller: Controller[Key] = Controller("vmis", self.reconcile, workers=workers, metrics=api.metrics)
         self.orphans: Controller[str] = Controller("orphans", self.clear_orphan, workers=2, metrics=api.metrics)
+        self.prober = Prober(informers, hypervisor, events, self._domain_changed)
         informers.vmis.subscribe(self._changed)
         informers.nodes.subscribe(self._node_changed)
         informers.pvcs.subscribe(self._volume_changed)
@@ -123,12 +125,14 @@ class VMIController:
         by_name = {node.name: node for node in nodes}
         domain = self._domain(vmi, faults)
         if vmi.node or vmi.final or vmi.deleted is not None:
-            return phases.VMISnapshot(vmi, domain, by_name.get(vmi.node))
+            return phases.VMISnapshot(vmi, domain, by_name.get(vmi.node), probes=self.prober.results(vmi))
         used, memory = self._capacity.used(nodes), vmi.memory_with_overhead
         target = self._capacity.reserved_node(vmi.uid) or schedule(vmi.node_selector, memory, nodes, used)
         why_not = "" if target else unschedulable_message(vmi.node_selector, memory, nodes, used)
         node = by_name.get(target) if target else None
-        return phases.VMISnapshot(vmi, domain, node, target, why_not, self._missing_volume(vmi))
+        return phases.VMISnapshot(
+            vmi, domain, node, target, why_not, self._missing_volume(vmi), self.prober.results(vmi)
+        )
 
     def _domain(self, vmi: VMI, faults: Faults) -> Domain:
         vm = self._informers.vm_of(vmi.controller_uid)

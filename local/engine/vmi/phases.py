@@ -15,6 +15,7 @@ from local.engine.hypervisor import Domain
 from local.engine.objects import VMI, Node
 from local.engine.resources import VMI_FINALIZER, condition, find_condition, has_condition, merge_conditions
 from local.engine.vmi.devices import DeviceReport, device_status, interface_status, needs_sync
+from local.engine.vmi.probes import UNPROBED, ProbeResults
 
 SYNC_REASON = "Synchronizing with the Domain failed."
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running")
@@ -31,6 +32,7 @@ PAUSED_POD = condition(
     "ReadinessGatesNotReady",
     'corresponding condition of pod readiness gate "kubevirt.io/virtual-machine-unpaused" is not "True".',
 )
+UNREADY_POD = condition("Ready", False, "ContainersNotReady", "containers with unready status: [compute]")
 SHUT_DOWN = condition("Ready", False, "PodTerminating", "the guest has shut down")
 
 
@@ -71,6 +73,7 @@ class VMISnapshot:
     """scheduler's message if it found no node"""
     missing: str | None = None
     """message about a volume that is not ready"""
+    probes: ProbeResults = UNPROBED
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,12 @@ def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
         case "starting":
             return VMIPlan(snapshot.vmi.status, requeue_seconds=domain.change_seconds)
         case _:
+            if not snapshot.probes.alive:
+                why = f"the liveness probe failed: {snapshot.probes.problem}"
+                return VMIPlan(_failed(snapshot, now, "LivenessProbeFailed", why))
             # A migration may have moved the domain to another node.
             here = replace(snapshot, vmi=_on_node(snapshot.vmi, domain.node or snapshot.vmi.node))
-            conditions = [*_running_conditions(domain), *unsynchronized(snapshot.vmi)]
+            conditions = [*_running_conditions(domain, snapshot.probes), *unsynchronized(snapshot.vmi)]
             actions = (SyncDevices(),) if needs_sync(snapshot.vmi) else ()
             return VMIPlan(_status(here, now, "Running", conditions), actions, requeue_seconds=domain.change_seconds)
 
@@ -163,7 +169,8 @@ def _scheduled(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
     match domain.state:
         case "running" | "paused":
             return VMIPlan(
-                _status(snapshot, now, "Running", _running_conditions(domain)), requeue_seconds=domain.change_seconds
+                _status(snapshot, now, "Running", _running_conditions(domain, snapshot.probes)),
+                requeue_seconds=domain.change_seconds,
             )
         case "off" | "crashed":
             reason = domain.reason or "the guest ended before it was running"
@@ -251,10 +258,11 @@ def _replace_condition(vmi: VMI, changed: Json) -> list[Json]:
     return [changed, *(each for each in kept if each["type"] != changed["type"])]
 
 
-def _running_conditions(domain: Domain) -> list[Json]:
+def _running_conditions(domain: Domain, probes: ProbeResults) -> list[Json]:
     """Returns the conditions of a running VMI. A paused VMI is not Ready, because its pod has a readiness gate."""
     paused = domain.state == "paused"
-    found = [PAUSED_POD if paused else condition("Ready", True), condition("LiveMigratable", True)]
+    ready = condition("Ready", True) if probes.ready else UNREADY_POD
+    found = [PAUSED_POD if paused else ready, condition("LiveMigratable", True)]
     if paused:
         found.append(condition("Paused", True, "PausedByUser", "VMI was paused by user"))
     if domain.agent:

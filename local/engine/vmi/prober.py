@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import Hypervisor, HypervisorRefused
-from local.engine.informers import Informers, now
+from local.engine.informers import Informers
 from local.engine.objects import VMI
 from local.engine.reasons import EngineReason
 from local.engine.resources import has_condition
@@ -82,8 +82,8 @@ class Prober:
 
     async def _probe(self, vmi: VMI, probe: Probe) -> None:
         key, state = (vmi.uid, probe.purpose), _first(vmi, probe)
-        since = vmi.reached("Running") or now()
-        await asyncio.sleep(max(0.0, probe.initial_delay_seconds - (now() - since).total_seconds()))
+        since = vmi.reached("Running") or self._informers.now()
+        await asyncio.sleep(max(0.0, probe.initial_delay_seconds - (self._informers.now() - since).total_seconds()))
         while True:
             current = self._informers.vmis.store.get(vmi.key)
             if current is not None and current.uid == vmi.uid and not is_paused(current):
@@ -99,7 +99,7 @@ class Prober:
         faults: Faults = self._informers.faults_of(vmi)[0]
         try:
             async with asyncio.timeout(probe.timeout_seconds):
-                return await self._hypervisor.probe(vmi, probe, faults, now())
+                return await self._hypervisor.probe(vmi, probe, faults, self._informers.now())
         except TimeoutError:
             return f"no answer within {probe.timeout_seconds:g} s"
         except HypervisorRefused as refused:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -135,6 +136,9 @@ class Informer:
 class Informers:
     def __init__(self, *found: VMI) -> None:
         self.vmis = Informer(*found)
+
+    def now(self) -> datetime:
+        return NOW
 
     def faults_of(self, vmi: VMI) -> tuple[Faults, tuple[str, ...]]:
         return Faults(), ()

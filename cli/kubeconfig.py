@@ -57,6 +57,8 @@ def _exists(path: Path) -> bool:
         return path.is_file()
     except PermissionError:
         return True
+    except OSError:  # the name is too long
+        return False
 
 
 def _load(path: Path) -> Any:

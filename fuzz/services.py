@@ -4,10 +4,12 @@ The cluster behind the webhook grants everything and holds nothing. The defaulte
 libvirt, or none: then its own code runs up to the first define, which is refused.
 """
 
+import asyncio
 import json
 import os
+from asyncio import Runner
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -205,6 +207,31 @@ class Workers:
         before, self._cpu_seconds = self._cpu_seconds, self._worker.cpu_seconds()
         if before and self._cpu_seconds - before > WORKER_CPU_SECONDS:
             raise Finding("hang", f"{self._cpu_seconds - before:.1f} s of a worker")
+
+
+@contextmanager
+def running(runner: Runner, cache: Path) -> Iterator[Workers]:
+    """The workers of a defaulter while the runner runs. Raises RuntimeError without libvirt."""
+    workers = Workers(cache)
+
+    async def start() -> asyncio.Task[None]:
+        running = asyncio.create_task(workers.pool.run())
+        while not workers.pool.counts.ready:
+            if running.done() or workers.pool.counts.start_error:
+                raise RuntimeError(f"no libvirt here: {workers.pool.counts.start_error}; see --without-libvirt")
+            await asyncio.sleep(0.05)
+        return running
+
+    async def stop(running: asyncio.Task[None]) -> None:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    running = runner.run(start())
+    try:
+        yield workers
+    finally:
+        runner.run(stop(running))
 
 
 def create_webhook(defaulter: Defaulter) -> ASGIApp:

@@ -34,7 +34,7 @@ from fuzz.oracles import (
     check_values_kept,
     schema_violations,
 )
-from fuzz.services import SEED, LocalDefaulter, NoLibvirt, Workers, create_webhook, post
+from fuzz.services import SEED, LocalDefaulter, NoLibvirt, Workers, create_webhook, post, running
 from kinds import by_gvk
 from manifests.crd import object_schema
 from service.request_body import MAX_BODY_BYTES
@@ -324,17 +324,31 @@ class Domains:
 
 
 PLACEHOLDERS = ("/source", "/kernel", "/initrd", "/dev/urandom")
-DOMAIN_WORDS = ("virtio", "sata", "pci", "file", "block", "q35")
+DOMAIN_WORDS = (
+    "virtio",
+    "sata",
+    "pci",
+    "file",
+    "block",
+    "q35",
+    "unix",
+    "bridge",
+    "disk",
+    "lun",
+    "hvm",
+    "x86_64",
+    "vda",
+)
 HOST_FILES = ("/bin/sh", "/etc/passwd", "/dev/kvm", "../../x", "file:///x", "/proc/self/exe")
 
 
 def _element(random: Random, schema: libvirt_vm.ElementSchema, depth: int) -> Any:
     found: Json = {}
-    for name in (*schema.attributes, *([schema.text] if schema.text else ())):
+    rows = {**schema.attributes, **({schema.text: schema.content} if schema.text else {})}
+    for name, row in rows.items():
         if random.random() < 0.4:
-            found[name] = random.choice(
-                (*HOST_FILES, "virtio", "sata", "pci", "file", "block", "q35", 1, 2, scalar(random))
-            )
+            fitting = [word for word in (*DOMAIN_WORDS, "0", "1", "2", "64") if row.accepts(word)]
+            found[name] = random.choice(fitting if random.random() < 0.95 else (*HOST_FILES, 1, 2, scalar(random)))
     for name, inner in schema.below.items():
         if inner.withheld and random.random() < 0.4:
             found[name] = random.choice(HOST_FILES)
@@ -539,7 +553,7 @@ def all_targets(folder: Path, *, libvirt: bool) -> Iterator[list[Target]]:
     with Runner() as runner, contextlib.ExitStack() as stack:
         workers = None
         if libvirt:
-            workers = stack.enter_context(_running(runner, folder / "qemu"))
+            workers = stack.enter_context(running(runner, folder / "qemu"))
         found: list[Target] = [
             Bodies(runner, workers),
             Records(),
@@ -552,29 +566,3 @@ def all_targets(folder: Path, *, libvirt: bool) -> Iterator[list[Target]]:
         if workers is not None:
             found.append(Admission("libvirt", 20, runner, workers))
         yield found
-
-
-@contextlib.contextmanager
-def _running(runner: Runner, cache: Path) -> Iterator[Workers]:
-    import asyncio
-
-    workers = Workers(cache)
-
-    async def start() -> asyncio.Task[None]:
-        running = asyncio.create_task(workers.pool.run())
-        while not workers.pool.counts.ready:
-            if running.done() or workers.pool.counts.start_error:
-                raise RuntimeError(f"no libvirt here: {workers.pool.counts.start_error}; see --without-libvirt")
-            await asyncio.sleep(0.05)
-        return running
-
-    async def stop(running: "asyncio.Task[None]") -> None:
-        running.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await running
-
-    running = runner.run(start())
-    try:
-        yield workers
-    finally:
-        runner.run(stop(running))

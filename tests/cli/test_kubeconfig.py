@@ -56,6 +56,11 @@ def test_an_unknown_context_is_an_error_with_the_known_contexts(home: Path) -> N
         find_cluster(home, None, "test", None)
 
 
+def test_a_name_that_is_too_long_is_a_missing_kubeconfig() -> None:
+    with pytest.raises(Failed, match="there is no kubeconfig"):
+        find_cluster(Path("a" * 5000), None, None, None)
+
+
 def test_a_missing_kubeconfig_is_an_error_with_the_options(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"no kubeconfig .*/none; give --kubeconfig, or --dir"):
         find_cluster(tmp_path / "none", None, None, None)

@@ -6,52 +6,17 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kinds import meta
+from kinds.application import Application
 from kinds.checks import claim
 from kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
 from kinds.kind import AGE, Column, Kind, Phases
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import Count, Int64, Model, Rule, Time, Tuple, expected
+from kinds.names import Image, InstanceType, ObjectName, PoolName
 from kinds.warmpool import OnEmpty, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
 LaunchType = Literal["Warm", "Resumed", "Started", "Cold"]
-
-ObjectName = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        json_schema_extra=expected("the name of an object: lower case letters, digits, '-' and '.'"),
-    ),
-]
-PoolName = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=63,
-        pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        json_schema_extra=expected("the name of a warm pool: lower case letters, digits and '-'"),
-    ),
-]
-InstanceType = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$",
-        json_schema_extra=expected("the name of an instance type: letters, digits, '-' and '.'"),
-    ),
-]
-Image = Annotated[
-    str,
-    Field(
-        min_length=1,
-        max_length=1024,
-        pattern="^[A-Za-z0-9][!-~]*$",
-        json_schema_extra=expected("an image: a name or URL without spaces"),
-    ),
-]
 
 
 class Overrides(Model):
@@ -117,6 +82,8 @@ class ClaimSpec(Model):
         "warmPoolRef": "poolName",
         "instanceType": "write it in spec.overrides.instancetype",
         "imageID": "write it in spec.overrides.image",
+        "podSpec": "application",
+        "containers": "write them in spec.application.containers",
     }
     rules: ClassVar[tuple[Rule, ...]] = claim.RULES
 
@@ -135,6 +102,8 @@ class ClaimSpec(Model):
     maximum while the pool exists. Defaults to the pool's `defaultTTLSeconds`."""
     personalization: Personalization | None = None
     """Changes to the VM for its user."""
+    application: Application | None = None
+    """What runs in the VM. The pool's `claimPolicy.allowApplication` must be true."""
     release: bool = False
     """Set to true to release the VM. The VM is deleted, and the claim stays as a record. Cannot be undone."""
 
@@ -201,7 +170,7 @@ class ClaimStatus(StatusModel):
     attempts: Count = 0
     """Number of VMs that were tried."""
     conditions: Conditions = ()
-    """Conditions of the claim: Bound, Ready and Personalized."""
+    """Conditions of the claim: Bound, Ready, Personalized and ApplicationHealthy."""
 
 
 CLAIM = Kind(

@@ -201,6 +201,9 @@ class ClaimPolicy(Model):
         Annotated[Tuple[PersonalizationField], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None
     ) = None
     """Fields of `spec.personalization` that claims may set. Defaults to none."""
+    allow_application: bool = False
+    """Whether claims may run an application in their VM with `spec.application`. It runs with all permissions that the
+    VM has, such as those of an EC2 instance profile."""
 
 
 class WarmPoolSpec(Model):

@@ -1,13 +1,14 @@
-"""Checks that the author of a claim may read the Secret whose keys the claim's VM gets.
+"""Checks that the author of a claim may read the Secrets whose contents the claim's VM gets.
 
-The controllers read the Secret with their own rights, so a claim must not give its author the content of a Secret that
+The controllers read the Secrets with their own rights, so a claim must not give its author the content of a Secret that
 the author could not read.
 """
 
 import asyncio
+from collections.abc import Iterator
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import at
+from apimachinery.unstructured import Json, at, entries
 from kinds.claim import CLAIM
 from runtime import access_review
 from runtime.api import Api
@@ -17,7 +18,6 @@ from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 SECRETS = Resource("", "v1", "secrets", "Secret")
-_FIELD = ("spec", "personalization", "sshPublicKeySecret")
 
 
 class ClaimReview:
@@ -25,22 +25,42 @@ class ClaimReview:
         self._api, self._budget_seconds = api, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Denies the claim if the user may not get the Secret, or if that is unknown."""
-        name = at(request.object, *_FIELD)
-        # The field cannot be changed later.
-        if (request.api_version, request.kind) != (CLAIM.api_version, CLAIM.kind) or not name or request.old:
+        """Denies the claim if the user may not get one of the Secrets, or if that is unknown."""
+        # The fields cannot be changed later.
+        if (request.api_version, request.kind) != (CLAIM.api_version, CLAIM.kind) or request.old:
+            return AdmissionResponse()
+        paths: dict[str, str] = {}
+        for path, name in secrets(request.object):
+            paths.setdefault(name, path)
+        if not paths:
             return AdmissionResponse()
         user = request.user.get("username") or "an unknown user"
-        review = access_review.subject_access_review(request.user, "get", SECRETS, request.namespace, str(name))
         try:
             async with asyncio.timeout(self._budget_seconds):
-                answer = await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
+                allowed = await asyncio.gather(*(self._may_get(request, name) for name in paths))
         except (ApiError, TimeoutError) as error:
-            return _denied(f"cannot determine whether you may get the Secret: {cause_of(error)}; try again")
-        if access_review.is_allowed(answer):
-            return AdmissionResponse()
-        return _denied(f"{user} may not get Secret {name} in namespace {request.namespace}")
+            why = f"cannot determine whether you may get the Secret: {cause_of(error)}; try again"
+            return AdmissionResponse(problems=(Problem(next(iter(paths.values())), why),), forbidden=True)
+        problems = tuple(
+            Problem(path, f"{user} may not get Secret {name} in namespace {request.namespace}")
+            for (name, path), may in zip(paths.items(), allowed, strict=True)
+            if not may
+        )
+        return AdmissionResponse(problems=problems, forbidden=bool(problems))
+
+    async def _may_get(self, request: AdmissionRequest, name: str) -> bool:
+        review = access_review.subject_access_review(request.user, "get", SECRETS, request.namespace, name)
+        return access_review.is_allowed(
+            await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
+        )
 
 
-def _denied(message: str) -> AdmissionResponse:
-    return AdmissionResponse(problems=(Problem(".".join(_FIELD), message),), forbidden=True)
+def secrets(claim: Json | None) -> Iterator[tuple[str, str]]:
+    """The path and the name of each Secret that a claim names. The claim has been validated."""
+    if name := at(claim, "spec", "personalization", "sshPublicKeySecret"):
+        yield "spec.personalization.sshPublicKeySecret", str(name)
+    for number, container in entries(claim, "spec", "application", "containers"):
+        for index, variable in entries(container, "env"):
+            if name := at(variable, "valueFrom", "secretKeyRef", "name"):
+                path = f"spec.application.containers[{number}].env[{index}].valueFrom.secretKeyRef.name"
+                yield path, str(name)

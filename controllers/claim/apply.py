@@ -12,6 +12,7 @@ from datetime import datetime
 from apimachinery.timestamps import format_micro_time
 from controllers.claim import steps
 from controllers.claim.allocator import Allocator
+from controllers.claim.application import read_pod_spec, with_application
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.overrides import apply_overrides
 from controllers.claim.personalization import Personalizer, key_at_boot, labels, personalize_template
@@ -74,7 +75,17 @@ class ClaimWriter:
                 await self._activate(vm, backend, record)
             case steps.CheckHealth(vm):
                 readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
-                record.health = await backend.check(vm, readiness, spec.timeout_seconds)
+                pod_spec = s.application if isinstance(s.application, dict) else None
+                record.health = await backend.check(vm, readiness, spec.timeout_seconds, pod_spec)
+                if s.has_agent and record.health.verdict == "Healthy":  # the check was one of the application
+                    record.application_health = record.health, self.clock()
+            case steps.ReadApplication():
+                assert s.claim.spec.application is not None
+                found = await read_pod_spec(self.api, s.claim.namespace, s.claim.spec.application)
+                record.application = found, self.clock()
+            case steps.CheckApplication(vm):
+                timeout = (s.pool.spec.health if s.pool else HealthSpec()).timeout_seconds
+                record.application_health = await backend.check_application(vm, timeout), self.clock()
             case steps.PersonalizeVM(vm):
                 await self._personalize(s, vm, backend, record)
             case steps.HandOverVM(vm):
@@ -197,7 +208,9 @@ class ClaimWriter:
             pool=pool.name,
             pool_uid=pool.uid,
             owner=claim.owner,
-            template=personalize_template(apply_overrides(pool.template, claim.overrides), wish),
+            template=with_application(
+                personalize_template(apply_overrides(pool.template, claim.overrides), wish), claim.spec.application
+            ),
             template_hash=pool.hashes.get(str(placement["name"]), pool.template_hash),
             placement=placement,
             state=WarmState.ALLOCATING,

@@ -10,8 +10,9 @@ from controllers.claim.apply import ClaimWriter
 from controllers.claim.plan import plan
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
-from controllers.claim.steps import CheckHealth, Requeue, Step
+from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step
 from controllers.shared.vmi import VMI
+from controllers.warmpool.ec2.tags import has_agent
 from controllers.warmpool.health import needs_probe
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
@@ -42,10 +43,14 @@ class ClaimObserver:
             failure=record.failure if now < record.retry_at else None,
             not_personalized=not_personalized if personalized == claim.vm_uid else None,
             deletion=record.deletion,
+            application=record.read_application(now),
+            has_agent=any(vm.uid == claim.vm_uid and has_agent(vm) for vm in vms),
             timeline=record.timeline,
         )
         if claim.vm_uid or any(not vm.deleting for vm in vms):
-            return replace(snapshot, pool=self._pool_of(claim, vms))
+            snapshot = replace(snapshot, pool=self._pool_of(claim, vms))
+            recent = record.recent_application_health(now, snapshot.health_period_seconds)
+            return replace(snapshot, application_health=recent)
         if claim.finished or claim.deleting:
             return snapshot
         pool = select_pool(claim, stores.pools.by("namespace", claim.namespace))
@@ -134,7 +139,10 @@ class ClaimController:
     async def _take_step(self, snapshot: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
         """Executes the step. Network health checks release their slot, so that VMs of one pool that do not answer do
         not delay claims of other pools."""
-        if not isinstance(step, CheckHealth) or snapshot.pool is None or not needs_probe(snapshot.pool):
+        probes = isinstance(step, CheckApplication) or (
+            isinstance(step, CheckHealth) and snapshot.pool is not None and needs_probe(snapshot.pool)
+        )
+        if not probes:
             await self.apply(snapshot, step, record)
             return
         self.slots.release()

@@ -32,7 +32,7 @@ import hashlib
 from datetime import datetime, timedelta
 from math import inf
 
-from controllers.claim import overrides, personalization, status, steps
+from controllers.claim import application, overrides, personalization, status, steps
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
 from controllers.claim.status import expires_at, seconds_until_change
@@ -131,7 +131,11 @@ def _obtain_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return _fail(s, refusal, now)
     if s.over_quota is not None:
         return _pend(s, s.over_quota, now)
-    if why := overrides.mismatch(s.claim.overrides, s.pool.template):
+    if _needs_agent(s) and s.application is None:
+        return steps.ReadApplication()
+    if isinstance(s.application, Failure):
+        return _pend(s, s.application, now)
+    if why := status.mismatch_of(s.claim, s.pool):
         return _create(s, Failure(ClaimReason.OVERRIDE_MISMATCH, why), now)
     if s.failure is not None and s.failure.reason == ClaimReason.FAILED_RESERVE:
         return _pend(s, s.failure, now)
@@ -148,6 +152,9 @@ def _refusal(s: ClaimSnapshot) -> Failure | None:
         return Failure(ClaimReason.OVERRIDE_NOT_ALLOWED, why)
     if why := personalization.forbidden(s.claim.spec.personalization, policy.allowed_personalization):
         return Failure(ClaimReason.PERSONALIZATION_NOT_ALLOWED, why)
+    allowed = policy.allow_application
+    if (refusal := application.refusal(s.claim.spec.application, s.pool.template, allowed=allowed)) is not None:
+        return refusal
     if s.failure is not None and s.failure.final:
         return s.failure
     return s.over_quota if s.on_empty == "Fail" else None
@@ -289,6 +296,10 @@ def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
         return steps.MarkActivated(vm)
     if asleep and _seconds_since(s.timeline.activated, now) >= REACTIVATE_SECONDS:
         return steps.ActivateVM(vm)
+    if s.health is None and _needs_agent(s) and s.application is None:
+        return steps.ReadApplication()
+    if s.health is None and isinstance(s.application, Failure):
+        return _unhealthy(s, vm, Health("Unable", s.application.reason, s.application.message), now)
     if s.health is None:
         return steps.CheckHealth(vm)
     return steps.PersonalizeVM(vm) if _needs_personalization(s) else steps.HandOverVM(vm)
@@ -318,6 +329,12 @@ def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:
     return steps.UpdateStatus(status.retrying(s, why, now), event)
 
 
+def _needs_agent(s: ClaimSnapshot) -> bool:
+    """Whether an agent starts the application of the claim. In a VM, cloud-init does."""
+    in_a_vm = s.claim.status.vm_ref is not None or (s.pool is not None and s.pool.spec.ec2 is None)
+    return s.claim.spec.application is not None and not in_a_vm
+
+
 def _needs_personalization(s: ClaimSnapshot) -> bool:
     return personalization.is_personalized(s.claim.spec.personalization) and s.not_personalized is None
 
@@ -325,10 +342,13 @@ def _needs_personalization(s: ClaimSnapshot) -> bool:
 def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     if not s.claim.status.ready_at and _needs_personalization(s):
         return steps.PersonalizeVM(vm)  # an earlier process stopped before it wrote the result
+    if s.has_agent and s.application_health is None:
+        return steps.CheckApplication(vm)
     fresh = status.ready(s, vm, now)
     if fresh != s.claim.status:
         return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
-    return steps.Requeue(seconds_until_change(s, now))
+    pauses = [seconds_until_change(s, now), s.health_period_seconds if s.has_agent else None]
+    return steps.Requeue(min((each for each in pauses if each is not None), default=None))
 
 
 def _seconds_since(moment: datetime | None, now: datetime) -> float:

@@ -17,6 +17,9 @@ class ClaimReason(Reason):
     OVERRIDE_MISMATCH = "OverrideMismatch", "No ready VM has what the claim overrides; a VM is created for the claim."
     OVERRIDE_NOT_ALLOWED = "OverrideNotAllowed", "The pool does not allow this override."
     PERSONALIZATION_NOT_ALLOWED = "PersonalizationNotAllowed", "The pool does not allow this personalization."
+    APPLICATION_NOT_ALLOWED = "ApplicationNotAllowed", "The pool does not allow applications."
+    APPLICATION_UNSUPPORTED = "ApplicationUnsupported", "VMs of the pool cannot run the application."
+    APPLICATION_SECRET_MISSING = "ApplicationSecretMissing", "A Secret that the application needs does not exist."
     NO_CAPACITY = "NoCapacity", "No VM is ready, and `onEmpty` is Fail."
     QUEUED = "Queued", "The claim waits in the queue."
     BIND_TIMEOUT = "BindTimeout", "No VM was bound within `bindTimeoutSeconds`."
@@ -38,6 +41,8 @@ class ClaimReason(Reason):
     TTL_EXTENDED = "TTLExtended", "`ttlSeconds` was extended."
     EXPIRED = "Expired", "The claim's time is over."
     RELEASED = "Released", "The claim was released."
+    # The application of the claim
+    APPLICATION_AT_BOOT = "ApplicationAtBoot", "cloud-init starts the application; Poolhouse does not see its state."
     # Personalization
     PERSONALIZED = "Personalized", "The VM got everything that `spec.personalization` asks for."
     ALREADY_BOOTED = "AlreadyBooted", "The VM booted before it was claimed: a hostname can only be set at boot."

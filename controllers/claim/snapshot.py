@@ -16,6 +16,7 @@ from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds import meta
 from kinds.checks.claim import with_annotation_overrides
 from kinds.claim import CLAIM, ClaimSpec, ClaimStatus, Overrides
+from kinds.warmpool import Health as HealthSpec
 from runtime.reflector import is_older
 from runtime.resource import Key, Resource
 
@@ -151,7 +152,17 @@ class ClaimSnapshot:
     not_personalized: tuple[Failure, ...] | None = None
     """the requests that personalization could not fulfil; None before this process tried"""
     deletion: Failure | None = None
+    application: Json | Failure | None = None
+    """the application of the claim as the spec of a Pod, or why it cannot be read; None before this process tried"""
+    application_health: Health | None = None
+    """what the agent said of the application; None if that is older than the period of health checks"""
+    has_agent: bool = False
+    """whether an agent in the claim's VM reports the health of its application"""
     timeline: Timeline = Timeline()
+
+    @property
+    def health_period_seconds(self) -> float:
+        return float((self.pool.spec.health if self.pool is not None else HealthSpec()).period_seconds)
 
     @property
     def bound_vm(self) -> WarmVM | None:
@@ -191,6 +202,8 @@ MAX_CACHE_LAG_SECONDS = 15.0
 """Maximum age of a write that the store may not show yet. Later, the controller lists the VMs from the API."""
 
 
+RETRY_APPLICATION_SECONDS = 5.0
+"""Pause between two attempts to read the Secrets of an application."""
 RESUME_SECONDS = 10.0
 """The time in which KubeVirt certainly shows in a VMI that its guest runs again. It usually takes about a second."""
 
@@ -232,7 +245,23 @@ class ClaimRecord:
     """the UID of the personalized VM, and the requests that failed"""
     deletion: Failure | None = None
     """why this process deleted the claim's VM"""
+    application: tuple[Json | Failure, float] | None = None
+    """the claim's application, and the time at which it was read"""
+    application_health: tuple[Health, float] | None = None
+    """the health of the claim's application, and the time of the check"""
     timeline: Timeline = field(default_factory=Timeline)
+
+    def read_application(self, now: float) -> Json | Failure | None:
+        """The application. An attempt that failed is repeated after some seconds."""
+        if self.application is None:
+            return None
+        found, at = self.application
+        return None if isinstance(found, Failure) and now - at >= RETRY_APPLICATION_SECONDS else found
+
+    def recent_application_health(self, now: float, period_seconds: float) -> Health | None:
+        if self.application_health is None or now - self.application_health[1] >= period_seconds:
+            return None
+        return self.application_health[0]
 
     def has_resumed(self, vm: WarmVM, now: float) -> bool:
         """Whether this process has unpaused the VM, and KubeVirt may not show it yet."""

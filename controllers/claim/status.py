@@ -7,23 +7,29 @@ and a lower limit of the pool does not shorten it.
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from apimachinery.timestamps import format_micro_time, parse_time
+from controllers.claim.application import needs_boot
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import personalized_condition
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
+from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.steps import ClaimEvent
 from controllers.shared.conditions import condition
 from controllers.warmpool.backends import Health
 from controllers.warmpool.ec2.tags import is_instance
+from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
 from kinds.metav1 import Condition
 
 LAUNCH_TYPES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stopped": "Started"}
 """the key is the standby mode"""
+
+
+VERDICTS: dict[str, Literal["True", "False", "Unknown"]] = {"Healthy": "True", "Failed": "False", "Unable": "Unknown"}
+"""status of the condition ApplicationHealthy, by the verdict of a check"""
 
 
 def pending(s: ClaimSnapshot, why: Failure, now: datetime, phase: Phase = "Pending") -> ClaimStatus:
@@ -82,11 +88,31 @@ def launch(s: ClaimSnapshot, vm: WarmVM) -> tuple[LaunchType, str]:
     """The launch type and its cause. A VM that was activated before the binding was created for the claim."""
     if not vm.activated:
         return LAUNCH_TYPES[vm.standby], f"a VM was {'waiting' if vm.standby == 'Running' else vm.standby.lower()}"
-    if s.pool is not None and (why := mismatch(s.claim.overrides, s.pool.template)):
+    if s.pool is not None and (why := mismatch_of(s.claim, s.pool)):
         return "Cold", f"{ClaimReason.OVERRIDE_MISMATCH}: {why}"
     if placement := s.claim.overrides.placement:
         return "Cold", f"{ClaimReason.OVERRIDE_MISMATCH}: no VM was ready in placement {placement}"
     return "Cold", f"{ClaimReason.POOL_EMPTY}: no VM of the pool was ready"
+
+
+def mismatch_of(claim: Claim, pool: WarmPool) -> str:
+    """Why no waiting VM of the pool can serve the claim, or an empty string."""
+    return mismatch(claim.overrides, pool.template) or needs_boot(claim.spec.application, pool.template)
+
+
+def application_conditions(s: ClaimSnapshot) -> list[Condition]:
+    """The condition ApplicationHealthy. It changes only with its reason, because each check may have a different
+    message. Nothing for a claim without an application."""
+    kind, health = "ApplicationHealthy", s.application_health
+    written = next((c for c in s.claim.status.conditions if c.type == kind), None)
+    if health is None:
+        if s.claim.spec.application is None or s.has_agent or written is not None:
+            return []
+        message = "cloud-init starts the application when the VM boots; look for its state in the guest"
+        return [Condition(type=kind, status="Unknown", reason=ClaimReason.APPLICATION_AT_BOOT, message=message)]
+    if written is not None and written.reason == health.reason:
+        return []
+    return [Condition(type=kind, status=VERDICTS[health.verdict], reason=health.reason, message=health.message)]
 
 
 def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
@@ -102,7 +128,7 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
     return _status(
         s,
         now,
-        [now_ready, *personalized, *_expiring(s, now)],
+        [now_ready, *personalized, *application_conditions(s), *_expiring(s, now)],
         phase="Ready",
         ready_at=format_micro_time(now) if first else before.ready_at,
         timings=_timings(s, now, ready=True) if first else before.timings,
@@ -117,6 +143,9 @@ def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime)
         took = f" after {total} ms" if total is not None else ""
         return ClaimEvent(ClaimReason.CLAIM_READY, f"{vm.name} ({fresh.launch_type}) was handed over{took}")
     before = {c.type: c.status for c in s.claim.status.conditions}
+    application = next((c for c in fresh.conditions if c.type == "ApplicationHealthy"), None)
+    if application is not None and application.status == "False" and before.get(application.type) != "False":
+        return ClaimEvent(application.reason, application.message, "Warning")
     expiring = next((c for c in fresh.conditions if c.type == "Expiring"), None)
     if expiring is not None and expiring.status == "True" and before.get("Expiring") != "True":
         return ClaimEvent(ClaimReason.CLAIM_EXPIRING, expiring.message, "Warning")

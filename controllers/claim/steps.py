@@ -71,6 +71,15 @@ class CheckHealth(_VMStep):
     """Checks whether the VM is healthy. On an EC2 instance, also launches the claim's application."""
 
 
+@dataclass(frozen=True)
+class ReadApplication:
+    """Reads the Secrets of the claim's application, before a VM is taken for it."""
+
+
+class CheckApplication(_VMStep):
+    """Asks the agent in the VM for the health of the claim's application."""
+
+
 class PersonalizeVM(_VMStep):
     """Applies `spec.personalization` to the VM."""
 
@@ -84,4 +93,4 @@ class DeleteVM(_VMStep):
     reason: str
 
 
-Step = FindVMs | JoinWaitQueue | Requeue | CreateVM | UpdateStatus | _VMStep
+Step = FindVMs | JoinWaitQueue | Requeue | CreateVM | UpdateStatus | ReadApplication | _VMStep

@@ -97,8 +97,14 @@ class Backend(Protocol):
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
         """Writes the change, and the time of a new state. Raises WriteConflict if the VM has changed since the read."""
 
-    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        """Checks the health of a running VM. The timeout applies to probes of the guest."""
+    async def check(
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+    ) -> Health:
+        """Checks the health of a running VM. The timeout applies to probes of the guest. `pod_spec` is the application
+        that an agent in a reserved VM launches; None lets the agent choose."""
+
+    async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
+        """The health of the application that the agent in the VM has launched."""
 
     async def activate(self, vm: WarmVM) -> bool:
         """Starts or unpauses the VM if it is not running. Returns whether a paused guest runs again."""
@@ -132,8 +138,13 @@ class RoutingBackend:
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
         return await self._of(vm).change(vm, change)
 
-    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
-        return await self._of(vm).check(vm, readiness, timeout_seconds)
+    async def check(
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+    ) -> Health:
+        return await self._of(vm).check(vm, readiness, timeout_seconds, pod_spec)
+
+    async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
+        return await self._of(vm).check_application(vm, timeout_seconds)
 
     async def activate(self, vm: WarmVM) -> bool:
         return await self._of(vm).activate(vm)

@@ -79,7 +79,12 @@ class VMBackend:
         except (Conflict, NotFound) as error:
             raise WriteConflict(str(error)) from error
 
-    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
+        return Health("Unable", "NoAgent", "a VM has no agent")
+
+    async def check(
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+    ) -> Health:
         result = health.vmi_health(vm, readiness)
         return result if result.verdict != "Healthy" else await health.probe(vm, readiness, timeout_seconds)
 

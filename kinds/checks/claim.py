@@ -20,7 +20,7 @@ from kinds.meta import (
 from kinds.model import Rule
 from kinds.validation import child_path, quoted
 
-IMMUTABLE = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization")
+IMMUTABLE = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization", "application")
 OVERRIDE_ANNOTATIONS = {
     INSTANCE_TYPE: "instancetype",
     IMAGE_ID: "image",

@@ -13,6 +13,7 @@ from typing import Any
 
 import boto3
 import grpc.aio
+from google.protobuf.json_format import MessageToDict
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
@@ -95,6 +96,8 @@ class Agent:
 
     port: int = 0
     launched: list[Json] = field(default_factory=list)
+    specs: list[Json] = field(default_factory=list)
+    """of the Pods that were launched"""
     terminated: int = 0
     phase: str = "Running"
     health: Any = field(default_factory=health.HealthServicer)
@@ -112,6 +115,7 @@ async def agent() -> AsyncIterator[Agent]:
     async def launch(asked: Any, context: Any) -> Any:
         who = asked.pod.metadata
         found.launched.append({"namespace": who.namespace, "name": who.name, "uid": who.uid})
+        found.specs.append(MessageToDict(asked.pod.spec))
         return known["LaunchApplicationResponse"]()
 
     async def terminate(asked: Any, context: Any) -> Any:

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from cli.virtual_kubelet import ImportOptions as Wish
 from cli.virtual_kubelet import import_config
+from controllers.claim.application import SECRETS
 from controllers.warmpool import controller as pooling
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.orphaning import FINALIZER
@@ -180,6 +181,41 @@ async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2
         await desk.unclaim("other")
         await until(states(cloud), ["Ready", "Ready"])
         assert cloud.ids("shutting-down", "terminated") >= {used["InstanceId"]}
+
+
+async def test_the_application_of_a_claim(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:
+    grpc = {"port": agents.port, "protocol": "GRPC"}
+    secret = {"valueFrom": {"secretKeyRef": {"name": "tokens", "key": "ci"}}}
+    container = {"name": "build", "image": "builder:1", "args": ["all"], "env": [{"name": "TOKEN", **secret}]}
+
+    async def application_health() -> tuple[str, str]:
+        conditions = (await desk.api.get(CLAIMS, desk.namespace, "mine"))["status"]["conditions"]
+        return next(((c["status"], c["reason"]) for c in conditions if c["type"] == "ApplicationHealthy"), ("", ""))
+
+    async with controllers(control_plane.kubeconfig, cloud.settings):
+        await made(desk, cloud, 1, ec2=grpc, claimPolicy={**PERMITTED, "allowApplication": True})
+        await until(states(cloud), ["Ready"])
+        await desk.claim("mine", poolName="mac", application={"containers": [container], "restartPolicy": "Never"})
+        (waiting,) = cloud.ids()
+
+        async def reason() -> str:
+            status = (await desk.api.get(CLAIMS, desk.namespace, "mine")).get("status") or {}
+            return next((c["reason"] for c in status.get("conditions") or () if c["type"] == "Bound"), "")
+
+        await until(reason, "ApplicationSecretMissing")
+        assert cloud.states("mac") == ["Ready"], "no instance is used up for a claim that cannot start"
+        body = {"metadata": {"name": "tokens", "namespace": desk.namespace}, "stringData": {"ci": "s3cret"}}
+        await desk.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **body})
+        said = await desk.becomes("mine", "Ready")
+        assert said["instanceRef"] == {"id": waiting}
+        (spec,) = agents.specs
+        assert spec["containers"][0]["env"] == [{"name": "TOKEN", "value": "s3cret"}]
+        assert (spec["containers"][0]["args"], spec["restartPolicy"]) == (["all"], "Never")
+        await until(application_health, ("True", "ApplicationRunning"))
+        agents.phase = "Failed"
+        await until(application_health, ("False", "ApplicationFailed"))
+        agents.phase = "Succeeded"
+        await until(application_health, ("True", "ApplicationSucceeded"))
 
 
 async def test_an_instance_whose_application_fails_is_terminated(

@@ -54,9 +54,10 @@ def has_a_vm_created() -> None:
 
 
 def overrides_what_is_listed() -> None:
-    for name, value in {"image": "evil", "instancetype": "huge", "placement": "east"}.items():
+    values = {"image": "evil", "instancetype": "huge", "placement": "east", "keyPair": "k", "iamInstanceProfile": "p"}
+    for name, value in values.items():
         assert outcome(overrides={name: value}) == "OverrideNotAllowed"
-        others = [other for other in ("image", "instancetype", "placement") if other != name]
+        others = [other for other in values if other != name]
         assert outcome({"allowedOverrides": others}, overrides={name: value}) == "OverrideNotAllowed"
     assert outcome({"allowedOverrides": ["placement"]}, overrides={"placement": "east"}) is steps.ReserveVM
     for annotation in (meta.IMAGE_ID, meta.INSTANCE_TYPE):
@@ -71,6 +72,12 @@ def personalizes_what_is_listed() -> None:
         policy = {"allowedPersonalization": others}
         assert outcome(policy, personalization={name: value}) == "PersonalizationNotAllowed"
         assert outcome({"allowedPersonalization": [name]}, personalization={name: value}) is steps.ReserveVM
+
+
+def runs_programs_where_allowed() -> None:
+    application = {"containers": [{"name": "a", "command": ["sh"]}]}
+    assert outcome(application=application) == "ApplicationNotAllowed"
+    assert outcome({**CLOSED, "allowApplication": True}, application=application) == "ApplicationUnsupported"
 
 
 def cannot_set_reserved_labels() -> None:
@@ -105,8 +112,11 @@ def ends_in_time() -> None:
 
 
 def changes_nothing_later() -> None:
-    before = claim(poolName="web", overrides={"placement": "east"}, personalization={"hostname": "a"})
-    for field in ("poolName", "overrides", "personalization"):
+    application = {"containers": [{"name": "a", "command": ["sh"]}]}
+    before = claim(
+        poolName="web", overrides={"placement": "east"}, personalization={"hostname": "a"}, application=application
+    )
+    for field in ("poolName", "overrides", "personalization", "application"):
         after = {**before, "spec": {key: value for key, value in before["spec"].items() if key != field}}
         assert CLAIM.validate_update(before, after)
 
@@ -116,14 +126,15 @@ ROWS: dict[str, Callable[[], None]] = {
     "Have a VM created from the pool's template": has_a_vm_created,
     "Choose the image, instance type or placement": overrides_what_is_listed,
     "Give the VM labels, a host name or SSH keys": personalizes_what_is_listed,
+    "Run a program of the claimant's choice in the VM with `spec.application`": runs_programs_where_allowed,
     "Set labels of Poolhouse or KubeVirt": cannot_set_reserved_labels,
-    "Pass anything but public keys to a guest": passes_public_keys_only,
+    "Pass anything but public keys as SSH keys to a guest": passes_public_keys_only,
     "Take a VM of another namespace": stays_in_its_namespace,
     "Hold more VMs than `maxPerUser` by claiming as somebody else": claims_as_itself,
     "Keep a VM longer than `maxTTLSeconds`": ends_in_time,
-    "Change the pool, overrides or personalization of a claim later": changes_nothing_later,
+    "Change the pool, overrides, personalization or application of a claim later": changes_nothing_later,
 }
-WITH_ADMISSION = "Name a Secret for SSH keys that the claimant may not get"
+WITH_ADMISSION = "Name a Secret for SSH keys or an application that the claimant may not get"
 
 
 def documented() -> list[str]:
@@ -143,3 +154,4 @@ def test_row(row: str) -> None:
 
 async def test_a_secret_that_the_claimant_may_not_get(webhook: RunningWebhook) -> None:
     await test_claims.test_another_secret_is_refused(webhook)
+    await test_claims.test_another_secret_of_an_application_is_refused(webhook)

@@ -42,6 +42,22 @@ async def test_another_secret_is_refused(webhook: RunningWebhook) -> None:
     assert "jane may not get Secret keys in namespace shop" in status["message"]
 
 
+async def test_another_secret_of_an_application_is_refused(webhook: RunningWebhook) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = granting_secret("keys", asked)
+    document = wishing(**KEYS)
+    env = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}
+        for name, secret in (("A", "keys"), ("B", "other"), ("C", "other"))
+    ]
+    document["spec"]["application"] = {"containers": [{"name": "a", "image": "i", "env": env}]}
+    status = (await webhook.review(review(document)))["status"]
+    (cause,) = status["details"]["causes"]
+    assert cause["field"] == "spec.application.containers[0].env[1].valueFrom.secretKeyRef.name"
+    assert "jane may not get Secret other in namespace shop" in cause["message"]
+    assert sorted(each["resourceAttributes"]["name"] for each in asked) == ["keys", "other"]
+
+
 @pytest.mark.parametrize("code", [403, 500])
 async def test_a_secret_is_refused_if_the_right_is_unknown(webhook: RunningWebhook, code: int) -> None:
     async def failing(request: Request) -> None:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.ec2.reasons import EC2Reason
-
-HEALTHY_PHASES = ("Running", "Succeeded")
-"""phases of the application's Pod status"""
 
 PACKAGE = "vkvmagent.v0"
 SERVICE = f"{PACKAGE}.ApplicationLifecycle"
@@ -21,9 +18,21 @@ SERVICE = f"{PACKAGE}.ApplicationLifecycle"
 # A subset of the messages of the Virtual Kubelet's agent. The field numbers equal those of the agent and of a Pod in
 # Kubernetes, for compatibility with existing agents.
 FIELDS: dict[str, dict[str, tuple[int, str]]] = {
-    "ObjectMeta": {"name": (1, ""), "namespace": (3, ""), "uid": (5, "")},
-    "PodStatus": {"phase": (1, ""), "message": (3, ""), "reason": (4, "")},
-    "Pod": {"metadata": (1, "ObjectMeta"), "status": (3, "PodStatus")},
+    "ObjectMeta": {"name": (1, "string"), "namespace": (3, "string"), "uid": (5, "string")},
+    "ContainerPort": {"name": (1, "string"), "containerPort": (3, "int32"), "protocol": (4, "string")},
+    "EnvVar": {"name": (1, "string"), "value": (2, "string")},
+    "Container": {
+        "name": (1, "string"),
+        "image": (2, "string"),
+        "command": (3, "string*"),
+        "args": (4, "string*"),
+        "workingDir": (5, "string"),
+        "ports": (6, "ContainerPort*"),
+        "env": (7, "EnvVar*"),
+    },
+    "PodSpec": {"containers": (2, "Container*"), "restartPolicy": (3, "string")},
+    "PodStatus": {"phase": (1, "string"), "message": (3, "string"), "reason": (4, "string")},
+    "Pod": {"metadata": (1, "ObjectMeta"), "spec": (2, "PodSpec"), "status": (3, "PodStatus")},
     "LaunchApplicationRequest": {"pod": (1, "Pod")},
     "LaunchApplicationResponse": {},
     "TerminateApplicationRequest": {},
@@ -31,7 +40,7 @@ FIELDS: dict[str, dict[str, tuple[int, str]]] = {
     "ApplicationHealthRequest": {},
     "ApplicationHealthResponse": {"podStatus": (1, "PodStatus")},
 }
-"""field number and message type, by field name; a field without a message type is a string"""
+"""field number and type, by field name; the asterisk marks a list"""
 
 METHODS = {
     "LaunchApplication": ("LaunchApplicationRequest", "LaunchApplicationResponse"),
@@ -62,11 +71,14 @@ class AgentEndpoint:
 
 @dataclass(frozen=True)
 class Application:
-    """The claim for which the agent starts an application. The agent's configuration selects the application."""
+    """What the agent starts for a claim. Without a spec, the agent's configuration selects the application."""
 
     namespace: str
     name: str
+    """of the claim, like the UID"""
     uid: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    """the spec of a Pod, without references to Secrets"""
 
 
 class AgentClient(Protocol):
@@ -74,6 +86,7 @@ class AgentClient(Protocol):
     async def launch(self, endpoint: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
         """Starts the application and returns its health. The call is idempotent."""
 
+    async def application_health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
     async def terminate(self, endpoint: AgentEndpoint, timeout_seconds: float) -> None: ...
 
 
@@ -98,23 +111,28 @@ class NetworkAgentClient:
         return Health("Failed", EC2Reason.NOT_SERVING, f"the agent at {endpoint} answers {status}")
 
     async def launch(self, endpoint: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
+        from google.protobuf.json_format import ParseDict
         from grpc.aio import AioRpcError
 
         metadata = {"namespace": application.namespace, "name": application.name, "uid": application.uid}
+        pod = ParseDict({"metadata": metadata, "spec": dict(application.spec)}, self._messages["Pod"]())
         async with self._channel(endpoint) as channel:
             try:
-                await self._call(channel, "LaunchApplication", timeout_seconds, pod={"metadata": metadata})
+                await self._call(channel, "LaunchApplication", timeout_seconds, pod=pod)
                 answer = await self._call(channel, "CheckApplicationHealth", timeout_seconds)
             except AioRpcError as error:
                 return _no_answer(endpoint, error)
-        status = answer.podStatus
-        if status.phase in HEALTHY_PHASES:
-            return HEALTHY
-        message = f"the application of claim {application.name} is {status.phase or 'not started yet'}"
-        message += f": {status.message or status.reason}" if status.message or status.reason else ""
-        if status.phase == "Failed":
-            return Health("Failed", EC2Reason.APPLICATION_FAILED, message)
-        return Health("Unable", EC2Reason.APPLICATION_STARTING, message)
+        return _application_health(answer.podStatus)
+
+    async def application_health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
+        from grpc.aio import AioRpcError
+
+        async with self._channel(endpoint) as channel:
+            try:
+                answer = await self._call(channel, "CheckApplicationHealth", timeout_seconds)
+            except AioRpcError as error:
+                return _no_answer(endpoint, error)
+        return _application_health(answer.podStatus)
 
     async def terminate(self, endpoint: AgentEndpoint, timeout_seconds: float) -> None:
         """Stops the application. Ignores errors, because the instance is terminated in any case."""
@@ -166,21 +184,42 @@ def _no_answer(endpoint: AgentEndpoint, error: Any) -> Health:
     return Health("Failed", EC2Reason.NO_ANSWER, f"the agent at {endpoint}: {error.code().name}: {error.details()}")
 
 
+def _application_health(status: Any) -> Health:
+    """The health by the status of the application's Pod."""
+    message = f"the application is {status.phase or 'not started yet'}"
+    message += f": {status.message or status.reason}" if status.message or status.reason else ""
+    match status.phase:
+        case "Running":
+            return Health("Healthy", EC2Reason.APPLICATION_RUNNING, message)
+        case "Succeeded":
+            return Health("Healthy", EC2Reason.APPLICATION_SUCCEEDED, message)
+        case "Failed":
+            return Health("Failed", EC2Reason.APPLICATION_FAILED, message)
+    return Health("Unable", EC2Reason.APPLICATION_STARTING, message)
+
+
 def message_classes() -> dict[str, Any]:
     """Builds a protobuf class for each message of FIELDS."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
     from google.protobuf.descriptor_pool import DescriptorPool
     from google.protobuf.message_factory import GetMessageClass
 
+    scalars = {"string": FieldDescriptorProto.TYPE_STRING, "int32": FieldDescriptorProto.TYPE_INT32}
     file = FileDescriptorProto(name="vkvmagent.proto", package=PACKAGE, syntax="proto3")
     for name, fields in FIELDS.items():
         message = file.message_type.add(name=name)
-        for field, (number, message_type) in fields.items():
-            kind = FieldDescriptorProto.TYPE_MESSAGE if message_type else FieldDescriptorProto.TYPE_STRING
-            label = FieldDescriptorProto.LABEL_OPTIONAL
-            added = message.field.add(name=field, number=number, type=kind, label=label)
-            if message_type:
-                added.type_name = f".{PACKAGE}.{message_type}"
+        for field_name, (number, type_name) in fields.items():
+            scalar = scalars.get(type_name.rstrip("*"))
+            added = message.field.add(
+                name=field_name,
+                number=number,
+                type=scalar or FieldDescriptorProto.TYPE_MESSAGE,
+                label=FieldDescriptorProto.LABEL_REPEATED
+                if type_name.endswith("*")
+                else FieldDescriptorProto.LABEL_OPTIONAL,
+            )
+            if scalar is None:
+                added.type_name = f".{PACKAGE}.{type_name.rstrip('*')}"
     pool = DescriptorPool()
     pool.Add(file)
     return {name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in FIELDS}

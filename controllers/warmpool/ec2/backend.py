@@ -118,7 +118,16 @@ class EC2Backend:
             assert changed is not None
             return changed
 
-    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
+        vmi = self._cache.vmis.get(vm.key)
+        endpoint = AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses if vmi else ()), ""))
+        if endpoint is None or vmi is None:
+            return Health("Unable", EC2Reason.NOT_RUNNING, "it does not run")
+        return await self._agents.application_health(endpoint, timeout_seconds)
+
+    async def check(
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+    ) -> Health:
         """Returns the health of the instance. During an allocation, also launches the claim's application."""
         vmi = self._cache.vmis.get(vm.key)
         if vmi is None or vmi.owner_uid != vm.uid:
@@ -134,7 +143,7 @@ class EC2Backend:
         live = await self.read(vm)
         if live is None or live.claim_uid != vm.claim_uid:
             return Health("Failed", EC2Reason.CLAIMED_BY_ANOTHER, "it belongs to another claim")
-        application = Application(live.namespace, live.labels.get(meta.CLAIM_NAME, ""), live.claim_uid)
+        application = Application(live.namespace, live.labels.get(meta.CLAIM_NAME, ""), live.claim_uid, pod_spec or {})
         return await self._agents.launch(endpoint, application, timeout_seconds)
 
     async def activate(self, vm: WarmVM) -> bool:
@@ -214,7 +223,12 @@ class DisabledEC2Backend:
     async def change(self, vm: WarmVM, change: Change) -> WarmVM:
         raise WriteConflict(DISABLED)
 
-    async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+    async def check(
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+    ) -> Health:
+        return Health("Unable", EC2Reason.EC2_DISABLED, DISABLED)
+
+    async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
         return Health("Unable", EC2Reason.EC2_DISABLED, DISABLED)
 
     async def activate(self, vm: WarmVM) -> bool:

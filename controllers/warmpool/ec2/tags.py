@@ -122,6 +122,11 @@ def is_instance(vm: WarmVM) -> bool:
     return vm.uid.startswith("i-")
 
 
+def has_agent(vm: WarmVM) -> bool:
+    """Whether the instance has an agent that starts applications."""
+    return is_instance(vm) and vm.labels.get(AGENT, "").startswith("GRPC:")
+
+
 def parse_vmi(instance: Json) -> VMI | None:
     """The instance as a VMI. None if the instance is neither pending nor running."""
     vm = parse_warm_vm(instance)

@@ -13,6 +13,7 @@ from controllers.claim.plan import plan, vm_name
 from controllers.claim.snapshot import ClaimSnapshot, Failure, Timeline
 from controllers.claim.steps import (
     ActivateVM,
+    CheckApplication,
     CheckHealth,
     CreateVM,
     DeleteVM,
@@ -21,6 +22,7 @@ from controllers.claim.steps import (
     JoinWaitQueue,
     MarkActivated,
     PersonalizeVM,
+    ReadApplication,
     Requeue,
     ReserveVM,
     Step,
@@ -663,3 +665,103 @@ def test_a_second_attempt_has_as_long_as_the_first() -> None:
     }
     c = a_claim(creationTimestamp=ago(3600), status={"phase": "Pending", "attempts": 1, "conditions": [condition]})
     assert kind(plan(snapshot(c, candidate=READY), NOW)) == (ReserveVM, "m")
+
+
+# Applications
+
+APPLICATION = {"containers": [{"name": "build", "image": "builder:1"}]}
+SERVICE = {"containers": [{"name": "build", "command": ["make"]}]}
+EC2 = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"], "protocol": "GRPC", "port": 8200}
+INSTANCES = a_pool(template=None, ec2=EC2, claimPolicy={"allowApplication": True})
+CLOUD_INIT = {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config\n"}}
+BOOTS = {"spec": {"template": {"spec": {"domain": {"devices": {}}, "volumes": [CLOUD_INIT]}}}}
+VMS_WITH_CLOUD_INIT = a_pool(template=BOOTS, claimPolicy={"allowApplication": True})
+MISSING = Failure("ApplicationSecretMissing", "application: no Secret")
+RUNNING_APPLICATION = Health("Healthy", "ApplicationRunning", "it runs")
+FAILED_APPLICATION = Health("Failed", "ApplicationFailed", "exit code 1")
+
+
+def instance_status(**status: Any) -> dict[str, Any]:
+    found = bound_status("i-1", **{"vmRef": None, "instanceRef": {"id": "i-1"}, **status})
+    return {**found, "phase": "Ready", "readyAt": ago(1)} if status.get("phase") != "Bound" else found
+
+
+def with_application(**status: Any) -> Any:
+    return a_claim(application=APPLICATION, **({"status": instance_status(**status)} if status else {}))
+
+
+INSTANCE = claimed_vm("i-1")
+USED = claimed_vm("i-1", WarmState.IN_USE)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            snapshot(a_claim(application=APPLICATION), candidate=READY, pool=a_pool()),
+            ("Failed", "ApplicationNotAllowed"),
+            id="the pool allows none",
+        ),
+        pytest.param(
+            snapshot(with_application(), candidate=READY, pool=INSTANCES),
+            ReadApplication,
+            id="Secrets are read before an instance is taken",
+        ),
+        pytest.param(
+            snapshot(with_application(), candidate=READY, pool=INSTANCES, application=MISSING),
+            ("Pending", "ApplicationSecretMissing"),
+            id="no instance is taken without the Secrets",
+        ),
+        pytest.param(
+            snapshot(with_application(), candidate=READY, pool=INSTANCES, application={}),
+            (ReserveVM, "m"),
+            id="the Secrets are there",
+        ),
+        pytest.param(
+            snapshot(a_claim(application=SERVICE), candidate=READY, pool=VMS_WITH_CLOUD_INIT),
+            (CreateVM, "OverrideMismatch"),
+            id="a VM boots for its application",
+        ),
+        pytest.param(
+            snapshot(with_application(phase="Bound"), INSTANCE, pool=INSTANCES, has_agent=True),
+            ReadApplication,
+            id="a restarted controller reads the Secrets again",
+        ),
+        pytest.param(
+            snapshot(with_application(phase="Bound"), INSTANCE, pool=INSTANCES, has_agent=True, application={}),
+            (CheckHealth, "i-1"),
+            id="the launch",
+        ),
+        pytest.param(
+            snapshot(with_application(phase="Ready"), USED, pool=INSTANCES, has_agent=True),
+            (CheckApplication, "i-1"),
+            id="a check is due",
+        ),
+        pytest.param(
+            snapshot(with_application(phase="Ready"), USED, pool=None, has_agent=True),
+            (CheckApplication, "i-1"),
+            id="a check is due, without the pool",
+        ),
+    ],
+)
+def test_steps_of_an_application(found: ClaimSnapshot, expected: Any) -> None:
+    step = plan(found, NOW)
+    assert (type(step), step.vm.uid) == expected if isinstance(step, CheckApplication) else kind(step) == expected
+
+
+def test_the_health_of_an_application_is_a_condition() -> None:
+    ready = snapshot(with_application(phase="Ready"), USED, pool=INSTANCES, has_agent=True)
+    first = plan(replace(ready, application_health=RUNNING_APPLICATION), NOW)
+    assert isinstance(first, UpdateStatus)
+    shown = {c.type: (c.status, c.reason) for c in first.status.conditions}
+    assert shown["ApplicationHealthy"] == ("True", "ApplicationRunning")
+    written = replace(ready, claim=replace(ready.claim, status=first.status))
+    other_words = replace(RUNNING_APPLICATION, message="for an hour")
+    waits = plan(replace(written, application_health=other_words), NOW)
+    assert isinstance(waits, Requeue), "a message alone is not written"
+    assert waits.after_seconds == 10
+    failed = plan(replace(written, application_health=FAILED_APPLICATION), NOW)
+    assert isinstance(failed, UpdateStatus)
+    assert failed.status.phase == "Ready", "the claimant may look for the cause in the instance"
+    assert failed.event is not None
+    assert (failed.event.reason, failed.event.type) == ("ApplicationFailed", "Warning")

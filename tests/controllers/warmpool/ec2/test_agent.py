@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controllers.warmpool.ec2.agent import AgentEndpoint, Application, NetworkAgentClient
@@ -23,8 +25,29 @@ async def test_health_launch_and_termination() -> None:
         for phase, verdict in (("Pending", "Unable"), ("Failed", "Failed"), ("Succeeded", "Healthy"), ("", "Unable")):
             found.phase = phase
             assert (await client.launch(endpoint, WHO, 60)).verdict == verdict
+        found.phase = "Failed"
+        health = await client.application_health(endpoint, 60)
+        assert (health.verdict, health.reason) == ("Failed", "ApplicationFailed")
         await client.terminate(endpoint, 60)
         assert found.terminated == 1
+
+
+async def test_the_agent_gets_the_whole_spec() -> None:
+    container = {
+        "name": "build",
+        "image": "builder:1",
+        "command": ["make", "-j2"],
+        "args": ["all"],
+        "workingDir": "/src",
+        "ports": [{"containerPort": 8080, "name": "http", "protocol": "TCP"}],
+        "env": [{"name": "TOKEN", "value": "s3cret"}],
+    }
+    spec = {"containers": [container], "restartPolicy": "Never"}
+    async with agent() as found:
+        await NetworkAgentClient().launch(
+            AgentEndpoint("127.0.0.1", found.port, grpc=True), replace(WHO, spec=spec), 60
+        )
+        assert found.specs == [spec]
 
 
 @pytest.mark.parametrize("grpc", [False, True])

@@ -21,6 +21,8 @@ LISTING = Listing(
         field("SIZE", "size"),
         field("VM", "vm"),
         Column("POOL", lambda row: row["pool"] or f"deleted ({row['keptBy']})"),
+        Column("EXPIRES", lambda row: row["expires"] if not row["usedAt"] else f"in use at {row['usedAt']}"),
+        field("RETAINED", "retained", wide=True),
         field("CREATED", "created", wide=True),
     ),
     name=lambda row: qualified_name("PersistentVolumeClaim", row["claim"]),
@@ -35,7 +37,8 @@ LISTING = Listing(
 def disks(cluster: Cluster, pool: str | None, output: str) -> None:
     """List the disks that pools retained at scale-in, and the VM that gets each one back.
 
-    A retained disk of a deleted pool stays until you delete its PersistentVolumeClaim.
+    EXPIRES is the time at which the pool deletes a disk by its retainedDisks.ttlSeconds. A retained disk of a deleted
+    pool stays until you delete its PersistentVolumeClaim.
     """
     rows = [row for row in cluster.run(lambda api: _rows(api, cluster.scope)) if pool is None or row["pool"] == pool]
     nothing = f"{pool} has no retained disks" if pool else "there are no retained disks"
@@ -49,20 +52,36 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
 
     claims, _ = await api.list(PVCS, namespace, label_selector=meta.KEPT_BY)
     pools, _ = await api.list(POOLS, namespace)
-    pool_names = {each["metadata"]["uid"]: each["metadata"]["name"] for each in pools}
+    known = {each["metadata"]["uid"]: each for each in pools}
     rows = []
     for claim in claims:
         metadata, labels = claim["metadata"], claim["metadata"]["labels"]
+        keeper = labels[meta.KEPT_BY]
         capacity = (claim.get("status") or {}).get("capacity") or claim["spec"].get("resources", {}).get("requests", {})
         rows.append(
             {
                 "namespace": metadata["namespace"],
                 "claim": metadata["name"],
                 "vm": labels.get(meta.KEPT_FOR, ""),
-                "pool": pool_names.get(labels[meta.KEPT_BY]),
+                "pool": known[keeper]["metadata"]["name"] if keeper in known else None,
+                "expires": _expiry(claim, known[keeper]) if keeper in known else None,
+                "retained": (metadata.get("annotations") or {}).get(meta.RETAINED_AT),
+                "usedAt": (metadata.get("annotations") or {}).get(meta.USED_AT),
                 "keptBy": labels[meta.KEPT_BY],
                 "size": capacity.get("storage"),
                 "created": metadata.get("creationTimestamp"),
             }
         )
     return rows
+
+
+def _expiry(claim: Json, pool: Json) -> str | None:
+    """Returns the time at which the pool deletes the disk, or None if it does not."""
+    from apimachinery.timestamps import format_time
+    from controllers.pool.observe import Pool, parse_pool
+    from controllers.pool.retention import expires_at
+    from controllers.shared.vm import parse_retained_disk
+
+    found = parse_pool(pool)
+    end = expires_at(parse_retained_disk(claim), found.spec.retained_disks) if isinstance(found, Pool) else None
+    return format_time(end) if end is not None else None

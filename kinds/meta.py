@@ -21,6 +21,10 @@ KEEP_DISKS = f"{DOMAIN}/keep-disks"
 KEPT_BY = f"{DOMAIN}/kept-by"
 KEPT_FOR = f"{DOMAIN}/kept-for"
 
+# On a retained disk: when it was retained, and when a limit of the pool would have deleted it, but something used it.
+RETAINED_AT = f"{DOMAIN}/retained-at"
+USED_AT = f"{DOMAIN}/used-at"
+
 # On a VM: from which entry of the pool's dataVolumeTemplates each disk was created, as `NAME=HASH,...`. On a retained
 # disk: the hash.
 DISK_TEMPLATES = f"{DOMAIN}/disk-templates"

@@ -11,7 +11,7 @@ from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import ATOMIC_LIST, Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_analysis import CheckStatus
-from kinds.pool_lifecycle import FailureDomains, LifecycleHook, MaintenanceWindow
+from kinds.pool_lifecycle import FailureDomains, LifecycleHook, MaintenanceWindow, RetainedDisks
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
 from kinds.virtualmachine import VMSpec, VMTemplate
 
@@ -134,6 +134,9 @@ class PoolSpec(Model):
     failure_domains: FailureDomains = FailureDomains()
     """Zones of the pool's VMs. Scale-in deletes VMs of the zone with the most VMs first. Updates stop VMs of one zone
     at a time. Defaults to the zones of the nodes."""
+    retained_disks: RetainedDisks = RetainedDisks()
+    """How long, and how many, disks stay that were retained at scale-in or replaced by an update. Defaults to for ever.
+    """
     paused: bool = False
     """While true, the controller does not change the pool's VMs. It still reports their status."""
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
@@ -214,6 +217,8 @@ class RetainedDiskStatus(Model):
     """Name of the DataVolume and of the PersistentVolumeClaim."""
     vm: str
     """Name of the VM that gets the disk back."""
+    expires_at: Time | None = None
+    """Time at which the pool deletes the disk, if nothing uses it."""
 
 
 class UpdateAbort(Model):

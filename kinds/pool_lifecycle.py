@@ -64,6 +64,18 @@ class MaintenanceWindow(Model):
     """Time zone of the schedule, a name of the IANA database such as `Europe/Berlin`."""
 
 
+class RetainedDisks(Model):
+    """How long, and how many, retained disks stay."""
+
+    hints: ClassVar[Mapping[str, str]] = {"ttl": "ttlSeconds", "maxCount": "max", "limit": "max"}
+
+    ttl_seconds: Annotated[Count, Field(ge=60)] | None = None
+    """Seconds after which the pool deletes a retained disk that nothing uses. Defaults to never."""
+    max: Annotated[Count, Field(ge=1)] | None = None
+    """Number of retained disks above which the pool deletes those that were retained first and that nothing uses.
+    Disks of one VM are deleted together. Defaults to no limit."""
+
+
 class FailureDomains(Model):
     """Zones that should not lose VMs at the same time."""
 

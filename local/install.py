@@ -86,6 +86,7 @@ async def install_kinds(api: Api) -> None:
         *kubevirt_roles(),
         *admission_policy.policies(map(rbac.service_account_user, ACCOUNTS)),
         *admission_policy.pod_policies(rbac.service_account_user("controllers")),
+        *admission_policy.disk_policies(rbac.service_account_user("controllers")),
         *admission_policy.dry_run_policies(rbac.service_account_user("webhook")),
     ]
     await apply(api, [*definitions, *roles])

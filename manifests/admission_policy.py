@@ -17,6 +17,7 @@ from kinds import meta
 
 POLICY_NAME = "poolhouse-labels"
 PODS_POLICY_NAME = "poolhouse-pods"
+DISKS_POLICY_NAME = "poolhouse-disks"
 DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
@@ -66,6 +67,27 @@ def pod_policies(controllers: str) -> list[Json]:
         },
     }
     return [policy, _binding(PODS_POLICY_NAME)]
+
+
+def disk_policies(controllers: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the controllers deletes retained disks only."""
+    retained = {
+        "expression": f"oldObject.?metadata.?labels[?'{meta.KEPT_BY}'].hasValue()",
+        "message": "the controllers delete only retained disks",
+        "reason": "Forbidden",
+    }
+    rules = (("", "persistentvolumeclaims"), ("cdi.kubevirt.io", "datavolumes"))
+    matches = [_matches(group, ["DELETE"], [plural])["resourceRules"][0] for group, plural in rules]
+    policy = {
+        **_named("ValidatingAdmissionPolicy", DISKS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": matches},
+            "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
+            "validations": [retained],
+        },
+    }
+    return [policy, _binding(DISKS_POLICY_NAME)]
 
 
 def dry_run_policies(webhook: str) -> list[Json]:

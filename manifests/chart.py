@@ -77,12 +77,15 @@ def _guard() -> Json:
     """The admission policies without user names, which the chart adds."""
     policy, binding = admission_policy.policies(())
     pod_policy, pod_binding = admission_policy.pod_policies("")
+    disk_policy, disk_binding = admission_policy.disk_policies("")
     dry_run_policy, dry_run_binding = admission_policy.dry_run_policies("")
     return {
         "policy": policy,
         "binding": binding,
         "podPolicy": pod_policy,
         "podBinding": pod_binding,
+        "diskPolicy": disk_policy,
+        "diskBinding": disk_binding,
         "dryRunPolicy": dry_run_policy,
         "dryRunBinding": dry_run_binding,
     }

@@ -130,8 +130,8 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule(
             "cdi.kubevirt.io",
             ("datavolumes",),
-            (*READ, "patch"),
-            "to retain disks, and to restart VMs when their new disks are ready",
+            (*READ, "patch", "delete"),
+            "to retain disks and delete retained ones, and to restart VMs when their new disks are ready",
         ),
         PolicyRule(
             "snapshot.kubevirt.io",
@@ -139,8 +139,15 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             (*FOLLOW, "create", "delete"),
             "to take snapshots of VMs before updates, and to restore them",
         ),
-        PolicyRule("", ("persistentvolumeclaims",), (*READ, "patch"), "to retain disks"),
-        PolicyRule("", ("pods",), ("list", "patch"), "to take held VMs out of Services by a label of launcher pods"),
+        PolicyRule(
+            "", ("persistentvolumeclaims",), (*READ, "patch", "delete"), "to retain disks, and to delete retained ones"
+        ),
+        PolicyRule(
+            "",
+            ("pods",),
+            ("list", "patch"),
+            "to take held VMs out of Services by a label of launcher pods, and to delete no disk that a pod mounts",
+        ),
         PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace"),
         PolicyRule(
             "admissionregistration.k8s.io",

@@ -109,6 +109,28 @@ class ReturnDisk(_Action, past="returned a retained disk to VM"):
 
 
 @dataclass(frozen=True)
+class DateDisk(_Action, past="began the retention of a disk of VM"):
+    """Writes the time of retention on a disk that an earlier release has retained."""
+
+    name: str
+    disk: str
+    disk_uid: str
+    time: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeleteDisks(_Action, past="deleted retained disks of VM"):
+    """Deletes disks that were retained together, unless something uses one of them."""
+
+    name: str
+    disks: tuple[tuple[str, str], ...]
+    """names and UIDs of the PersistentVolumeClaims"""
+    retained_by: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class RetainDisks(_Action, past="retained the replaced disks of VM"):
     """Retains disks that an update has replaced, and removes them from the VM's annotation."""
 
@@ -305,6 +327,8 @@ Action = (
     | ReleaseDisks
     | RemoveFinalizer
     | ReturnDisk
+    | DateDisk
+    | DeleteDisks
     | RetainDisks
     | Update
     | LabelVMI

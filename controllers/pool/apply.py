@@ -17,13 +17,16 @@ from functools import partial
 from typing import Any, TypeVar
 
 from apimachinery.owner_references import controller_of, controller_reference
+from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from controllers.pool import revisions, template
 from controllers.pool.actions import (
     Action,
     Adopt,
     Create,
+    DateDisk,
     Delete,
+    DeleteDisks,
     EndHold,
     Heal,
     Hold,
@@ -44,6 +47,7 @@ from controllers.pool.actions import (
     TakeSnapshot,
     Update,
 )
+from controllers.pool.claim_users import claim_users
 from controllers.pool.disk_templates import disks_by_entry, entry_of, format_hashes, parse_hashes
 from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSnapshot
 from controllers.pool.plan import Plan
@@ -100,6 +104,8 @@ class PoolWriter:
         outcomes = [
             await self.release_disks(namespace, planned(ReleaseDisks), pool),
             await send(pool, planned(ReturnDisk), partial(return_disk, api, namespace)),
+            await send(pool, planned(DateDisk), partial(date_disk, api, namespace), quiet=True),
+            await send(pool, planned(DeleteDisks), partial(self._delete_disks, pool, {})),
             await send(pool, planned(RetainDisks), partial(retain_replaced_disks, api, namespace)),
             await send(pool, planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
             await send(pool, planned(Adopt), partial(self._adopt, pool)),
@@ -295,6 +301,27 @@ class PoolWriter:
                 del self._templates[next(iter(self._templates))]
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
+    async def _delete_disks(self, pool: Pool, users: dict[str, str], a: DeleteDisks) -> None:
+        """Deletes the disks if the pool still retains all of them. `users` caches what uses claims of the namespace."""
+        api, namespace = self.api, pool.namespace
+        for disk, uid in a.disks:
+            await _check_retained(api, namespace, disk, uid, a.retained_by)
+        if not users:
+            users |= {"": "", **await claim_users(api, namespace)}
+        if used := [disk for disk, _ in a.disks if disk in users]:
+            seen = {meta.USED_AT: format_time(api.now())}
+            for disk, uid in a.disks:
+                await api.patch(PVCS, namespace, disk, {"metadata": {"uid": uid, "annotations": seen}})
+            raise Conflict(f"{used[0]} is in use by {users[used[0]]}", status=409)
+        for disk, uid in a.disks:
+            # The DataVolume comes first, because it would create its claim again.
+            with suppress(NotFound):
+                volume = (await api.get(DATA_VOLUMES, namespace, disk))["metadata"]
+                if (volume.get("labels") or {}).get(meta.KEPT_BY) == a.retained_by:
+                    await api.delete(DATA_VOLUMES, namespace, disk, uid=volume["uid"])
+            with suppress(NotFound):
+                await api.delete(PVCS, namespace, disk, uid=uid)
+
     async def _restart(self, pool: Pool, a: Restart) -> None:
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
@@ -465,10 +492,24 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],
             "labels": dict.fromkeys((meta.KEPT_BY, meta.KEPT_FOR, meta.DISK_TEMPLATE, meta.REPLACED)),
+            "annotations": dict.fromkeys((meta.RETAINED_AT, meta.USED_AT)),
         }
         if not metadata.get("ownerReferences"):
             change["ownerReferences"] = [owner]
         await api.patch(resource, namespace, a.disk, {"metadata": change})
+
+
+async def date_disk(api: Api, namespace: str, a: DateDisk) -> None:
+    metadata = {"uid": a.disk_uid, "annotations": {meta.RETAINED_AT: a.time}}
+    await api.patch(PVCS, namespace, a.disk, {"metadata": metadata})
+
+
+async def _check_retained(api: Api, namespace: str, disk: str, uid: str, pool_uid: str) -> None:
+    """Raises Conflict if the pool does not retain the disk any more."""
+    metadata = (await api.get(PVCS, namespace, disk))["metadata"]
+    owned = [each for each in metadata.get("ownerReferences") or () if each.get("kind") != DATA_VOLUMES.kind]
+    if owned or metadata["uid"] != uid or (metadata.get("labels") or {}).get(meta.KEPT_BY) != pool_uid:
+        raise Conflict(f"{disk} is not retained any more", status=409)
 
 
 async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> None:
@@ -513,7 +554,12 @@ async def _retain(
     if not owners & {each.get("uid") for each in references}:
         return ""
     left = [each for each in references if each.get("kind") != VMS.kind or each.get("uid") not in owners]
-    change: Json = {"resourceVersion": metadata["resourceVersion"], "ownerReferences": left, "labels": labels}
+    change: Json = {
+        "resourceVersion": metadata["resourceVersion"],
+        "ownerReferences": left,
+        "labels": labels,
+        "annotations": {meta.RETAINED_AT: format_time(api.now())},
+    }
     await api.patch(resource, namespace, name, {"metadata": change})
     return str(metadata["uid"])
 

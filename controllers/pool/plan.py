@@ -17,6 +17,7 @@ from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.replacement import retain_replaced
 from controllers.pool.restores import prune_restores
+from controllers.pool.retention import delete_disks, seconds_until_expiry
 from controllers.pool.rollout import (
     count_outdated,
     keep_disks,
@@ -58,6 +59,7 @@ CLEANUP: tuple[Step, ...] = (
     prune_restores,
     end_holds,
     set_in_service,
+    delete_disks,
     run_jobs,
 )
 """Steps that never prevent other steps."""
@@ -106,6 +108,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
         seconds_until_timeout(snapshot, now),
         lifetime.seconds_until_end(snapshot, now),
         _seconds_until_window(snapshot, now),
+        seconds_until_expiry(snapshot, now),
     )
     again = min((seconds for seconds in times if seconds is not None), default=None)
     later = (*waiting(left, now), *lifetime.outlived(left, now))

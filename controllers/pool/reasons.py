@@ -139,6 +139,13 @@ class PoolReason(Reason):
     FAILED_HEAL = "FailedHeal", "The controller could not delete a failing VM."
     SUCCESSFUL_RELEASE_DISKS = "SuccessfulReleaseDisks", "The disks of a deleted VM were retained."
     FAILED_RELEASE_DISKS = ("FailedReleaseDisks", "The disks of a VM are not retained yet, and the VM stays.")
+    SUCCESSFUL_DATE_DISK = "SuccessfulDateDisk", "The controller wrote the time of retention on a retained disk."
+    FAILED_DATE_DISK = "FailedDateDisk", "The controller could not write the time of retention on a retained disk."
+    SUCCESSFUL_DELETE_DISKS = (
+        "SuccessfulDeleteDisks",
+        "The controller deleted retained disks, by a limit of `retainedDisks`. The message names the limit.",
+    )
+    FAILED_DELETE_DISKS = "FailedDeleteDisks", "The controller could not delete retained disks."
     SUCCESSFUL_RETURN_DISK = "SuccessfulReturnDisk", "The controller returned a retained disk to its VM."
     SUCCESSFUL_RETAIN_DISKS = "SuccessfulRetainDisks", "The controller retained disks that an update has replaced."
     FAILED_RETAIN_DISKS = "FailedRetainDisks", "The controller could not retain disks that an update has replaced yet."

@@ -11,7 +11,9 @@ from controllers.pool.actions import (
     Action,
     Adopt,
     Create,
+    DateDisk,
     Delete,
+    DeleteDisks,
     EndHold,
     Heal,
     Hold,
@@ -239,6 +241,16 @@ def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
             return replace(_without(action, snapshot), retained_disks=(*snapshot.retained_disks, *retained))
         case Heal() | ReleaseDisks():
             return _without(action, snapshot)
+        case DateDisk():
+            dated = (
+                replace(disk, retained_at=action.time) if disk.uid == action.disk_uid else disk
+                for disk in snapshot.retained_disks
+            )
+            return replace(snapshot, retained_disks=tuple(dated))
+        case DeleteDisks():
+            gone_disks = dict(action.disks)
+            others = (disk for disk in snapshot.retained_disks if disk.name not in gone_disks)
+            return replace(snapshot, retained_disks=tuple(others))
         case ReturnDisk():
             left = tuple(disk for disk in snapshot.retained_disks if disk.name != action.disk)
             return replace(snapshot, retained_disks=left)

@@ -13,16 +13,18 @@ from controllers.pool.hooks import held, pending_hooks
 from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
+from controllers.pool.retention import expires_at
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.pool.surge import is_replaced
 from controllers.pool.windows import refusal_of_updates
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
-from controllers.shared.vm import VM
+from controllers.shared.vm import VM, RetainedDisk
 from kinds import meta
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus, RetainedDiskStatus
+from kinds.pool_lifecycle import RetainedDisks
 
 MAX_RETAINED_DISKS = 100
 OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated", "SnapshotFailure", "VMsHeld")
@@ -58,7 +60,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "label_selector": f"{meta.POOL}={pool.name}",
             "snapshots": len(snapshot.vm_snapshots),
             "kept_disks": len(snapshot.retained_disks),
-            "kept": tuple(RetainedDiskStatus(name=each.name, vm=each.retained_for) for each in retained),
+            "kept": tuple(_retained(each, pool.spec.retained_disks) for each in retained),
             "update": progress,
             "history": history(snapshot, wanted, complete, now),
             "healing": healing_status(snapshot, healed(plan), now),
@@ -66,6 +68,11 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
         }
     )
     return fresh.model_copy(update={"last_progress_time": last_progress(snapshot, fresh, format_time(now))})
+
+
+def _retained(disk: RetainedDisk, limits: RetainedDisks) -> RetainedDiskStatus:
+    end = expires_at(disk, limits)
+    return RetainedDiskStatus(name=disk.name, vm=disk.retained_for, expires_at=format_time(end) if end else None)
 
 
 def invalid_spec_status(pool: InvalidPool, now: datetime) -> PoolStatus:

@@ -51,6 +51,13 @@ class RetainedDisk:
     """whether an update replaced the disk by a new one"""
     created_at: str = ""
     """the creationTimestamp; its text form sorts by time"""
+    uid: str = ""
+    """UID of the PersistentVolumeClaim"""
+    retained_at: str = ""
+    """the annotation poolhouse.dev/retained-at; empty if an earlier release retained the disk"""
+    used_at: str = ""
+    """the annotation poolhouse.dev/used-at"""
+    deleting: bool = False
 
 
 def parse_retained_disk(document: Json) -> RetainedDisk:
@@ -65,6 +72,10 @@ def parse_retained_disk(document: Json) -> RetainedDisk:
         is_persistent_state(metadata),
         meta.REPLACED in labels,
         text(metadata, "creationTimestamp"),
+        text(metadata, "uid"),
+        text(metadata, "annotations", meta.RETAINED_AT),
+        text(metadata, "annotations", meta.USED_AT),
+        "deletionTimestamp" in metadata,
     )
 
 

@@ -141,6 +141,16 @@ def topology_key(document: Json) -> Iterator[Problem]:
         yield Problem("spec.failureDomains.topologyKey", message)
 
 
+def limits_without_disks(document: Json) -> Iterator[str]:
+    spec = typed(dict, document, "spec")
+    kept = any(
+        at(spec, "scaleInStrategy", each, "statePreservation") == "Offline" for each in ("opportunistic", "proactive")
+    )
+    replaced = at(spec, "updateStrategy", "proactive", "replacePolicy") == "Recreate"
+    if at(spec, "retainedDisks") and not (kept or replaced):
+        yield "spec.retainedDisks: without statePreservation: Offline or replacePolicy: Recreate, no disk is retained"
+
+
 def windows_for_healing(document: Json) -> Iterator[str]:
     waits = at(document, "spec", "autohealing", "onlyInMaintenanceWindows") is True
     if waits and not any(entries(document, "spec", "maintenanceWindows")):
@@ -154,4 +164,4 @@ def normalize(document: Json) -> Json:
 
 
 CHECKS = (ordered_policies, check_names, maintenance_windows, topology_key, template_problems, replacement)
-WARNINGS = (template_warnings, disks_to_preserve, without_effect, windows_for_healing)
+WARNINGS = (template_warnings, disks_to_preserve, without_effect, windows_for_healing, limits_without_disks)

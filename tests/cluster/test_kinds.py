@@ -357,6 +357,28 @@ async def _refused(call: Callable[[], Awaitable[Any]]) -> None:
     await eventually(held)
 
 
+async def test_the_controllers_delete_only_retained_disks(api: Api, namespace: str) -> None:
+    user = rbac.service_account_user("controllers")
+    policy, binding = admission_policy.disk_policies(user)
+    await applied(api, changed(policy, namespace, "metadata", "name"))
+    await applied(api, changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName"))
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    for name, labels in (("retained", {meta.KEPT_BY: "u"}), ("mine", {"app": "x"})):
+        metadata = {"name": name, "labels": labels}
+        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+        await api.request("POST", claims, body=body)
+    ours = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+
+    async def delete(name: str, dry_run: str) -> Any:
+        return await api.request("DELETE", f"{claims}/{name}", headers=ours, query={"dryRun": dry_run})
+
+    await _refused(lambda: delete("mine", "All"))
+    with pytest.raises(Forbidden, match="delete only retained disks"):
+        await delete("mine", "All")
+    await delete("retained", "All")
+
+
 async def test_the_controllers_change_only_one_label_of_launcher_pods(api: Api, namespace: str) -> None:
     user = rbac.service_account_user("controllers")
     policy, binding = admission_policy.pod_policies(user)

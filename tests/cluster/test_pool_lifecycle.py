@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.shared.sources import PODS
+from controllers.shared.sources import DATA_VOLUMES, PODS, PVCS
 from kinds import meta
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, namespace, until
@@ -122,3 +122,88 @@ async def test_a_hook_that_times_out_lets_the_pool_go_on(control_plane: Any, pla
         hook = {f"{meta.HOOK_PREFIX}drain": "2026-01-01T00:00:00Z"}
         await place.api.patch(VMS, place.namespace, "web-1", {"metadata": {"annotations": hook}})
         await until(place.names, [])
+
+
+OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
+LONG_AGO = "2026-01-01T00:00:00Z"
+
+
+async def retained(place: Place, count: int) -> dict[str, Json]:
+    """Scales a pool in that has disks, and returns the claims that it retained."""
+    await until(place.names, [f"web-{n}" for n in range(1, count + 1)])
+    for name, vm in (await place.machines()).items():
+        await place.disk(name.replace("web", "root"), vm)
+    await place.change(replicas=0)
+    await until(place.names, [])
+    await until(lambda: kept(place), count)
+    return await place.disks()
+
+
+async def kept(place: Place) -> int:
+    return int((await place.seen())["status"].get("keptDisks", 0))
+
+
+async def age(place: Place, claim: str) -> None:
+    annotations = {meta.RETAINED_AT: LONG_AGO}
+    await place.api.patch(PVCS, place.namespace, claim, {"metadata": {"annotations": annotations}})
+
+
+async def volumes(place: Place) -> list[str]:
+    items, _ = await place.api.list(DATA_VOLUMES, place.namespace)
+    return sorted(each["metadata"]["name"] for each in items)
+
+
+async def test_expired_disks_go_but_none_that_is_used_or_not_retained(control_plane: Any, place: Place) -> None:
+    shell = Shell(place, control_plane.kubeconfig)
+    await place.pool(3, scaleInStrategy=OFFLINE, retainedDisks={"ttlSeconds": 3600})
+    async with controller(control_plane.kubeconfig) as running:
+        claims = await retained(place, 3)
+        assert all(each["metadata"]["annotations"][meta.RETAINED_AT] for each in claims.values())
+        listed = {row["claim"]: row["expires"] for row in await shell.json("disks")}
+        status = {each["name"]: each["expiresAt"] for each in (await place.seen())["status"]["kept"]}
+        assert listed == status
+        await rests(running.writes, 3)
+        spec = {
+            "containers": [{"name": "backup", "image": "backup"}],
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "root-2"}}],
+        }
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "backup"}, "spec": spec}
+        await until(lambda: service_account(place), True)
+        await place.api.request("POST", PODS.path(place.namespace), body=pod)
+        for claim in ("root-1", "root-2"):
+            await age(place, claim)
+        await until(lambda: sorted_disks(place), ["root-2", "root-3"])
+        await until(lambda: used(place, "root-2"), True)
+        await until(lambda: volumes(place), ["root-2", "root-3"])
+        await rests(running.writes, 3)
+        shown = await shell.run("disks")
+        assert "in use at" in next(line for line in shown.stdout.splitlines() if line.startswith("root-2"))
+        # A disk that a user takes out of the pool's hands is the user's.
+        await place.api.patch(PVCS, place.namespace, "root-3", {"metadata": {"labels": {meta.KEPT_BY: "me"}}})
+        await age(place, "root-3")
+        await until(lambda: kept(place), 1)
+        assert await sorted_disks(place) == ["root-2", "root-3"]
+
+
+async def sorted_disks(place: Place) -> list[str]:
+    return sorted(await place.disks())
+
+
+async def used(place: Place, claim: str) -> bool:
+    return meta.USED_AT in (await place.disks())[claim]["metadata"].get("annotations", {})
+
+
+async def test_the_oldest_disks_above_the_limit_go_and_a_returned_disk_stays(control_plane: Any, place: Place) -> None:
+    await place.pool(3, scaleInStrategy=OFFLINE)
+    async with controller(control_plane.kubeconfig):
+        await retained(place, 3)
+        await age(place, "root-3")
+        await place.change(retainedDisks={"max": 2})
+        await until(lambda: sorted_disks(place), ["root-1", "root-2"])
+        await place.change(replicas=1)
+        await until(place.names, ["web-1"])
+        await until(lambda: kept(place), 1)
+        disk = (await place.disks())["root-1"]["metadata"]
+        assert meta.RETAINED_AT not in disk.get("annotations", {})

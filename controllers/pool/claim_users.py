@@ -1,0 +1,46 @@
+"""Finds what uses PersistentVolumeClaims of a namespace, before retained ones are deleted."""
+
+from collections.abc import Iterator
+
+from apimachinery.unstructured import Json, at
+from controllers.shared.sources import DATA_VOLUMES, PODS
+from controllers.shared.vm import DISKS, disk_names, references
+from runtime.api import Api
+from runtime.errors import NotFound
+from runtime.resource import VMS
+
+ENDED = ("Succeeded", "Failed")
+
+
+async def claim_users(api: Api, namespace: str) -> dict[str, str]:
+    """The claims that a pod mounts, a VM names or a DataVolume is cloned from, with a description of the user."""
+    found = dict[str, str]()
+    for resource, claims in ((DATA_VOLUMES, _cloned), (VMS, _of_vm), (PODS, _mounted)):
+        try:
+            async for documents, _ in api.pages(resource, namespace):
+                for each in documents:
+                    found |= dict.fromkeys(claims(each), f"{resource.kind} {each['metadata']['name']}")
+        except NotFound:  # the cluster has no DataVolumes
+            continue
+    return found
+
+
+def _mounted(pod: Json) -> Iterator[str]:
+    if at(pod, "status", "phase") not in ENDED:
+        for volume in at(pod, "spec", "volumes") or ():
+            if claim := at(volume, "persistentVolumeClaim", "claimName"):
+                yield claim
+
+
+def _of_vm(vm: Json) -> Iterator[str]:
+    yield from disk_names(vm)
+    paths = (*DISKS, ("memoryDump", "claimName"))
+    for volume in at(vm, "spec", "template", "spec", "volumes") or ():
+        yield from (holder[key] for holder, key in references(volume, paths))
+
+
+def _cloned(volume: Json) -> Iterator[str]:
+    source = at(volume, "spec", "source", "pvc") or {}
+    here = source.get("namespace") in (None, volume["metadata"].get("namespace"))
+    if here and source.get("name") and at(volume, "status", "phase") not in ENDED:
+        yield source["name"]

@@ -1,0 +1,89 @@
+"""Deletes retained disks whose time has ended, or of which the pool has too many.
+
+The time is in an annotation of the disk, so it does not depend on the controllers. Disks of one VM that were retained
+at scale-in go together, because the next VM of the name gets all of them or none. A disk that an update replaced goes
+alone.
+"""
+
+from collections.abc import Hashable, Iterator
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import format_time, parse_time
+from controllers.pool.actions import Action, DateDisk, DeleteDisks
+from controllers.pool.observe import PoolSnapshot
+from controllers.shared.vm import RetainedDisk
+from kinds.pool_lifecycle import RetainedDisks
+
+PAUSE_OF_USED_DISK = timedelta(hours=1)
+"""How long a disk that was in use stays before the controller looks again."""
+
+
+def delete_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    limits = snapshot.pool.spec.retained_disks
+    if limits.ttl_seconds is None and limits.max is None:
+        return
+    for disk in snapshot.retained_disks:
+        if _time(disk.retained_at) is None and not disk.deleting:
+            yield DateDisk(disk.retained_for, disk.name, disk.uid, format_time(now), "it has no time of retention")
+    left = sum(not disk.deleting for disk in snapshot.retained_disks)
+    for group in _oldest_first(snapshot):
+        if limits.max is not None and left > limits.max:
+            reason = f"{left} disks are retained, retainedDisks.max is {limits.max}"
+        elif all(end is not None and end <= now for end in (expires_at(disk, limits) for disk in group)):
+            reason = f"it was retained at {group[-1].retained_at}, retainedDisks.ttlSeconds is {limits.ttl_seconds}"
+        else:
+            continue
+        if any(_may_be_used(snapshot, disk, now) for disk in group):
+            continue
+        left -= len(group)
+        disks = tuple((disk.name, disk.uid) for disk in group)
+        yield DeleteDisks(group[0].retained_for, disks, group[0].retained_by, reason)
+
+
+def expires_at(disk: RetainedDisk, limits: RetainedDisks) -> datetime | None:
+    """When `ttlSeconds` ends the retention of the disk. None if it does not."""
+    since = _time(disk.retained_at)
+    if since is None or limits.ttl_seconds is None:
+        return None
+    return since + timedelta(seconds=limits.ttl_seconds)
+
+
+def seconds_until_expiry(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    limits, times = snapshot.pool.spec.retained_disks, list[datetime | None]()
+    for disk in snapshot.retained_disks:
+        times += expires_at(disk, limits), _pause_end(disk)
+    return min((left for time in times if time and (left := (time - now).total_seconds()) > 0), default=None)
+
+
+def _oldest_first(snapshot: PoolSnapshot) -> list[list[RetainedDisk]]:
+    groups: dict[Hashable, list[RetainedDisk]] = {}
+    for disk in snapshot.retained_disks:
+        if not disk.deleting:
+            groups.setdefault((disk.retained_for, disk.name if disk.replaced else ""), []).append(disk)
+    found = [sorted(group, key=_age) for group in groups.values()]
+    return sorted((group for group in found if _time(group[0].retained_at)), key=lambda group: _age(group[-1]))
+
+
+def _age(disk: RetainedDisk) -> tuple[str, str]:
+    return disk.retained_at, disk.name
+
+
+def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> bool:
+    """Whether a VM of the pool has the disk or is about to get it, or the disk was in use a short time ago."""
+    if any(disk.name in vm.disks or (vm.vmi is not None and disk.name in vm.vmi.disks) for vm in snapshot.vms):
+        return True
+    returns = not disk.replaced and (snapshot.missing or any(vm.name == disk.retained_for for vm in snapshot.vms))
+    pause_end = _pause_end(disk)
+    return bool(returns) or (pause_end is not None and now < pause_end)
+
+
+def _pause_end(disk: RetainedDisk) -> datetime | None:
+    seen = _time(disk.used_at)
+    return seen + PAUSE_OF_USED_DISK if seen is not None else None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return parse_time(text)
+    except ValueError:
+        return None

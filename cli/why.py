@@ -237,6 +237,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"
     if zone := snapshot.zones.get(name):
         yield f"it is in zone {zone}"
+    if vm.restart_required:
+        yield f"KubeVirt says RestartRequired: {vm.restart_required}"
     if vm.scale_in:
         yield f"{meta.SCALE_IN} is {vm.scale_in}: {SCALE_IN.get(vm.scale_in, INVALID_SCALE_IN)}"
     if pool.spec.paused:

@@ -6,6 +6,8 @@ of one VM finds problems before the controller creates VMs, and reports them at 
 
 import asyncio
 import re
+from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Any
 
 from apimachinery.problem import Problem
@@ -15,6 +17,7 @@ from kinds.kind import Template
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
+from runtime.instancetypes import RESOURCES, InstancetypeReader
 from runtime.resource import Resource
 from webhook.api_errors import cause_of, problems_of
 from webhook.patch import same
@@ -53,6 +56,7 @@ class TemplateReview:
     def __init__(self, api: Api, *, budget_seconds: float) -> None:
         """`budget_seconds` must be below the webhook's timeout. It includes the admission of the VM."""
         self._api, self._budget_seconds = api, budget_seconds
+        self._instancetypes = InstancetypeReader(api, monotonic)
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies the request if the user's rights are unknown. Only warns if the dry run is not possible."""
@@ -91,7 +95,18 @@ class TemplateReview:
             if not problems or (isinstance(error, Forbidden) and _WEBHOOK_LACKS_RIGHT.search(error.message)):
                 raise
             return AdmissionResponse(problems=problems)
-        return AdmissionResponse()
+        return AdmissionResponse(warnings=tuple([each async for each in self._missing(request, template)]))
+
+    async def _missing(self, request: AdmissionRequest, template: Template) -> AsyncIterator[str]:
+        """Warnings about an instance type or a preference that cannot be read, if KubeVirt has not refused the VM."""
+        vm = vm_of(request, template)
+        for name in RESOURCES:
+            # Without a name, KubeVirt infers it from a volume.
+            if at(vm, "spec", name, "name"):
+                only = {**vm, "spec": {name: vm["spec"][name]}}
+                if unread := (await self._instancetypes.read(only, request.namespace)).get("unread"):
+                    path = ".".join((*template.path, "spec", name, "name"))
+                    yield f"{path}: {unread}; without it, VMs of the template do not start"
 
 
 def at_template(template: Template, problem: Problem) -> Problem:

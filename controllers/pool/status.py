@@ -219,9 +219,21 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
         return condition("Progressing", True, PoolReason.WAITING_FOR_WINDOW, message)
     if outdated:
         return condition("Progressing", True, PoolReason.UPDATING, f"{outdated} of {active} VMs are not up to date")
+    if _is_updating(snapshot):
+        available = sum(vm.available for vm in snapshot.active)
+        message = f"{with_template(snapshot)} of {active} VMs have the template, {available} are available"
+        return condition("Progressing", True, PoolReason.UPDATING, message)
     if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
         return condition("Progressing", True, PoolReason.SCALING, f"{active} of {wanted} VMs exist")
     return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, limit.reason))
+
+
+def _is_updating(snapshot: PoolSnapshot) -> bool:
+    """Whether VMs of an update are starting, and no VM is missing or to be deleted."""
+    if snapshot.missing or len(snapshot.active) > snapshot.pool.spec.replicas or snapshot.deleting:
+        return False
+    starting = any(not snapshot.outdated(vm) and not vm.available for vm in snapshot.active)
+    return starting and snapshot.pool.status.current_revision not in ("", snapshot.revision.name)
 
 
 def _complete(snapshot: PoolSnapshot, kept: str) -> str:

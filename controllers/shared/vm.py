@@ -173,6 +173,8 @@ class VM(ObjectView):
     ready: bool = False
     printable_status: str = ""
     start_failures: int = 0
+    restart_required: str = ""
+    """message of KubeVirt's condition RestartRequired; empty if the VMI has the VM's spec"""
     vmi: VMI | None = None
     """the VM's current VMI from the store of VMIs, or None"""
 
@@ -255,7 +257,13 @@ def parse_vm(document: Json) -> VM:
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
         printable_status=text(status, "printableStatus"),
         start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
+        restart_required=_restart_required(status),
     )
+
+
+def _restart_required(status: Json) -> str:
+    found = (c for c in status.get("conditions") or () if c.get("type") == "RestartRequired")
+    return next((intern(str(c.get("message") or "no message")) for c in found if c.get("status") == "True"), "")
 
 
 def _persists_state(spec: Json) -> bool:

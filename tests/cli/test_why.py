@@ -6,7 +6,7 @@ import pytest
 
 from cli.why import mentions, pool_facts
 from controllers.shared.vmi import VMI
-from tests.controllers.pool.builders import halted, snapshot
+from tests.controllers.pool.builders import halted, snapshot, vm
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,9 @@ def test_an_event_mentions_a_vm(kind: str, name: str, note: str, speaks: bool) -
 )
 def test_why_a_vm_does_not_run(strategy: str, run: VMI | None, said: str) -> None:
     assert said in list(pool_facts(snapshot(1, halted(1, run_strategy=strategy, vmi=run)), "web-1"))
+
+
+def test_a_required_restart_is_said() -> None:
+    assert "KubeVirt says RestartRequired: memory" in list(
+        pool_facts(snapshot(1, vm(1, restart_required="memory")), "web-1")
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kinds.documents import changed
 from tests.kinds.warm import ec2_pool, warm_pool
 from tests.runtime.faulty_server import Request, Script
 from tests.webhook.builders import POOL, granting, request, review
@@ -97,6 +98,29 @@ async def test_a_refusal_for_another_cause_is_a_warning(webhook: RunningWebhook,
     response = await webhook.review(review(POOL))
     assert response["allowed"]
     assert refusal in response["warnings"][0]
+
+
+async def test_a_missing_preference_is_a_warning(webhook: RunningWebhook) -> None:
+    async def without_preferences(request: Request) -> None:
+        if "review" in request.path:
+            return await request.answer(201, {"status": {"allowed": True}})
+        if request.method == "POST":
+            return await request.answer(201, request.document)
+        if "clusterinstancetypes/small" in request.path:
+            found = {"apiVersion": "instancetype.kubevirt.io/v1beta1", "spec": {"cpu": {"guest": 1}}}
+            return await request.answer(200, found)
+        return await request.answer(404, {"kind": "Status", "code": 404, "reason": "NotFound", "message": "gone"})
+
+    webhook.api_server.script = without_preferences
+    preference = {"kind": "VirtualMachinePreference", "name": "debian"}
+    given = changed(POOL, {"name": "small"}, "spec", "template", "spec", "instancetype")
+    given = changed(given, preference, "spec", "template", "spec", "preference")
+    response = await webhook.review(review(given))
+    assert response["allowed"]
+    assert response["warnings"] == [
+        "spec.template.spec.preference.name: the VirtualMachinePreference debian does not exist; without it, VMs of the"
+        " template do not start"
+    ]
 
 
 async def test_a_failed_access_review_denies(webhook: RunningWebhook) -> None:

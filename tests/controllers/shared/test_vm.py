@@ -139,6 +139,12 @@ def test_scale_in(metadata: Json, expected: str) -> None:
     assert parse_vm(vm(metadata)).scale_in == expected
 
 
+@pytest.mark.parametrize(("status", "message"), [("True", "memory"), ("False", "")])
+def test_a_required_restart(status: str, message: str) -> None:
+    conditions = [{"type": "RestartRequired", "status": status, "message": "memory"}]
+    assert parse_vm(vm(status={"conditions": conditions})).restart_required == message
+
+
 def test_a_retained_disk() -> None:
     labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
     given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}

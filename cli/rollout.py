@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -84,16 +84,22 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
     """Print the progress of an update. Exits with 1 if it failed, with 3 after --timeout."""
 
     async def follow(api: Api) -> tuple[Json, State, str]:
-        end, last = time.monotonic() + seconds, ""
-        while True:
-            document = await get_pool(api, cluster, pool)
-            state, message = progress(document, api.now())
-            if message != last and output == "text":
-                click.echo(message)
-            last = message
-            if state != "Progressing" or not watch or time.monotonic() > end:
-                return document, state, message
-            await asyncio.sleep(POLL_SECONDS)
+        last: tuple[Json, State, str] | None = None
+        with suppress(TimeoutError):
+            # The limit also ends a request that the API server does not answer.
+            async with asyncio.timeout(seconds):
+                while True:
+                    document = await get_pool(api, cluster, pool)
+                    state, message = progress(document, api.now())
+                    if output == "text" and (last is None or message != last[2]):
+                        click.echo(message)
+                    last = document, state, message
+                    if state != "Progressing" or not watch:
+                        break
+                    await asyncio.sleep(POLL_SECONDS)
+        if last is None:
+            raise Unreachable(f"no answer of the API server within {seconds:g} s")
+        return last
 
     document, state, message = cluster.run(follow)
     if is_structured(output):

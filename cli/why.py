@@ -213,11 +213,13 @@ def _no_state(noun: str, problem: str | None) -> State:
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.lifetime import lifetime_end
     from controllers.pool.plan import plan
+    from controllers.pool.rollback import with_abort
     from kinds import meta
 
     vm = next((each for each in snapshot.vms if each.name == name), None)
     if vm is None:
         return
+    snapshot = with_abort(snapshot, now := datetime.now(UTC))
     pool = snapshot.pool
     if vm.deleting:
         yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
@@ -230,7 +232,11 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield "it should be halted"
     if vm.start_failures:
         yield f"its last {count_noun(vm.start_failures, 'start')} failed"
-    yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
+    if snapshot.aborted is not None:
+        yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
+        yield "it gets the former template again" if snapshot.outdated(vm) else "it has the former template"
+    else:
+        yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
     if not snapshot.outdated(vm) and snapshot.needs_restart(vm):
         yield "it started before its template changed, and needs a restart"
     if (end := lifetime_end(snapshot, vm)) is not None and end > datetime.now(UTC):
@@ -243,7 +249,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield f"{meta.SCALE_IN} is {vm.scale_in}: {SCALE_IN.get(vm.scale_in, INVALID_SCALE_IN)}"
     if pool.spec.paused:
         yield "its pool is paused"
-    decided = plan(snapshot, datetime.now(UTC))
+    decided = plan(snapshot, now)
     yield from (f"it waits: {wait.reason}" for wait in decided.waits if wait.name == name)
     if decided.blocked:
         yield f"scale-in is blocked: {decided.blocked}"

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from cli.rollout import differences, progress, summarize_changes
+from cli.main import poolhouse
+from cli.rollout import _previous, differences, progress, summarize_changes
+from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -160,3 +165,35 @@ def pool_at(reason: str, updated: int, message: str) -> dict[str, Any]:
 )
 def test_an_update_by_steps(reason: str, state: str, message: str) -> None:
     assert progress(pool_at(reason, 1, "why"), NOW) == (state, message)
+
+
+async def test_the_timeout_ends_a_request_without_an_answer(tmp_path: Path) -> None:
+    async with Server() as server:
+        await (await server.connect(tmp_path)).close()
+        arguments = ["rollout", "status", "web", "--timeout", "1s", "--kubeconfig", str(tmp_path / "kubeconfig")]
+        result = await asyncio.to_thread(CliRunner().invoke, poolhouse, arguments)
+    assert (result.exit_code, result.stderr) == (3, "Error: no answer of the API server within 1 s\n")
+
+
+@pytest.mark.parametrize("reason", ["UpdatePaused", "AnalysisRunning", "AnalysisInconclusive"])
+def test_an_update_that_waits_is_not_complete(reason: str) -> None:
+    waiting = pool(conditions=progressing("True", reason, "step 2 of 2"))
+    assert progress(waiting, NOW) == ("Progressing", "web: step 2 of 2")
+
+
+@pytest.mark.parametrize(
+    ("current", "outcomes", "chosen"),
+    [
+        pytest.param("web-3", {}, "web-2", id="the one before"),
+        pytest.param("web-1", {"web-2": "Superseded"}, "web-1", id="the last that all VMs had"),
+        pytest.param("web-3", {"web-2": "RolledBack", "web-1": "Complete"}, "web-1", id="not one that failed"),
+        pytest.param("web-3", {"web-2": "Aborted", "web-1": "RolledBack"}, "web-2", id="unless all have failed"),
+    ],
+)
+def test_undo_chooses_a_revision(
+    monkeypatch: pytest.MonkeyPatch, current: str, outcomes: dict[str, str], chosen: str
+) -> None:
+    monkeypatch.setattr("cli.rollout.current_revision", lambda document, revisions: "web-3")
+    document = pool(currentRevision=current, history=[{"revision": r, "outcome": o} for r, o in outcomes.items()])
+    revisions = [{"metadata": {"name": f"web-{n}"}} for n in (1, 2, 3)]
+    assert _previous(document, revisions)["metadata"]["name"] == chosen

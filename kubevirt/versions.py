@@ -39,6 +39,9 @@ DECLARATIVE_HOTPLUG_VOLUMES = FeatureGate("DeclarativeHotplugVolumes", alpha=(1,
 HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes", deprecated=(1, 9))
 PERSISTENT_RESERVATION = FeatureGate("PersistentReservation", general=(1, 9))
 SIDECAR = FeatureGate("Sidecar")
+SNAPSHOT = FeatureGate("Snapshot", beta=(1, 6))
+IN_PLACE_RESTORE: Release = (1, 6)
+"""the first release that restores disks with their names"""
 PLUGINS = FeatureGate("Plugins", alpha=(1, 9))
 
 Support = Literal["no", "gate", "default", "always"]
@@ -188,6 +191,20 @@ FEATURES = (
         "`migrations.kubevirt.io/v1alpha1`",
         "One is written for each of Poolhouse's policies.",
         seen=((1, 9),),
+    ),
+    Feature(
+        "Snapshots of VMs",
+        "`snapshot.kubevirt.io/v1beta1`: VirtualMachineSnapshot",
+        "Created before an update if the pool asks for it. Without the gate KubeVirt refuses them, and the pool updates"
+        " no VM.",
+        gate=SNAPSHOT,
+    ),
+    Feature(
+        "Restore of disks with their names",
+        "`volumeRestorePolicy: InPlace` of a VirtualMachineRestore",
+        "`rollout undo --restore-snapshots` asks for it. In 1.5 the API server refuses the field, and an event says so."
+        " It needs the gate of snapshots.",
+        since=IN_PLACE_RESTORE,
     ),
     Feature(
         "Instance types and preferences",

@@ -14,6 +14,7 @@ from apimachinery.unstructured import Json
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, DefaulterClient, MACPolicy, Node, NodeIndex, read_node
 from kinds import KINDS
 from kubevirt import cluster_settings
+from kubevirt.cluster_settings import ClusterSettings
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import NotFound
@@ -37,6 +38,7 @@ from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.plans import PlanClient
+from webhook.snapshots import SnapshotSupport
 from webhook.templates import TemplateReview
 
 log = logging.getLogger(__name__)
@@ -158,14 +160,20 @@ def _parts(
         check(api, budget_seconds=budgets.checks_seconds)
         for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts, DiskConflicts)
     )
+    snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,
-        admission=Admission(defaulting=defaulting, checks=checks, drift=drift),
+        admission=Admission(defaulting=defaulting, checks=(*checks, snapshots), drift=drift),
         dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
         explain=PolicyExplainer(api),
         metrics=metrics,
     )
+
+
+def _settings(kubevirts: OptionalInformer[Json]) -> ClusterSettings | None:
+    found = cluster_settings.choose(kubevirts.all)
+    return ClusterSettings.of(found) if found else None
 
 
 async def find_vmi(api: Api, namespace: str, name: str) -> Json | None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import defaulter.app
 import webhook.app
-from monitoring import behaviours, dashboard, kubevirt_versions, metrics, reasons, settings
+from monitoring import behaviours, dashboard, kubevirt_versions, metrics, reasons, settings, warm_states
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +21,8 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/openapi-defaulter.json"): json.dumps(defaulter.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/dashboard.md"): dashboard.page(),
         Path("docs/reference/behaviours.md"): behaviours.page(),
+        Path("docs/reference/warm-vm-states.md"): warm_states.page(),
+        Path(f"docs/reference/{warm_states.DRAWING}"): warm_states.drawing(),
         Path("charts/poolhouse/monitoring/dashboard.json"): dashboard.text(),
     }
 

@@ -3,7 +3,7 @@
     created
        |
        v            JoinWaitQueue
-    Pending -------------------------> Queued
+    Pending -------------------------> Queued    ReadApplication comes before a VM is taken.
        |  \\                              |
        |   \\  CreateVM is refused        |
        |    +----------> Allocating      |

@@ -42,6 +42,11 @@ def restore_of(snapshot: PoolSnapshot, vm: VM) -> VMRestore | None:
     return snapshot.restores_by_vm.get(vm.uid)
 
 
+def awaits_restore(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether a restore of the VM has begun, or is still to begin."""
+    return restore_of(snapshot, vm) is not None or requested_restore(snapshot, vm) is not None
+
+
 def begin(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot) -> Restore:
     request = snapshot.pool.restore
     ran = vm.should_run or vm.vmi_exists

@@ -21,7 +21,7 @@ from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import annotations, disk_replacements, unready_disk
-from controllers.pool.restores import begin, continue_restore, requested_restore, restore_of
+from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
     DisruptionBudget,
@@ -152,9 +152,7 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
 
 
 def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
-    if snapshot.outdated(vm) or snapshot.needs_restart(vm):
-        return True
-    return restore_of(snapshot, vm) is not None or requested_restore(snapshot, vm) is not None
+    return snapshot.outdated(vm) or snapshot.needs_restart(vm) or awaits_restore(snapshot, vm)
 
 
 def _disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | None) -> Decision:

@@ -14,6 +14,7 @@ from typing import Any
 
 from apimachinery.label_selectors import matches
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.restores import awaits_restore
 from controllers.shared.vm import VM
 from kinds.pool_strategies import BasePolicy, SelectionPolicy
 
@@ -127,7 +128,9 @@ def is_prepared(snapshot: PoolSnapshot, vm: VM) -> bool:
 def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the pool must still update or restart the VM. A VM that has the template, but whose run strategy forbids
     a restart, is not behind: its next start uses the template."""
-    return snapshot.outdated(vm) or (snapshot.needs_restart(vm) and may_be_restarted(vm))
+    if snapshot.outdated(vm) or awaits_restore(snapshot, vm):
+        return True
+    return snapshot.needs_restart(vm) and may_be_restarted(vm)
 
 
 def may_be_restarted(vm: VM) -> bool:

@@ -133,6 +133,9 @@ SCENARIOS = {
     "PoolhouseRolloutStalled": Scenario(
         {f'{P}vmpool_rollout_stalled{{vmpool="p"}}': "0x30 1x30"}, inactive=30, fires=40
     ),
+    "PoolhouseSnapshotsFail": Scenario(
+        {f'{P}vmpool_snapshot_failing{{vmpool="p"}}': "0x30 1x30"}, inactive=35, fires=50
+    ),
     "PoolhouseHealingStopped": Scenario(
         {f'{P}vmpool_healing_stopped{{vmpool="p"}}': "0x30 1x30"}, inactive=35, fires=50
     ),

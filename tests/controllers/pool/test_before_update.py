@@ -335,6 +335,13 @@ def test_restores(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> No
 OLDEST = {"selectionPolicy": {"basePolicy": "Oldest"}}
 
 
+def test_a_vm_that_awaits_its_restore_is_not_updated_yet() -> None:
+    observed = three(UPDATED, vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST)
+    status = pool_status(observed, plan(observed, NOW), NOW)
+    (progressing,) = (each for each in status.conditions if each.type == "Progressing")
+    assert (status.updated_replicas, progressing.reason) == (2, "UpdatingVMs")
+
+
 def test_a_simulated_undo_restores_each_vm_within_the_budget() -> None:
     vms = tuple(old(n, updates=1) for n in (1, 2, 3))
     before = tuple(taken(each, revision="r1", update=1, name=f"before-{each.name}", uid=each.name) for each in vms)

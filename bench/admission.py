@@ -1,9 +1,13 @@
-"""Measures `/mutate` for a new VM, as a ratio to a FastAPI app that echoes the same bodies.
+"""Measures `/mutate` for a new VM, as a ratio to a FastAPI app that echoes the same bodies, and admission on a stack.
 
-    python -m bench.admission [--seconds 3.0] [--rounds 3] [--at-once 1 10 50]
+    python -m bench.admission [--seconds 3.0] [--rounds 3] [--at-once 1 10 50] [--dir DIR] [--creates 200]
+                              [--noisy 16] [--disks 64]
 
-A fake defaulter sends a fixed response at once. Both servers run with uvicorn, uvloop and httptools. The client sends
-the same requests to both servers in turns.
+`--rounds 0` leaves the first part out. A fake defaulter sends a fixed response at once. Both servers run with uvicorn,
+uvloop and httptools. The client sends the same requests to both servers in turns.
+
+The second part creates ordinary VMs in one namespace: without admission, with admission, and with admission while
+another namespace's clients, `--noisy` of them, ask for VMs of `--disks` disks, each of another shape, without a pause.
 """
 
 import asyncio
@@ -12,7 +16,10 @@ import os
 import statistics
 import sys
 import time
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
@@ -22,7 +29,21 @@ from fastapi import FastAPI, Request, Response
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
-from bench.harness import document, parse_options, percentile, report, service, vmi_spec
+from bench.harness import (
+    connect,
+    document,
+    new_namespace,
+    parse_options,
+    percentile,
+    prepare,
+    report,
+    service,
+    stack,
+    vmi_spec,
+)
+from kinds.meta import DEFAULTING, DISABLED, UNDEFAULTED
+from runtime.api import Api
+from runtime.errors import ApiError
 from runtime.resource import VMS
 from tests.webhook.builders import review
 from tests.webhook.fake_defaulter import filled
@@ -165,14 +186,118 @@ async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
             report(f"{at_once} at once", f"{ratio}; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
 
 
+# Admission on a stack
+
+NOISE = "noise"
+"""the argument with which this module starts the noisy clients"""
+WITHOUT = ("controllers", "engine")
+PAUSE_SECONDS = 0.02
+
+
+def shape(
+    name: str, namespace: str, memory: int, disks: int = 2, nics: int = 1, labels: Mapping[str, str] | None = None
+) -> Json:
+    """Returns a halted VM, whose shape is another one with another memory."""
+    volumes = {f"disk-{number}": {"emptyDisk": {"capacity": "1Mi"}} for number in range(disks)}
+    spec = vmi_spec(volumes, [f"nic-{number}" for number in range(nics)], f"{131072 + memory}Ki")
+    return document(VMS, name, {"runStrategy": "Halted", "template": {"spec": spec}}, namespace, labels=labels or {})
+
+
+async def created(
+    api: Api, namespace: str, prefix: str, creates: int, labels: Mapping[str, str] | None = None
+) -> tuple[list[float], int]:
+    """Creates ordinary VMs one after another. Returns the seconds of each, and how many have no defaults."""
+    times, undefaulted = [], 0
+    for number in range(creates):
+        vm = shape(f"{prefix}-{number}", namespace, number, labels=labels)
+        began = time.perf_counter()
+        stored = await api.create(VMS, vm)
+        times.append(time.perf_counter() - began)
+        domain = stored["spec"]["template"]["spec"]["domain"]
+        annotations = stored["metadata"].get("annotations") or {}
+        undefaulted += UNDEFAULTED in annotations or "uuid" not in domain.get("firmware", {})
+        await asyncio.sleep(PAUSE_SECONDS)
+    return times, undefaulted
+
+
+async def make_noise(kubeconfig: Path, namespace: str, clients: int, disks: int) -> None:
+    """Asks for large VMs, each of another shape, until the process is ended. Nothing is stored. Prints a line after the
+    first answers."""
+    numbers = count()
+    async with await connect(kubeconfig, clients) as api:
+
+        async def one_client() -> None:
+            while True:
+                number = next(numbers)
+                if number == 2 * clients:
+                    print("busy", flush=True)
+                with suppress(ApiError):
+                    await api.create(VMS, shape(f"noise-{number}", namespace, number, disks, 8), dry_run=True)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                group.create_task(one_client())
+
+
+@asynccontextmanager
+async def noise(kubeconfig: Path, namespace: str, clients: int, disks: int) -> AsyncIterator[None]:
+    """Runs the noisy clients in a process of their own, so that they do not delay the measuring client."""
+    arguments = [NOISE, str(kubeconfig), namespace, str(clients), str(disks)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "bench.admission", *arguments), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        assert await process.stdout.readline(), "the noisy clients ended"
+        yield
+        assert process.returncode is None, "the noisy clients ended"
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def fairness(directory: Path, creates: int, clients: int, disks: int) -> None:
+    kubeconfig = directory / "kubeconfig"
+    async with await connect(kubeconfig) as api:
+        await prepare(api, VMS)
+        async with new_namespace(api) as quiet, new_namespace(api) as busy:
+            print(f"\n{creates} ordinary VMs, one after another")
+            await created(api, quiet, "first", 20)
+            bare, _ = await created(api, quiet, "bare", creates, {DEFAULTING: DISABLED})
+            idle, missed = await created(api, quiet, "idle", creates)
+            _compare("with admission, to the bare create", idle, bare, missed)
+            async with noise(kubeconfig, busy, clients, disks):
+                noisy, missed = await created(api, quiet, "noisy", creates)
+            _compare(f"beside {clients} clients with VMs of {disks} disks, to idle", noisy, idle, missed)
+
+
+def _compare(what: str, times: list[float], base: list[float], undefaulted: int) -> None:
+    found = [(percentile(times, each) * 1000, percentile(base, each) * 1000) for each in (50, 99)]
+    shown = ", ".join(
+        f"p{name} {ms:.1f} ms = {ms / ms_of_base:.2f}" for name, (ms, ms_of_base) in zip((50, 99), found, strict=True)
+    )
+    report(what, f"{shown}; {undefaulted} without defaults")
+
+
 def main() -> None:
+    if sys.argv[1:2] == [NOISE]:
+        _, _, kubeconfig, namespace, clients, disks = sys.argv
+        uvloop.run(make_noise(Path(kubeconfig), namespace, int(clients), int(disks)))
+        return
     if sys.argv[1:] and sys.argv[1] in SERVERS:
         host, _, port = os.environ["POOLHOUSE_LISTEN"].partition(":")
         app = f"bench.admission:{sys.argv[1]}"
         uvicorn.run(app, factory=True, host=host, port=int(port), log_level="error", access_log=False)
         return
-    options = parse_options(__doc__, seconds=3.0, rounds=3, at_once=[1, 10, 50])
-    uvloop.run(bench(options.seconds, options.rounds, options.at_once))
+    options = parse_options(
+        __doc__, seconds=3.0, rounds=3, at_once=[1, 10, 50], dir=None, creates=200, noisy=16, disks=64
+    )
+    if options.rounds:
+        uvloop.run(bench(options.seconds, options.rounds, options.at_once))
+    if options.creates:
+        with stack(options.dir, without=WITHOUT) as directory:
+            uvloop.run(fairness(directory, options.creates, options.noisy, options.disks))
 
 
 if __name__ == "__main__":

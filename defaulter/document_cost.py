@@ -2,8 +2,8 @@
 
 BASE_COST = 100
 """cost of the smallest document. libvirt takes about 10 ms for it, and 0.1 ms for each further object."""
-COSTLY = 400
-"""A document of this cost takes a worker about 40 ms. A VM with 16 disks and 8 NICs costs 204."""
+COSTLY = 250
+"""A document of this cost takes a worker about 25 ms. A VM with 16 disks and 8 NICs costs 204."""
 
 
 def cost_of(body: bytes) -> int:

@@ -128,7 +128,8 @@ class WorkerPool:
         self._urgent: deque[QueuedRequest] = deque()
         self._changed = asyncio.Event()
         """set when a waiting worker may find a request"""
-        self._costly_running = 0
+        self._taking_costly = 0
+        """number of workers that take costly documents"""
         self._serving = asyncio.Semaphore(limits.workers)
         self._known_costly = CostlyDocuments()
         self._confinement_logged = False
@@ -243,9 +244,15 @@ class WorkerPool:
             if not turn.done() or turn.cancelled():
                 return "died"
             self.counts.ready += 1
+            # The last worker is for small documents, and the others get less processor time than it gets.
+            costly = self._taking_costly < self.limits.workers - 1 or self.limits.workers == 1
+            self._taking_costly += costly
+            if costly and self.limits.workers > 1:
+                worker.lower_priority()
             try:
-                return await self._handle_requests(worker, slot, ended)
+                return await self._handle_requests(worker, slot, ended, costly=costly)
             finally:
+                self._taking_costly -= costly
                 self.counts.ready -= 1
                 self._serving.release()
         finally:
@@ -282,30 +289,26 @@ class WorkerPool:
         except OSError as error:
             log.warning("each worker probes QEMU again: the result of the first probe cannot be kept: %s", error)
 
-    async def _handle_requests(self, worker: WorkerProcess, slot: int, ended: asyncio.Task[None]) -> str:
+    async def _handle_requests(
+        self, worker: WorkerProcess, slot: int, ended: asyncio.Task[None], *, costly: bool
+    ) -> str:
         # The limit depends on the slot, so that workers that started together are not replaced together.
         for handled in range(self.limits.max_requests * (4 + slot % 4) // 4):
-            found = await self._next_request(ended)
-            if found is None:
+            request = await self._next_request(ended, costly=costly)
+            if request is None:
                 return "died"
-            request, cost = found
-            try:
-                self._costly_running += cost > COSTLY
-                reason = await self._handle(worker, request)
-            finally:
-                self._costly_running -= cost > COSTLY
-                self._changed.set()
+            reason = await self._handle(worker, request)
             if reason is not None:
                 return reason
             if handled % 64 == 0 and worker.resident_bytes() > self.limits.max_resident_bytes:
                 return "large"
         return "old"
 
-    async def _next_request(self, ended: asyncio.Task[None]) -> tuple[QueuedRequest, int] | None:
-        """The next request whose client still waits, and its cost; None if the worker ends first."""
+    async def _next_request(self, ended: asyncio.Task[None], *, costly: bool) -> QueuedRequest | None:
+        """The next request whose client still waits; None if the worker ends first."""
         while not ended.done():
-            if (found := self._take()) is not None:
-                return found
+            if (request := self._take(costly)) is not None:
+                return request
             # No other task runs between the look at the queue and this line, so no request is missed.
             self._changed.clear()
             changed = asyncio.create_task(self._changed.wait())
@@ -315,12 +318,10 @@ class WorkerPool:
                 changed.cancel()
         return None
 
-    def _take(self) -> tuple[QueuedRequest, int] | None:
+    def _take(self, costly: bool) -> QueuedRequest | None:
         while self._urgent:
             if self._in_time(request := self._urgent.popleft()):
-                return request, 0
-        # The last worker is for small documents.
-        costly = self._costly_running < max(1, self.limits.workers - 1)
+                return request
         return self._queue.pop(costly=costly, wanted=self._in_time)
 
     def _in_time(self, request: QueuedRequest) -> bool:

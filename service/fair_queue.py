@@ -85,8 +85,8 @@ class FairQueue(Generic[T]):
         self._waiting[tenant] = queue
         (queue.costly if cost > self._costly else queue.small).append(_Entry(next(self._numbers), cost, item))
 
-    def pop(self, *, costly: bool, wanted: Callable[[T], bool] = lambda item: True) -> tuple[T, int] | None:
-        """The next request and its cost; None if none may be handled now. Requests that are not `wanted` any more are
+    def pop(self, *, costly: bool, wanted: Callable[[T], bool] = lambda item: True) -> T | None:
+        """The next request; None if none may be handled now. Requests that are not `wanted` any more are
         dropped. `costly` says whether a costly request may be handled."""
         while (head := next_tenant(self._heads(costly))) is not None:
             queue = self._waiting[head.tenant]
@@ -98,7 +98,7 @@ class FairQueue(Generic[T]):
                 queue.used += entry.cost
             self._end_wait(head.tenant, queue)
             if found:
-                return entry.item, entry.cost
+                return entry.item
         return None
 
     def _heads(self, costly: bool) -> Iterator[Head]:

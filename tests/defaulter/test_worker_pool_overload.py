@@ -45,6 +45,9 @@ class Scripted:
     async def wait(self) -> None:
         await asyncio.Event().wait()
 
+    def lower_priority(self) -> None:
+        pass
+
     def resident_bytes(self) -> int:
         return 0
 

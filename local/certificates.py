@@ -22,6 +22,8 @@ from service.certwatcher import write_atomically
 
 log = logging.getLogger(__name__)
 
+WEBHOOK_CLIENT = "poolhouse-webhook-client"
+"""common name and file of the certificate that the API server shows to the webhook"""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLUSTER_LIFE = timedelta(days=3650)
 CERTIFICATE_LIFE = timedelta(days=7)
@@ -53,9 +55,10 @@ def prepare_cluster_certificates(directory: Path, now: datetime, more_hosts: tup
     hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1", *more_hosts)
     if certificate_renewal_due(load_pair(directory, "apiserver"), ca, hosts, now):
         store_pair(new_server_certificate(ca, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver")
-    proxy = load_pair(directory, "proxy")
-    if proxy is None or proxy.issuer != ca.name or proxy.validity.renewal_due(now):
-        store_pair(certificates.new_client_certificate(ca, FRONT_PROXY, now, CLUSTER_LIFE), directory, "proxy")
+    for file, name in (("proxy", FRONT_PROXY), (WEBHOOK_CLIENT, WEBHOOK_CLIENT)):
+        pair = load_pair(directory, file)
+        if pair is None or pair.issuer != ca.name or pair.validity.renewal_due(now):
+            store_pair(certificates.new_client_certificate(ca, name, now, CLUSTER_LIFE), directory, file)
     if not (directory / "accounts.key").exists():
         # The key for ServiceAccount tokens. The API server reads its public key from this file, in this format only.
         key = ec.generate_private_key(ec.SECP256R1()).private_bytes(

@@ -1,11 +1,15 @@
 """The components of the Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager."""
 
+import json
 from pathlib import Path
 
+from apimachinery.unstructured import Json
 from local.binaries import Programs
+from local.certificates import WEBHOOK_CLIENT
 from local.components import Component, HttpProbe, SocketProbe
 from local.engine.virt_api import FRONT_PROXY
 from local.paths import StackPaths
+from service.certwatcher import write_atomically
 
 # Without the PVC protection controller, deleted PVCs would keep their finalizer and never disappear.
 CONTROLLERS = (
@@ -71,11 +75,43 @@ def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> 
             # With a reconciler, the API server would retry without end to write loopback endpoints, which are invalid.
             "--endpoint-reconciler-type=none",
             *request_header_flags(tls),
+            f"--admission-control-config-file={paths.admission}",
         ),
         ready=HttpProbe(f"https://127.0.0.1:{port}/readyz", paths.ca),
         after=("etcd",),
         stop_seconds=20,
     )
+
+
+ADMISSION_CONFIGURATION = "apiserver.config.k8s.io/v1"
+WEBHOOK_PLUGINS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
+
+
+def write_admission_configuration(paths: StackPaths, ports: dict[str, int]) -> None:
+    """Writes the files that make the API server show its client certificate to the webhook, and to no other one."""
+    tls = paths.tls_of("cluster")
+    user = {"client-certificate": f"{tls}/{WEBHOOK_CLIENT}.crt", "client-key": f"{tls}/{WEBHOOK_CLIENT}.key"}
+    kubeconfig: Json = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "users": [{"name": f"127.0.0.1:{ports['webhook']}", "user": user}],
+    }
+    users = paths.kubeconfig_of("webhook-clients")
+    plugins = [
+        {
+            "name": name,
+            "configuration": {
+                "apiVersion": ADMISSION_CONFIGURATION,
+                "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": str(users),
+            },
+        }
+        for name in WEBHOOK_PLUGINS
+    ]
+    configuration = {"apiVersion": ADMISSION_CONFIGURATION, "kind": "AdmissionConfiguration", "plugins": plugins}
+    # The API server reads JSON here, because JSON is YAML.
+    write_atomically(users, json.dumps(kubeconfig).encode())
+    write_atomically(paths.admission, json.dumps(configuration).encode())
 
 
 def request_header_flags(tls: Path) -> tuple[str, ...]:

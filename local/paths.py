@@ -42,6 +42,11 @@ class StackPaths:
     def __hash__(self) -> int:
         return hash(self.dir)
 
+    @property
+    def admission(self) -> Path:
+        """The API server's AdmissionConfiguration."""
+        return self.dir / "kubeconfigs" / "admission.yaml"
+
     def kubeconfig_of(self, service: str) -> Path:
         return self.dir / "kubeconfigs" / service
 

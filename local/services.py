@@ -5,6 +5,7 @@ import pwd
 import sys
 from collections.abc import Mapping
 
+from local.certificates import WEBHOOK_CLIENT
 from local.components import Component, HttpProbe
 from local.paths import UNPRIVILEGED_USER, StackPaths
 
@@ -50,10 +51,16 @@ def service_components(
         "POOLHOUSE_RUNTIME_DIR": str(paths.runtime),
         "POOLHOUSE_DISKS_DIR": str(paths.disks),
     }
+    clients = {
+        "POOLHOUSE_CLIENT_CA": str(paths.tls_of("cluster") / "ca.crt"),
+        "POOLHOUSE_CLIENT_NAMES": WEBHOOK_CLIENT,
+        # A person may try requests by hand.
+        "POOLHOUSE_UNKNOWN_CALLERS": "limit",
+    }
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
         # The webhook watches nodes. It must stop first, because the API server waits for its watchers when it stops.
-        "webhook": _service("webhook", paths, ports, urls, "kube-apiserver"),
+        "webhook": _service("webhook", paths, ports, {**urls, **clients}, "kube-apiserver"),
         "engine": _service("engine", paths, ports, engine_env, "kinds", *(node.name for node in nodes)),
         # The controllers need not wait for the webhook: while it is unavailable, they call the defaulter themselves.
         "controllers": _service("controllers", paths, ports, urls, "kinds", "defaulter"),

@@ -15,7 +15,7 @@ from local import identities, install, prerequisites, services
 from local.binaries import Echo, Programs, find_programs, link_kubectl
 from local.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
 from local.components import Component, ComponentState, SetupStep, StackError
-from local.control_plane import control_plane_components
+from local.control_plane import control_plane_components, write_admission_configuration
 from local.lock import hold
 from local.paths import DIR_VARIABLE, StackPaths, abandoned_directories
 from local.ports import PortReservations, load_ports
@@ -87,6 +87,7 @@ class Stack:
         self._certificates = CertificateManager(self._paths.tls, services.HOSTS, cluster, options.certificate_life)
         self._certificates.prepare(now)
         self._write_kubeconfigs()
+        write_admission_configuration(self._paths, self._ports)
         self._supervisor = Supervisor(
             [*control_plane_components(programs, self._paths, self._ports), *self._services()],
             [

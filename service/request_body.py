@@ -39,6 +39,7 @@ class BodyReader:
         timeout_seconds: float = READ_TIMEOUT_SECONDS,
         held_bytes: int = MAX_HELD_BYTES,
         held_bytes_per_holder: int | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
         timeout_status: int = 408,
     ) -> None:
         """`held_bytes` limits the total size of the bodies of all requests in progress, and `held_bytes_per_holder`
@@ -47,6 +48,7 @@ class BodyReader:
         self._free_bytes = held_bytes
         self._held_bytes_per_holder = held_bytes if held_bytes_per_holder is None else held_bytes_per_holder
         self._held_by: Counter[str] = Counter()
+        self._max_body_bytes = max_body_bytes
         self._timeout_status = timeout_status
 
     @asynccontextmanager
@@ -58,7 +60,7 @@ class BodyReader:
     @asynccontextmanager
     async def raw(self, scope: Any, receive: Any, holder: str = "") -> AsyncIterator[bytes]:
         """The bytes of a body with a JSON content type. Raises `RequestRefused`."""
-        check_headers(scope["headers"])
+        check_headers(scope["headers"], self._max_body_bytes)
         parts: list[bytes] = []
         try:
             await self._read(receive, parts, holder)
@@ -74,7 +76,7 @@ class BodyReader:
                     parts.append(part)
                     size += len(part)
                     self._hold(len(part), holder)
-                    _check_size(size)
+                    _check_size(size, self._max_body_bytes)
                     if self._free_bytes < 0 or self._held_by[holder] > self._held_bytes_per_holder:
                         message = "too many large requests at once; try again in a second"
                         raise RequestRefused(429, message, retry_after_seconds=1)
@@ -97,7 +99,7 @@ def parse(body: bytes) -> Json:
         raise RequestRefused(413 if isinstance(error, TooManyValues) else 400, str(error)) from None
 
 
-def check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
+def check_headers(headers: Iterable[tuple[bytes, bytes]], max_body_bytes: int = MAX_BODY_BYTES) -> None:
     """Raises `RequestRefused` for a type, an encoding or a length that is not accepted."""
     found = {name.lower(): value.decode("latin-1") for name, value in headers}
     content_type = found.get(b"content-type", "")
@@ -109,12 +111,12 @@ def check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
         raise RequestRefused(415, f"Content-Encoding {quote(encoding)} is not accepted: send the JSON uncompressed")
     length = found.get(b"content-length", "")
     if length.isdigit() and len(length) < 20:
-        _check_size(int(length))
+        _check_size(int(length), max_body_bytes)
 
 
-def _check_size(size_bytes: int) -> None:
-    if size_bytes >= MAX_BODY_BYTES:
-        raise RequestRefused(413, f"the body must be smaller than {MAX_BODY_BYTES} bytes")
+def _check_size(size_bytes: int, max_body_bytes: int) -> None:
+    if size_bytes >= max_body_bytes:
+        raise RequestRefused(413, f"the body must be smaller than {max_body_bytes} bytes")
 
 
 async def _parts(receive: Any) -> AsyncIterator[bytes]:

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.callers import CLIENT_CERTIFICATE, ConnectionLimit, address_of
 from service.certificates import Validity
 from service.certwatcher import CertWatcher
 
@@ -76,6 +78,39 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
 
 
+class ClientCertificateProtocol(DeadlineProtocol):
+    """Adds the client's certificate to the ASGI scope, because uvicorn does not, and limits the connections of clients
+    that have none."""
+
+    def __init__(self, limit: ConnectionLimit, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._limit = limit
+        self._counted = ""
+        self._certificate: Mapping[str, Any] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        connection: Any = transport.get_extra_info("ssl_object")
+        self._certificate = (connection.getpeercert() if connection is not None else None) or {}
+        if self._certificate:
+            return
+        address = address_of({"client": transport.get_extra_info("peername")})
+        if self._limit.opened(address):
+            self._counted = address
+        else:
+            transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._counted:
+            self._limit.closed(self._counted)
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        extensions: dict[str, Any] = {CLIENT_CERTIFICATE: self._certificate}
+        self.scope["extensions"] = extensions
+
+
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -120,8 +155,8 @@ async def serve(
     drain_seconds: float = DRAIN_SECONDS,
     started: Callable[[int], None] | None = None,
     clients: Path | None = None,
+    connections: ConnectionLimit | None = None,
     on_certificate: Callable[[Validity], None] = lambda validity: None,
-    http: type[asyncio.Protocol] = DeadlineProtocol,
     **settings: Any,
 ) -> None:
     """Serves until it is cancelled, over HTTPS if `tls` is a directory with `tls.crt` and `tls.key`.
@@ -129,7 +164,7 @@ async def serve(
     After the cancellation the server accepts requests for `linger_seconds`, until the cluster routes none to it, and
     closes each connection with its next response. Then the server accepts no connection and finishes the requests in
     progress within `drain_seconds`. `started` is called with the port. `clients` is the CA of client certificates.
-    `settings` are settings of uvicorn.
+    `connections` limits those of clients without a certificate. `settings` are settings of uvicorn.
     """
     watcher = CertWatcher(tls, clients, on_certificate) if tls is not None else None
     listener = bind(host, port)
@@ -138,7 +173,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        http=http,
+        http=partial(ClientCertificateProtocol, connections or ConnectionLimit(MAX_CONNECTIONS, MAX_CONNECTIONS)),  # type: ignore[arg-type]
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
         timeout_keep_alive=round(IDLE_SECONDS),

@@ -30,11 +30,13 @@ from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError
 from service import api_docs
-from service.request_body import BodyReader, RequestRefused
+from service.callers import address_of
+from service.request_body import BodyReader, RequestRefused, parse
 from service.server import health
 from webhook import models
 from webhook.admission import Admission
 from webhook.api_errors import query_error
+from webhook.callers import QUERY_HELD_BYTES, AdmissionBodies
 from webhook.dryrun import DryRun, Operation
 from webhook.explain import PolicyExplainer, parse_question
 from webhook.metrics import Metrics
@@ -64,8 +66,14 @@ class WebhookParts:
     dry_run: DryRun
     explain: PolicyExplainer
     metrics: Metrics
-    bodies: BodyReader = field(default_factory=BodyReader)
+    reviews: AdmissionBodies = field(default_factory=AdmissionBodies)
+    bodies: BodyReader = field(
+        default_factory=lambda: BodyReader(held_bytes=QUERY_HELD_BYTES, held_bytes_per_holder=QUERY_HELD_BYTES // 2)
+    )
+    """of queries. Admission has memory of its own, so that queries never refuse a review."""
     rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
+    address_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=100, burst=300))
+    """of all tokens of an address, because tokens are verified only after the body is read"""
     max_queries_in_flight: int = 32
     """Limit for all callers, because a caller with a new token in each request evades the rate limiter."""
 
@@ -86,9 +94,10 @@ class InFlightLimit:
         self._in_flight = 0
 
     @contextmanager
-    def slot(self, token: str) -> Iterator[None]:
-        caller = hashlib.sha256(token.encode()).hexdigest()
-        wait = self._parts.rate_limiter.wait_seconds(caller, monotonic())
+    def slot(self, token: str, address: str) -> Iterator[None]:
+        caller, now = hashlib.sha256(token.encode()).hexdigest(), monotonic()
+        wait = self._parts.address_limiter.wait_seconds(address, now)
+        wait = wait or self._parts.rate_limiter.wait_seconds(caller, now)
         if not wait and self._in_flight >= self._parts.max_queries_in_flight:
             wait = 1.0
         if wait:
@@ -164,8 +173,8 @@ def _query_app() -> FastAPI:
 def _admission_endpoint(parts: WebhookParts, entry: str, decide: Decide) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(http: Request) -> Response:
         began = perf_counter()
-        async with parts.bodies.json(http.scope, http.receive) as document:
-            request = from_admission_review(document)
+        async with parts.reviews.read(http.scope, http.receive) as body:
+            request = from_admission_review(parse(body))
             response = await decide(request)
             answer = JSONResponse(to_admission_review(request, response))
         parts.metrics.reviewed(entry, request, response, perf_counter() - began)
@@ -184,12 +193,12 @@ async def caller_token(
 ) -> AsyncIterator[str]:
     """The caller's token. Raises `RequestRefused` without a token, or if the caller sends too many requests."""
     token = parse_token(http.headers.get("authorization", ""))
-    with http.app.state.in_flight.slot(token):
+    with http.app.state.in_flight.slot(token, address_of(http.scope)):
         yield token
 
 
 async def read_document(http: Request, token: Annotated[str, Depends(caller_token)]) -> AsyncIterator[Document]:
-    async with _parts(http).bodies.json(http.scope, http.receive) as document:
+    async with _parts(http).bodies.json(http.scope, http.receive, address_of(http.scope)) as document:
         yield Document(document, token)
 
 

@@ -5,10 +5,13 @@ import logging
 import os
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from time import monotonic
+from typing import Annotated, Any, Self
 
 import aiohttp
 from prometheus_client import CollectorRegistry
+from pydantic import BeforeValidator, model_validator
 
 from apimachinery.unstructured import Json
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, DefaulterClient, MACPolicy, Node, NodeIndex, read_node
@@ -30,6 +33,7 @@ from service.server import serve
 from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import WebhookParts, create_app
+from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
 from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
@@ -55,8 +59,30 @@ KUBEVIRT_SECONDS = 10.0
 """Time at the start to read the KubeVirt object, which requests need."""
 
 
+def _parse_names(value: Any) -> Any:
+    """Parses a list like `kube-apiserver,other`."""
+    return frozenset(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
 class Settings(ServiceSettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8443")
+    client_ca: Path | None = setting(
+        "POOLHOUSE_CLIENT_CA",
+        None,
+        "File with the authority of the API server's client certificate. Empty: API servers show none, so that "
+        "`/mutate` and `/validate` answer everybody.",
+    )
+    client_names: Annotated[frozenset[str], BeforeValidator(_parse_names)] = setting(
+        "POOLHOUSE_CLIENT_NAMES",
+        frozenset(),
+        "Common names of that certificate, `NAME,...`. Empty: any certificate of the authority.",
+    )
+    unknown_callers: UnknownCallers = setting(
+        "POOLHOUSE_UNKNOWN_CALLERS",
+        "refuse",
+        "What happens to callers of `/mutate` and `/validate` without that certificate: `refuse`, or `limit` the size, "
+        "rate and number of their requests.",
+    )
     defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
     controllers_url: str = setting(
         "POOLHOUSE_CONTROLLERS_URL", "", "The controllers, which answer plans. Empty: dry runs have no plan."
@@ -69,6 +95,16 @@ class Settings(ServiceSettings):
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
     )
+
+    @model_validator(mode="after")
+    def _client_ca_needs_tls(self) -> Self:
+        if self.client_ca is not None and self.tls is None:
+            raise ValueError("POOLHOUSE_CLIENT_CA: POOLHOUSE_TLS_DIR is required: certificates need HTTPS")
+        return self
+
+    @property
+    def api_server(self) -> ApiServerCertificate | None:
+        return None if self.client_ca is None else ApiServerCertificate(self.client_names, self.unknown_callers)
 
 
 @dataclass(frozen=True)
@@ -115,6 +151,8 @@ async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
                 settings.tls,
                 linger_seconds=LINGER_SECONDS if settings.tls_secret else 0.0,
                 drain_seconds=DRAIN_SECONDS,
+                clients=settings.client_ca,
+                connections=connection_limit(settings.api_server),
                 on_certificate=api.metrics.set_certificate,
             )
             for task in background:
@@ -168,6 +206,7 @@ def _parts(
         dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
         explain=PolicyExplainer(api),
         metrics=metrics,
+        reviews=AdmissionBodies(settings.api_server),
     )
 
 

@@ -24,8 +24,9 @@ from manifests.rbac import service_account_user
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound
 from runtime.resource import VMIS, VMS, Key, Resource
+from service.callers import client_certificate, common_names
 from service.request_body import RequestRefused, parse
-from service.server import DeadlineProtocol, health_app
+from service.server import health_app
 
 GROUP, VERSION = "subresources.kubevirt.io", "v1"
 BASE = f"/apis/{GROUP}/{VERSION}"
@@ -34,8 +35,6 @@ KUBEVIRT_USER = service_account_user("engine")
 """the user whose writes count as KubeVirt's own"""
 FRONT_PROXY = "poolhouse-front-proxy"
 TRIES = 5
-CLIENT_CERTIFICATE = "poolhouse.client-certificate"
-"""key of the client certificate in `extensions` of the ASGI scope"""
 
 
 def discovery(path: str) -> Json | None:
@@ -62,9 +61,7 @@ def discovery(path: str) -> Json | None:
 def from_front_proxy(scope: Mapping[str, Any]) -> bool:
     """Whether the client certificate is the API server's front proxy certificate. The TLS handshake has verified the
     certificate with the stack's CA."""
-    certificate = (scope.get("extensions") or {}).get(CLIENT_CERTIFICATE) or {}
-    names = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
-    return FRONT_PROXY in names
+    return FRONT_PROXY in common_names(client_certificate(scope))
 
 
 def accepts_any(scope: Mapping[str, Any]) -> bool:
@@ -81,16 +78,6 @@ class RouteError(Exception):
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
         self.code = code
-
-
-class ClientCertificateProtocol(DeadlineProtocol):
-    """Adds the client's certificate to the ASGI scope, because uvicorn does not."""
-
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        connection: Any = self.transport.get_extra_info("ssl_object")
-        certificate = connection.getpeercert() if connection is not None else None
-        self.scope["extensions"] = {CLIENT_CERTIFICATE: certificate or {}}
 
 
 class VirtApi:

@@ -351,6 +351,16 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             "would block Prometheus; set networkPolicy.metricsFrom",
             id="Prometheus without a network peer",
         ),
+        pytest.param(
+            {"webhook": {"apiServerCertificate": {"caBundle": "MIIB"}}},
+            "apiServerCertificate.caBundle: must be PEM",
+            id="authority of API servers is not PEM",
+        ),
+        pytest.param(
+            {"webhook": {"apiServerCertificate": {"commonNames": ["kube-apiserver"]}}},
+            "requires webhook.apiServerCertificate.caBundle",
+            id="name of API servers without an authority",
+        ),
         pytest.param({"webhook": {"url": "http://a"}}, "must begin with https://", id="URL without TLS"),
         pytest.param(
             {"webhook": {"defaulting": {"timeoutSeconds": 2}}},
@@ -386,6 +396,23 @@ def test_example_values_are_valid(file: Path) -> None:
     """Runs `helm lint --strict`. chart-testing installs the chart with the same files."""
     run("lint", "--strict", "--quiet", str(CHART), "--values", str(file))
     assert named(template(None, "--values", str(file)), "Deployment")
+
+
+def test_the_webhook_knows_the_certificate_of_api_servers(everything: list[Json]) -> None:
+    pod = _pod_templates(everything)["poolhouse-webhook"]["spec"]
+    (container,) = pod["containers"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "clients")
+    (mount,) = (each for each in container["volumeMounts"] if each["name"] == "clients")
+    (file,) = named(everything, "ConfigMap")[volume["configMap"]["name"]]["data"]
+    assert variables["POOLHOUSE_CLIENT_CA"] == f"{mount['mountPath']}/{file}"
+    assert variables["POOLHOUSE_CLIENT_NAMES"] == "kube-apiserver"
+    assert variables["POOLHOUSE_UNKNOWN_CALLERS"] == "refuse"
+
+
+def test_without_a_certificate_the_webhook_answers_everybody(rendered: list[Json]) -> None:
+    (container,) = _pod_templates(rendered)["poolhouse-webhook"]["spec"]["containers"]
+    assert not any(each["name"].startswith("POOLHOUSE_CLIENT") for each in container["env"])
 
 
 def test_defaulting_selectors_add_to_the_exemptions(everything: list[Json]) -> None:

@@ -10,6 +10,7 @@ import ssl
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,6 +113,30 @@ def test_each_endpoint_is_verified_by_the_ca_file_and_served_by_its_component(wh
     for name in ("apiserver", "webhook", "defaulter", "controllers"):
         with urllib.request.urlopen(f"{found[name]}/readyz", timeout=PATIENCE_SECONDS, context=trust) as answer:
             assert answer.status == 200, name
+
+
+def test_the_api_server_shows_its_certificate_to_the_webhook(whole: StackPaths) -> None:
+    """Only the API server's review of this size gets an answer, with the path of the problem."""
+    disks = [{"name": f"disk-{number}"} for number in range(20_000)]
+    template = {"spec": {"domain": {"devices": {"disks": disks}}}}
+    vm = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "large", "namespace": "default"},
+        "spec": {"runStrategy": "Halted", "template": template},
+    }
+    with pytest.raises(ApiError) as denied:
+        call(whole, lambda api: api.create(MACHINES, vm))
+    assert "spec.template.spec.domain.devices.disks: has 20000 entries; at most 256 are allowed" in str(denied.value)
+    found = json.loads(whole.endpoints.read_text())
+    request = {"uid": "u", "operation": "CREATE", "kind": {"group": "kubevirt.io", "version": "v1", "kind": vm["kind"]}}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {**request, "object": vm}}
+    forged = urllib.request.Request(
+        f"{found['webhook']}/validate", json.dumps(review).encode(), {"Content-Type": "application/json"}
+    )
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(forged, timeout=PATIENCE_SECONDS, context=ssl.create_default_context(cafile=found["ca"]))
+    assert refused.value.code == 413
 
 
 def test_every_process_has_the_variable_of_its_stack(whole: StackPaths) -> None:

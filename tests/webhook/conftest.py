@@ -20,6 +20,7 @@ from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.admission import Admission
 from webhook.app import WebhookParts, create_app
+from webhook.callers import AdmissionBodies
 from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
@@ -73,6 +74,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
             explain=PolicyExplainer(api),
             dry_run=DryRun(api, defaulter, "s"),
             metrics=metrics,
+            reviews=AdmissionBodies(bodies=BodyReader(timeout_seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024)),
             bodies=BodyReader(timeout_seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024),
             rate_limiter=RateLimiter(per_second=1, burst=20),
             max_queries_in_flight=4,

@@ -210,13 +210,13 @@ async def _raw(port: int, *parts: bytes) -> bytes:
 
 
 async def test_a_body_that_never_ends_times_out(webhook: RunningWebhook) -> None:
-    webhook.service.bodies = BodyReader(timeout_seconds=0.3)
+    webhook.service.reviews.bodies = BodyReader(timeout_seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b'{"a')
 
 
 async def test_a_body_in_small_chunks_times_out(webhook: RunningWebhook) -> None:
-    webhook.service.bodies = BodyReader(timeout_seconds=0.3)
+    webhook.service.reviews.bodies = BodyReader(timeout_seconds=0.3)
     head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert b" 408 " in await _raw(webhook.port, head, b"1\r\n{\r\n", b'1\r\n"\r\n')
 

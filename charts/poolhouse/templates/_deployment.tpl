@@ -1,5 +1,5 @@
-{{/* Arguments: root, component, scheme, env (a YAML list), mounts (volume: path), secrets (volume: {secret, path}).
-Prints a Deployment. */}}
+{{/* Arguments: root, component, scheme, env (a YAML list), mounts (volume: path), secrets (volume: {secret, path}),
+configMap ({name, volume, path}). Prints a Deployment. */}}
 {{- define "poolhouse.deployment" -}}
 {{- $root := .root -}}
 {{- $values := get $root.Values .component -}}
@@ -141,6 +141,9 @@ spec:
             {{- range $volume, $each := .secrets }}
             - {name: {{ $volume }}, mountPath: {{ $each.path }}, readOnly: true}
             {{- end }}
+            {{- with .configMap }}
+            - {name: {{ .volume }}, mountPath: {{ .path }}, readOnly: true}
+            {{- end }}
             {{- with $values.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
@@ -151,6 +154,10 @@ spec:
         {{- end }}
         {{- range $volume, $each := .secrets }}
         - {name: {{ $volume }}, secret: {secretName: {{ $each.secret }}}}
+        {{- end }}
+        {{- with .configMap }}
+        - name: {{ .volume }}
+          configMap: {name: {{ .name }}}
         {{- end }}
         {{- with $values.extraVolumes }}
         {{- toYaml . | nindent 8 }}

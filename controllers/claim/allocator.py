@@ -125,6 +125,14 @@ class Allocator:
             self._records[claim.uid] = ClaimRecord(vms_known=known)
         return self._records[claim.uid]
 
+    def status_observed(self, claim: Claim) -> None:
+        """Lists the claim's VMs before the next decision, if another process has bound a VM that this process has not
+        seen. The store of claims may be ahead of the store of VMs, in which the VM still belongs to its pool."""
+        record = self.record(claim)
+        seen = {*record.vms, *(vm.uid for vm in self.stores.vms.vms.by("claim", claim.uid))}
+        if claim.vm_uid and claim.vm_uid not in seen:
+            record.vms_known = False
+
     def forget(self, claim_uid: str) -> None:
         """Drops the record, the queue position and the quota of a deleted or finished claim. A new record of the claim
         has to list its VMs first."""

@@ -162,6 +162,7 @@ class ClaimController:
             self.allocator.forget(cached.uid)
             return False
         record.claim = live
+        self.allocator.status_observed(live)
         return True
 
     # Event handlers
@@ -178,7 +179,10 @@ class ClaimController:
             record = self.allocator.record(new)
             if record.vms_known:
                 record.timeline = replace(record.timeline, observed=record.timeline.observed or self.now())
-        elif new.vm_uid and not new.finished and new.status.pool_name:
+            return
+        if new.vm_uid != old.vm_uid:
+            self.allocator.status_observed(new)
+        if new.vm_uid and not new.finished and new.status.pool_name:
             self.allocator.quotas.charge(new.uid, (new.namespace, new.status.pool_name), new.requester)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:

@@ -22,8 +22,14 @@ from runtime.transport import encode
 Json = dict[str, Any]
 Key = tuple[str, str]
 
-NO_STATUS_SUBRESOURCE = frozenset({"virtualmachineinstances", "configmaps", "events", "resourcequotas", "leases"})
-NO_GENERATION = frozenset({"configmaps", "events", "namespaces", "nodes", "persistentvolumeclaims", "resourcequotas"})
+SERVED = {"/apis/kubevirt.io/v1": "kubevirts", "/apis/migrations.kubevirt.io/v1alpha1": "migrationpolicies"}
+"""What clients may discover."""
+NO_STATUS_SUBRESOURCE = frozenset(
+    {"virtualmachineinstances.kubevirt.io", "configmaps", "events.events.k8s.io", "resourcequotas"}
+)
+NO_GENERATION = frozenset(
+    {"configmaps", "events.events.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "resourcequotas"}
+)
 COLLECTION_SECONDS = 0.3
 """Delay of the garbage collector after a change."""
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -80,14 +86,13 @@ class LogEntry:
         if not before:
             return None
         assert self.old is not None
-        last = self.new if self.new is not None else self.old
-        return "DELETED", with_version(last, self.version)
+        return "DELETED", with_version(self.old, self.version)
 
 
 @dataclass(frozen=True)
 class Path:
-    group: str
     plural: str
+    """With the group, like the name of a CRD."""
     namespace: str
     name: str
     subresource: str
@@ -95,13 +100,13 @@ class Path:
     @classmethod
     def parse(cls, text: str) -> Path:
         parts = [unquote(part) for part in text.strip("/").split("/")]
-        group = parts[1] if parts[0] == "apis" else ""
+        group = f".{parts[1]}" if parts[0] == "apis" else ""
         rest = parts[3:] if parts[0] == "apis" else parts[2:]
         namespace = ""
         if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in ("status", "finalize"):
             namespace, rest = rest[1], rest[2:]
         rest += [""] * (3 - len(rest))
-        return cls(group, rest[0], namespace, rest[1], rest[2])
+        return cls(rest[0] + group, namespace, rest[1], rest[2])
 
 
 @dataclass
@@ -122,6 +127,8 @@ class ApiServer:
 
     def answer(self, actor: str, method: str, path: str, body: Any, query: Mapping[str, str]) -> Json:
         """Executes a request. Raises `Refused`."""
+        if path in SERVED:
+            return {"resources": [{"name": SERVED[path]}]}
         parsed = Path.parse(path)
         dry = "dryRun" in query
         match method:
@@ -197,13 +204,16 @@ class ApiServer:
         return self._store(actor, path.plural, None, document)
 
     def _update(self, actor: str, path: Path, change: Callable[[Json], Json], dry: bool) -> Json:
+        if path.subresource == "status" and path.plural in NO_STATUS_SUBRESOURCE:
+            raise Refused(404, "NotFound", "the server could not find the requested resource")
         old = self._found(path)
         wanted = copied(change(old))
         fixed, metadata = old["metadata"], wanted.get("metadata") or {}
         if (version := metadata.get("resourceVersion")) and version != fixed["resourceVersion"]:
             raise Refused(409, "Conflict", f"{path.name}: the object has been modified")
-        if metadata.get("uid", fixed["uid"]) != fixed["uid"]:
-            raise Refused(409, "Conflict", f"{path.name}: Precondition failed: UID in precondition differs")
+        # A write of the status ignores all metadata except the resourceVersion.
+        if path.subresource != "status" and metadata.get("uid", fixed["uid"]) != fixed["uid"]:
+            raise Refused(422, "Invalid", f"{path.name}: metadata.uid: Invalid value: field is immutable")
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             metadata.pop(name, None)
             if name in fixed:
@@ -221,7 +231,8 @@ class ApiServer:
         before, after = (set(each["metadata"].get("finalizers") or ()) for each in (old, wanted))
         if "deletionTimestamp" in fixed and after - before:
             raise Refused(422, "Invalid", "metadata.finalizers: no new finalizers can be added during deletion")
-        if "generation" in fixed and content(wanted) != content(old):
+        ignored = {"metadata"} if path.plural in NO_STATUS_SUBRESOURCE else {"metadata", "status"}
+        if "generation" in fixed and any(wanted.get(key) != old.get(key) for key in {*wanted, *old} - ignored):
             wanted["metadata"] = {**wanted["metadata"], "generation": fixed["generation"] + 1}
         if dry:
             return wanted
@@ -302,7 +313,7 @@ class ApiServer:
 
     def _check_quota(self, path: Path) -> None:
         for quota in self.objects("resourcequotas"):
-            limit = (quota["spec"].get("hard") or {}).get(f"count/{path.plural}.{path.group}")
+            limit = (quota["spec"].get("hard") or {}).get(f"count/{path.plural}")
             used = sum(namespace == path.namespace for namespace, _ in self._objects.get(path.plural, {}))
             if limit is not None and quota["metadata"]["namespace"] == path.namespace and used >= int(limit):
                 name = quota["metadata"]["name"]
@@ -359,7 +370,7 @@ class ApiServer:
 
     def _collected(self, plural: str, document: Json, propagation: str) -> None:
         metadata = document["metadata"]
-        path = Path("", plural, metadata.get("namespace", ""), metadata["name"], "")
+        path = Path(plural, metadata.get("namespace", ""), metadata["name"], "")
         current = self.get(plural, path.namespace, path.name)
         if current is not None and current["metadata"]["uid"] == metadata["uid"]:
             self._delete("garbage-collector", path, {"propagationPolicy": propagation})
@@ -376,7 +387,7 @@ class ApiServer:
         metadata = document["metadata"]
         current = self.get(plural, metadata.get("namespace", ""), metadata["name"])
         if current is not None and current["metadata"]["uid"] == metadata["uid"]:
-            path = Path("", plural, metadata.get("namespace", ""), metadata["name"], "")
+            path = Path(plural, metadata.get("namespace", ""), metadata["name"], "")
             self._update("garbage-collector", path, lambda old: merged(old, {"metadata": change}), False)
 
 
@@ -425,10 +436,6 @@ def copied(document: Json) -> Json:
 
 def with_version(document: Json, version: int) -> Json:
     return {**document, "metadata": {**document["metadata"], "resourceVersion": str(version)}}
-
-
-def content(document: Json) -> Json:
-    return {key: value for key, value in document.items() if key not in ("metadata", "status")}
 
 
 def without(document: Json, key: str) -> Json:

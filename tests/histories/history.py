@@ -9,6 +9,7 @@ from typing import Any
 
 from controllers.shared.sources import NODES
 from kinds import meta
+from tests.histories.api_server import Change
 from tests.histories.client import Failpoint, Network
 from tests.histories.world import Build, Process, World, engine
 
@@ -28,10 +29,19 @@ class History(ABC):
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self.leaders = 0
 
     @abstractmethod
     async def begin(self) -> None:
-        """Creates the objects, and begins to check each write."""
+        """Creates the objects."""
+
+    @abstractmethod
+    def saw(self, change: Change) -> list[str]:
+        """What a stored write in the namespace violates."""
+
+    def leaders_changed(self, count: int) -> None:
+        """Called before processes start."""
+        self.leaders = count
 
     @abstractmethod
     async def act(self) -> None:
@@ -52,11 +62,16 @@ class History(ABC):
     async def run(self, acts: int) -> None:
         async with engine(self.world):
             await self.begin()
+            self.world.server.observers.append(self._check)
             try:
                 await self._disturb(acts)
                 await self._rest()
             except AssertionError as error:
                 self.world.violated(str(error))
+
+    def _check(self, change: Change) -> None:
+        for each in self.saw(change):
+            self.world.violated(each)
 
     async def _disturb(self, acts: int) -> None:
         """One process of controllers, two that both believe they lead, or none, each for a while."""
@@ -65,12 +80,15 @@ class History(ABC):
         try:
             while not acting.done():
                 network = Network(random, stalls=random.choice([0.0, 0.1, 0.3]))
+                self.world.networks.append(network)
                 rate = random.choice([0.0, 0.02, 0.1])
+                count = random.choice([1, 1, 1, 2])
+                self.leaders_changed(count)
                 processes = [
                     Process.start(
                         self.world, self.build, network, self._failpoint(), random.choice([0, 0, 3600, -3600])
                     )
-                    for _ in range(random.choice([1, 1, 1, 2]))
+                    for _ in range(count)
                 ]
                 self.world.note(f"{len(processes)} processes, {rate=}")
                 network.rate = rate
@@ -92,7 +110,7 @@ class History(ABC):
 
     def _failpoint(self) -> Failpoint | None:
         random = self.world.random
-        return Failpoint(random.randint(1, 30), random.random() < 0.5) if random.random() < 0.5 else None
+        return Failpoint(random.randint(1, 20), random.random() < 0.5) if random.random() < 0.7 else None
 
     async def _act(self, acts: int) -> None:
         random = self.world.random
@@ -126,6 +144,7 @@ class History(ABC):
         for name in ("node-1", "node-2"):
             await self._set_node(name, None, None)
         await self.make_peace()
+        self.leaders_changed(1)
         process = Process.start(self.world, self.build, Network(self.world.random))
         try:
             await self._converged()

@@ -61,23 +61,21 @@ class PoolWitness(Witness):
 
     def saw(self, change: Change) -> None:
         document = change.document
-        if document["metadata"].get("namespace") != HERE:
-            return
         kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
         if change.begins_deletion and not self._by_pool(change):
             self.budget.spared.add(document["metadata"]["uid"])
         match change.plural:
-            case "virtualmachines":
+            case "virtualmachines.kubevirt.io":
                 self.machine(kind, document)
-            case "virtualmachineinstances":
+            case "virtualmachineinstances.kubevirt.io":
                 self.guest(kind, document)
             case "persistentvolumeclaims":
                 self.claim(kind, document)
 
     def _by_pool(self, change: Change) -> bool:
         """Whether the pool deletes the object, or the engine deletes a VMI because the pool requested a restart."""
-        if change.actor == "engine" and change.plural == "virtualmachineinstances":
-            vm = self.server.get("virtualmachines", HERE, change.document["metadata"]["name"])
+        if change.actor == "engine" and change.plural == "virtualmachineinstances.kubevirt.io":
+            vm = self.server.get("virtualmachines.kubevirt.io", HERE, change.document["metadata"]["name"])
             return bool(vm and (vm.get("status") or {}).get("stateChangeRequests"))
         return change.actor.startswith("controllers")
 
@@ -120,14 +118,12 @@ class PoolHistory(History):
         )
         self.witness = PoolWitness(self.place, made["metadata"]["uid"], self.tolerated, server=self.world.server)
         self.users = Users(self.place, self.world.random, self.witness, strategy=self.strategy)
-        self.world.server.observers.append(self._saw)
         await self.users.scale(5)
 
-    def _saw(self, change: Change) -> None:
+    def saw(self, change: Change) -> list[str]:
         known = len(self.witness.wrong)
         self.witness.saw(change)
-        for each in self.witness.wrong[known:]:
-            self.world.violated(each)
+        return self.witness.wrong[known:]
 
     async def act(self) -> None:
         before = len(self.users.log)

@@ -67,6 +67,9 @@ class World:
     jumped: timedelta = timedelta(0)
     """By how much the clocks of the cluster have jumped."""
     processes: int = 0
+    crashes: int = 0
+    """Crashes of processes at a failpoint."""
+    networks: list[Network] = field(default_factory=list)
     server: ApiServer = field(init=False)
     engine: VirtApi | None = None
 
@@ -89,6 +92,11 @@ class World:
 
         clock = ApiServerClock(metrics, wall, loop.time)
         return MemoryTransport(self.server, actor, network or Network(Random(0)), clock, metrics, self._subresource)
+
+    @property
+    def faults(self) -> int:
+        """Answers that were faulty, and watches that were cut."""
+        return sum(network.done.total() for network in self.networks)
 
     def violated(self, what: str) -> None:
         if what not in self.violations:
@@ -131,13 +139,17 @@ class Process:
         api = Api(cast(Any, transport), "controllers")
         task = asyncio.create_task(run_component(build(api, cast(EventRecorder, NoEvents()), name)), name=name)
         found = cls(world, name, transport, task)
-        transport.on_crash = task.cancel
+        transport.on_crash = found._crashed
         task.add_done_callback(found._ended)
         return found
 
+    def _crashed(self) -> None:
+        self.world.crashes += 1
+        self.task.cancel()
+
     async def kill(self) -> None:
-        if not self.transport.crashed:
-            self.transport.crash()
+        self.transport.crashed = True
+        self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
 
     @property

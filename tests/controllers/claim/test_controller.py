@@ -198,3 +198,24 @@ def test_an_unpaused_vm_is_used_before_kubevirt_shows_it(
     assert found is not None
     assert found.vmi is not None
     assert (found.vmi.ready, vmi_health(found, Readiness()).verdict == "Healthy") == (ready, ready)
+
+
+@pytest.mark.parametrize(
+    ("vms", "known"),
+    [
+        pytest.param([claimed_vm("m")], True, id="the store shows that the VM is the claim's"),
+        pytest.param([a_vm("m")], False, id="the store of VMs is behind the store of claims"),
+        pytest.param([], False, id="the store does not show the VM"),
+    ],
+)
+async def test_a_vm_that_another_process_has_bound_is_not_lost(vms: list[WarmVM], known: bool) -> None:
+    """Two processes lead for a moment, and events of claims and of VMs arrive in any order."""
+    setup = Setup(vms, FakeBackend())
+    found = controller(setup.allocator, ApiWithoutClaims())
+    await found.begin()
+    new = a_claim()
+    found.claim_changed(None, new)
+    assert setup.allocator.record(new).vms_known
+    bound = a_claim(status=bound_status("m"))
+    found.claim_changed(new, bound)
+    assert setup.allocator.record(bound).vms_known == known

@@ -1,0 +1,168 @@
+"""Histories of one replica set."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controllers.replicaset.controller import build as build_replica_set
+from controllers.replicaset.observe import parse_replica
+from controllers.shared.component import Component
+from kinds import meta
+from kinds.replicaset import REPLICA_SET
+from manifests.crd import crd
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.events import EventRecorder
+from runtime.resource import VMIS
+from tests.cluster.pooling import CRDS
+from tests.cluster.replicating import LABELS, Place, the_set
+from tests.histories.api_server import Change
+from tests.histories.history import History
+from tests.histories.world import HERE, World
+
+Json = dict[str, Any]
+
+MAX_REPLICAS = 8
+VMI_RESOURCE = "virtualmachineinstances.kubevirt.io"
+
+
+def build(api: Api, events: EventRecorder, process: str) -> Component:
+    return build_replica_set(api, events, None, CollectorRegistry(), 250, "")
+
+
+class ReplicaSetHistory(History):
+    """The set deletes only VMIs that it owns and that its selector matches, and creates no more than are asked for."""
+
+    build = staticmethod(build)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.place = Place(world.api("users"), HERE)
+        self.uid = ""
+        self.wanted = 0
+        self.extra = 0
+        """VMIs that users gave to the set, or took from it for a time."""
+        self.brought = 0
+
+    async def begin(self) -> None:
+        await self.place.api.create(CRDS, crd(REPLICA_SET))
+        self.uid = (await self.place.make(3))["metadata"]["uid"]
+
+    def saw(self, change: Change) -> list[str]:
+        if change.plural != VMI_RESOURCE:
+            return []
+        name, found = change.document["metadata"]["name"], []
+        if change.begins_deletion and change.actor.startswith("controllers"):
+            assert change.old is not None
+            before = parse_replica(change.old)
+            if before.owner_uid != self.uid:
+                found.append(f"{name} was deleted, and the set does not own it")
+            if before.labels.get("app") != LABELS["app"]:
+                found.append(f"{name} was deleted, and the selector does not match it")
+        members = [
+            each
+            for each in map(parse_replica, self.world.server.objects(VMI_RESOURCE))
+            if each.owner_uid == self.uid and not (each.final or each.unknown or each.deleting)
+        ]
+        if change.old is None and change.actor.startswith("controllers"):
+            limit = MAX_REPLICAS + self.extra
+            if len(members) > limit:
+                found.append(f"{len(members)} VMIs, and at most {limit} were ever asked for")
+        return found
+
+    async def act(self) -> None:
+        acts: list[Callable[[], Awaitable[str]]] = [
+            self.scale,
+            self.scale,
+            self.change_template,
+            self.pause,
+            self.crash,
+            self.relabel,
+            self.disown,
+            self.delete,
+            self.bring,
+        ]
+        with suppress(ApiError):
+            self.world.note(await self.world.random.choice(acts)())
+
+    async def scale(self) -> str:
+        self.wanted = self.world.random.randint(0, MAX_REPLICAS)
+        await self.place.change(replicas=self.wanted)
+        return f"scale to {self.wanted}"
+
+    async def change_template(self) -> str:
+        faults = self.world.random.choice(
+            [{}, {"fail-rate": "0.5"}, {"crash-seconds": "20"}, {"start-seconds": "15"}, {"fail": "ErrImagePull"}]
+        )
+        await self._template(faults)
+        return f"template with {faults}"
+
+    async def _template(self, faults: dict[str, str]) -> None:
+        template = the_set(HERE, 0)["spec"]["template"]
+        annotations = {meta.SIM_PREFIX + key: value for key, value in faults.items()}
+        removed = {meta.SIM_PREFIX + key: None for key in ("fail-rate", "crash-seconds", "start-seconds", "fail")}
+        template["metadata"] = {"labels": LABELS, "annotations": removed | annotations}
+        await self.place.change(template=template)
+
+    async def pause(self) -> str:
+        paused = self.world.random.random() < 0.3
+        await self.place.change(paused=paused)
+        return f"paused {paused}"
+
+    async def crash(self) -> str:
+        if not (name := await self._any()):
+            return ""
+        notes = {meta.SIM_PREFIX + "crash-seconds": "1"}
+        await self.place.api.patch(VMIS, HERE, name, {"metadata": {"annotations": notes}})
+        return f"crash {name}"
+
+    async def relabel(self) -> str:
+        if not (name := await self._any()):
+            return ""
+        label = self.world.random.choice([LABELS["app"], "debug"])
+        self.extra += 1
+        await self.place.relabel(name, app=label)
+        return f"label {name} app={label}"
+
+    async def disown(self) -> str:
+        if not (name := await self._any()):
+            return ""
+        self.extra += 1
+        await self.place.api.patch(VMIS, HERE, name, {"metadata": {"ownerReferences": None}})
+        return f"disown {name}"
+
+    async def delete(self) -> str:
+        if not (name := await self._any()):
+            return ""
+        await self.place.api.delete(VMIS, HERE, name)
+        return f"delete {name}"
+
+    async def bring(self) -> str:
+        self.brought += 1
+        self.extra += 1
+        labels = self.world.random.choice([LABELS, {"app": "db"}])
+        await self.place.vmi(f"brought-{self.brought}", labels=labels)
+        return f"VMI brought-{self.brought} with {labels}"
+
+    async def _any(self) -> str:
+        names = sorted(await self.place.names())
+        return self.world.random.choice(names) if names else ""
+
+    async def make_peace(self) -> None:
+        self.wanted = 4
+        await self._template({})
+        await self.place.change(replicas=self.wanted, paused=False)
+        for name in await self.place.names():
+            notes = dict.fromkeys(meta.SIM_PREFIX + key for key in ("fail-rate", "crash-seconds", "fail"))
+            with suppress(ApiError):
+                await self.place.api.patch(VMIS, HERE, name, {"metadata": {"annotations": notes}})
+
+    async def why_not_at_rest(self) -> str:
+        status = (await self.place.seen()).get("status") or {}
+        if (status.get("replicas"), status.get("readyReplicas")) != (self.wanted, self.wanted):
+            return f"{self.wanted} VMIs are asked for, the status is {status}"
+        return ""

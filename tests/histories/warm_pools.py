@@ -1,0 +1,76 @@
+"""Histories of a warm pool and its claims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from controllers.shared.component import Component
+from controllers.warmpool_and_claim import build as build_warm
+from runtime.api import Api
+from runtime.events import EventRecorder
+from tests.cluster.claiming import Counter
+from tests.cluster.test_warm_chaos import MAX_TOTAL, Users, why_not_at_rest
+from tests.cluster.warm_invariants import InvariantChecker
+from tests.histories.api_server import Change
+from tests.histories.history import History
+from tests.histories.world import HERE, World
+
+Json = dict[str, Any]
+
+VM_RESOURCE, CLAIM_RESOURCE = "virtualmachines.kubevirt.io", "virtualmachineclaims.poolhouse.dev"
+POOL_RESOURCE = "virtualmachinewarmpools.poolhouse.dev"
+
+
+def build(api: Api, events: EventRecorder, process: str) -> Component:
+    return build_warm(api, events, None, CollectorRegistry(), "", process_id=process)
+
+
+class WarmPoolHistory(History):
+    """No claim gets two VMs, and no VM two claims: the invariants I1 to I9 of docs/warm-pools.md."""
+
+    build = staticmethod(build)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.checker = InvariantChecker()
+        self.desk = Counter(world.api("users"), HERE)
+        self.users = Users(self.desk, world.random, self.checker)
+
+    async def begin(self) -> None:
+        policy = {"onEmpty": "ColdStart", "bindTimeoutSeconds": 8}
+        made = await self.desk.pool(4, maxTotal=MAX_TOTAL, claimPolicy=policy, readiness={"timeoutSeconds": 6})
+        self.checker.max_total[made["metadata"]["uid"]] = MAX_TOTAL
+
+    def leaders_changed(self, count: int) -> None:
+        super().leaders_changed(count)
+        self.checker.leaders, self.checker.excess = count, True
+
+    def saw(self, change: Change) -> list[str]:
+        known = len(self.checker.violations)
+        kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
+        if change.plural == VM_RESOURCE:
+            self.checker.vm_event(kind, change.document)
+        elif change.plural == CLAIM_RESOURCE:
+            self.checker.claim_event(kind, change.document)
+        return self.checker.violations[known:]
+
+    async def act(self) -> None:
+        before = len(self.users.log)
+        await self.users.act()
+        for each in self.users.log[before:]:
+            self.world.note(each)
+
+    async def make_peace(self) -> None:
+        await self.users.restore()
+
+    async def why_not_at_rest(self) -> str:
+        return await why_not_at_rest(self.desk)
+
+    async def check_at_rest(self) -> None:
+        known = len(self.checker.violations)
+        owners = [*self.world.server.objects(POOL_RESOURCE), *self.world.server.objects(CLAIM_RESOURCE)]
+        self.checker.at_rest(self.world.server.objects(VM_RESOURCE), {each["metadata"]["uid"] for each in owners})
+        for each in self.checker.violations[known:]:
+            self.world.violated(each)

@@ -51,9 +51,12 @@ async def list_revisions(api: Api, pool: Json) -> list[Json]:
 
 def current_revision(pool: Json, revisions: list[Json]) -> str:
     """Returns the name of the revision that equals the pool's current spec, because the status may be older. Empty if
-    the controller has not created the revision yet."""
-    from controllers.pool.revisions import content, content_hash, parse_revision
+    the controller has not created the revision yet. Of revisions that differ only in what DataSources pointed at, it is
+    the one in the status, or else the last."""
+    from controllers.pool.revisions import content, content_hash, of_spec
     from kinds.pool import PoolSpec
 
     wanted = content_hash(content(PoolSpec.model_validate(pool["spec"])))
-    return next((each["metadata"]["name"] for each in revisions if parse_revision(each).template_hash == wanted), "")
+    found = [each["metadata"]["name"] for each in revisions if content_hash(of_spec(each)) == wanted]
+    last = (pool.get("status") or {}).get("updateRevision")
+    return str(last) if last in found else found[-1] if found else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -274,7 +275,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
         annotations = {key: value for key, value in annotations.items() if value is not None}
         # The patch fails if another client has changed the object meanwhile.
         patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
-        patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in chosen["data"].items()]
+        patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in _fields(chosen, document)]
         if annotations != (document["metadata"].get("annotations") or {}):
             patch += [
                 {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
@@ -290,6 +291,20 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
         return
     text = f"{text}, and {count_noun(vms, 'VM')} get the disks of before the update"
     print_result(output, text, pool=pool, revision=revision, vms=vms)
+
+
+def _fields(revision: Json, pool: Json) -> Iterator[tuple[str, Any]]:
+    """Yields the fields of the pool's spec that a revision determines. If the revision differs from the pool only in
+    the images of its DataSources, the template names these images instead of the DataSources."""
+    from controllers.pool.data_sources import pinned
+    from controllers.pool.revisions import content_hash, of_spec
+
+    fields = copy.deepcopy(of_spec(revision))
+    if all(
+        content_hash({key: value}) == content_hash({key: pool["spec"].get(key) or {}}) for key, value in fields.items()
+    ):
+        pinned(fields["template"].get("spec") or {}, revision["data"].get("dataSources") or {})
+    yield from fields.items()
 
 
 async def _restorable_vms(api: Api, pool: Json, revision: Json) -> set[str]:

@@ -109,6 +109,40 @@ class DataVolumeStatus(OpenModel):
     """Bound, Running, Ready."""
 
 
+class DataSourceTarget(OpenModel):
+    """The PersistentVolumeClaim or the VolumeSnapshot with the image."""
+
+    namespace: str | None = None
+    """Namespace of the object. Defaults to that of the DataSource."""
+    name: str | None = None
+    """Name of the object."""
+
+
+class DataSourceSource(OpenModel):
+    """The image: a claim or a snapshot."""
+
+    pvc: DataSourceTarget | None = None
+    """A PersistentVolumeClaim."""
+    snapshot: DataSourceTarget | None = None
+    """A VolumeSnapshot."""
+
+
+class DataSourceSpec(OpenModel):
+    """The image."""
+
+    source: DataSourceSource
+    """Where the image is. A DataImportCron of CDI changes it when it has imported a new image."""
+
+
+class DataSourceStatus(OpenModel):
+    """Observed state of the image."""
+
+    source: DataSourceSource | None = None
+    """Where the image is now."""
+    conditions: list[OpenCondition] | None = None
+    """Ready."""
+
+
 class MigrationSettings(OpenModel):
     """Migration settings in KubeVirt's configuration and in its policies."""
 
@@ -364,6 +398,18 @@ DATA_VOLUME = Kind(
         AGE,
     ),
 )
+DATA_SOURCE = Kind(
+    group="cdi.kubevirt.io",
+    versions=("v1beta1",),
+    kind="DataSource",
+    plural="datasources",
+    short_names=("das",),
+    categories=("all",),
+    doc="An image under a name that stays the same when the image is replaced.",
+    spec=DataSourceSpec,
+    status=DataSourceStatus,
+    columns=(AGE,),
+)
 UPSTREAM_POLICY = Kind(
     group="migrations.kubevirt.io",
     versions=("v1alpha1",),
@@ -445,6 +491,6 @@ VM_RESTORE = _snapshot(
 )
 
 KUBEVIRT_KINDS: tuple[Kind, ...] = (
-    *(VM, VMI, VMI_MIGRATION, DATA_VOLUME, UPSTREAM_POLICY, KUBEVIRT),
+    *(VM, VMI, VMI_MIGRATION, DATA_VOLUME, DATA_SOURCE, UPSTREAM_POLICY, KUBEVIRT),
     *(VM_SNAPSHOT, VM_SNAPSHOT_CONTENT, VM_RESTORE),
 )

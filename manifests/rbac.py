@@ -133,6 +133,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             (*READ, "patch", "delete"),
             "to retain disks and delete retained ones, and to restart VMs when their new disks are ready",
         ),
+        PolicyRule("cdi.kubevirt.io", ("datasources",), FOLLOW, "to update VMs to new images of DataSources"),
         PolicyRule(
             "snapshot.kubevirt.io",
             ("virtualmachinesnapshots", "virtualmachinerestores"),
@@ -214,6 +215,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             _AS_KUBEVIRT,
         ),
         PolicyRule("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), _AS_CDI),
+        PolicyRule("cdi.kubevirt.io", ("datasources",), ("get",), _AS_CDI),
         PolicyRule("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), _AS_CDI),
         PolicyRule("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), _AS_CDI),
         PolicyRule(

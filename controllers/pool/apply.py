@@ -48,7 +48,7 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.claim_users import claim_users
-from controllers.pool.disk_templates import disks_by_entry, entry_of, format_hashes, parse_hashes
+from controllers.pool.disk_templates import disks_by_entry, entry_of, format_hashes, parse_hashes, same_origin
 from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
@@ -197,7 +197,7 @@ class PoolWriter:
                 with suppress(NotFound):
                     found = (await self.api.get(resource, namespace, disk))["metadata"]
                     labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
-                    other = meta.REPLACED in labels or labels.get(meta.DISK_TEMPLATE, wanted) != wanted
+                    other = meta.REPLACED in labels or not same_origin(labels.get(meta.DISK_TEMPLATE, wanted), wanted)
                     # A disk without an owner was provided for this VM, or retained from the same entry.
                     if found.get("ownerReferences") or "deletionTimestamp" in found or other:
                         return f"{resource.kind} {disk}"

@@ -12,6 +12,7 @@ from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.data_sources import DATA_SOURCES, parse_data_source
 from controllers.pool.measure import Measurer
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.pool.observe import (
@@ -397,6 +398,10 @@ class PoolController:
             for key in _pools_of(vm):
                 enqueue(key, GATHER_SECONDS)
 
+    def data_sources_changed(self, enqueue: Enqueue) -> None:
+        for pool in self.stores.pools.by("tracking", True):
+            enqueue(pool.key, GATHER_SECONDS)
+
     def disk_changed(self, enqueue: Enqueue, old: RetainedDisk | None, new: RetainedDisk | None) -> None:
         for each in (old, new):
             if each is not None:
@@ -437,6 +442,7 @@ def build(
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
     data_volumes = OptionalInformer(api, DATA_VOLUMES, parse_phase)
+    data_sources = OptionalInformer(api, DATA_SOURCES, parse_data_source)
 
     def disk_phase(key: Key) -> str | None:
         if not data_volumes.known:
@@ -454,6 +460,7 @@ def build(
         restores,
         nodes.store,
         disk_phase,
+        lambda key: data_sources.get(key[1], key[0]),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))
     expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
@@ -481,6 +488,7 @@ def build(
     disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
     snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))
     restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
+    data_sources.subscribe(partial(pooling.data_sources_changed, controller.enqueue))
     data_volumes.subscribe(partial(pooling.data_volumes_changed, controller.enqueue))
 
     measurer = Measurer(
@@ -492,7 +500,7 @@ def build(
     async def work() -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for each in (snapshots, restores, data_volumes):
+                for each in (snapshots, restores, data_volumes, data_sources):
                     group.create_task(each.run())
                 for each in (snapshots, restores):
                     await each.settled(SETTLE_SECONDS)

@@ -22,12 +22,24 @@ _REPLACEMENT = re.compile(rf"(.+)-[0-9a-f]{{{_NAME_HASH_CHARACTERS}}}")
 def outdated(created: Mapping[str, str], wanted: DiskTemplates) -> tuple[str, ...]:
     """Names of the entries that have changed since the VM's disks were created. A disk that the VM does not have yet is
     created from the new entry."""
-    return tuple(name for name, found in wanted if created.get(name, found) != found)
+    return tuple(name for name, found in wanted if not same_origin(created.get(name, found), found))
+
+
+def same_origin(created: str, wanted: str) -> bool:
+    """Whether two hashes stand for the same entry, and for the same source of a tracked DataSource if both know it."""
+    entry, _, source = created.partition(".")
+    wanted_entry, _, wanted_source = wanted.partition(".")
+    return entry == wanted_entry and (not source or not wanted_source or source == wanted_source)
 
 
 def carried_over(created: Mapping[str, str], wanted: DiskTemplates) -> str:
-    """The annotation of a VM that gets the template: its disks keep their hashes, and new disks get the template's."""
-    return format_hashes(tuple((name, created.get(name, found)) for name, found in wanted))
+    """The annotation of a VM that gets the template: its disks keep their hashes, and new disks get the template's. The
+    source of a disk that is tracked for the first time is unknown, and counts as the present one."""
+    return format_hashes(tuple((name, _carried_over(created.get(name, found), found)) for name, found in wanted))
+
+
+def _carried_over(created: str, wanted: str) -> str:
+    return wanted if "." not in created and same_origin(created, wanted) else created
 
 
 def format_hashes(hashes: DiskTemplates) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from sys import intern
@@ -11,6 +12,14 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json, at
+from controllers.pool.data_sources import (
+    DATA_SOURCES,
+    DataSource,
+    Sources,
+    parse_data_source,
+    resolve_sources,
+    tracked,
+)
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
@@ -262,6 +271,12 @@ def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
             yield pool.namespace, disk
 
 
+def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:
+    """Index of the pools that track DataSources."""
+    if isinstance(pool, Pool) and tracked(pool.spec, pool.namespace):
+        yield True
+
+
 def by_owner(vm: VM) -> Iterator[Hashable]:
     if vm.pool_name:
         yield vm.owner_uid
@@ -290,7 +305,9 @@ def revisions_by_pool(revision: Revision) -> Iterator[Hashable]:
         yield revision.pool_uid
 
 
-POOL_SOURCE: Source[Pool | InvalidPool] = Source(POOLS, parse_pool, {"disk": pools_by_disk})
+POOL_SOURCE: Source[Pool | InvalidPool] = Source(
+    POOLS, parse_pool, {"disk": pools_by_disk, "tracking": pools_by_tracking}
+)
 VM_SOURCE = Source(
     VMS, parse_vm, {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "replacing": by_replacement}
 )
@@ -315,6 +332,7 @@ class Stores:
     nodes: Store[NodeLabels] = field(default_factory=NODE_LABELS.store)
     disk_phase: Callable[[Key], str | None] = lambda key: None
     """Returns the phase of a DataVolume, empty without one; None if the cluster does not serve DataVolumes."""
+    data_source: Callable[[Key], DataSource | None] = lambda key: None
     _last_nodes: dict[Key, str] = field(default_factory=dict, repr=False, compare=False)
     """The last node of each VM, because a VM that restarts has no node for a while."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
@@ -390,10 +408,19 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         restores.result(),
         nodes.result(),
     )
-    if not any(found.replacing_disks()):
-        return found
-    phases = {key: phase async for key, phase in _phases(api, namespace)}
-    return replace(found, disk_phase=lambda key: phases.get(key, ""))
+    if any(found.replacing_disks()):
+        phases = {key: phase async for key, phase in _phases(api, namespace)}
+        found = replace(found, disk_phase=lambda key: phases.get(key, ""))
+    sources = [each async for each in _data_sources(api, found.pools.all())]
+    return replace(found, data_source={(each.namespace, each.name): each for each in sources}.get)
+
+
+async def _data_sources(api: Api, pools: Iterable[Pool | InvalidPool]) -> AsyncIterator[DataSource]:
+    """The DataSources that the pools track, and that the caller may read."""
+    keys = {key for pool in pools if isinstance(pool, Pool) for key in tracked(pool.spec, pool.namespace).values()}
+    for key in sorted(keys):
+        with suppress(NotFound, Forbidden):
+            yield parse_data_source(await api.get(DATA_SOURCES, *key))
 
 
 async def _phases(api: Api, namespace: str) -> AsyncIterator[tuple[Key, str]]:
@@ -430,7 +457,8 @@ def observe(
     if not isinstance(pool, Pool):
         return pool
     revisions = stores.revisions.by("owner", pool.uid)
-    revision, saved = current_revision(pool.name, pool.uid, content(pool.spec), revisions)
+    sources = _sources(stores, pool, revisions)
+    revision, saved = current_revision(pool.name, pool.uid, content(pool.spec, sources), revisions)
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))
@@ -477,6 +505,14 @@ def _disk_conflict(pool: Pool, stores: Stores) -> Failure | None:
                 "give it another name in this pool, no VM is created until then",
             )
     return None
+
+
+def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sources:
+    keys = tracked(pool.spec, pool.namespace)
+    if not keys:
+        return {}
+    last = next((each.sources for each in revisions if each.name == pool.status.update_revision), {})
+    return resolve_sources(keys, stores.data_source, last)
 
 
 def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.pool.actions import Action, DiskReplacement, RetainDisks
-from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, replacement_name
+from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, replacement_name, same_origin
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.revisions import Revision
 from controllers.shared.names import name_of
@@ -73,7 +73,7 @@ def disks_of_new_vm(snapshot: PoolSnapshot, ordinal: int, revision: Revision, no
         usual = name_of(entry, ordinal)
         kept = [disk for disk in own if not disk.replaced and entry_of(disk.name, entries) == entry]
         last = max(kept, key=_age, default=None)
-        if last is not None and (not snapshot.replaces_disks or last.template_hash in ("", wanted)):
+        if last is not None and (not snapshot.replaces_disks or _is_current(last, wanted)):
             disk = last.name
             retained |= {entry: last.template_hash} if last.template_hash else {}
         elif usual in taken:
@@ -101,7 +101,7 @@ def _disk_in_use(snapshot: PoolSnapshot, vm: VM, entry: str, wanted: str) -> str
     """The replaced disk of this template that is not retained yet. The VMI may still run from it."""
     entries = dict(snapshot.revision.disks)
     for disk, created_from in _pending(vm).items():
-        if created_from == wanted and entry_of(disk, entries) == entry:
+        if same_origin(created_from, wanted) and entry_of(disk, entries) == entry:
             return disk
     return ""
 
@@ -114,11 +114,16 @@ def _former_disk(snapshot: PoolSnapshot, vm: VM, entry: str, wanted: str) -> str
     entries = dict(snapshot.revision.disks)
 
     def matches(disk: RetainedDisk) -> bool:
-        return disk.replaced and disk.template_hash == wanted and entry_of(disk.name, entries) == entry
+        is_former = disk.replaced and same_origin(disk.template_hash, wanted)
+        return is_former and entry_of(disk.name, entries) == entry
 
     found = filter(matches, snapshot.retained_by_vm.get(vm.name, ()))
     last = max(found, key=_age, default=None)
     return last.name if last is not None else ""
+
+
+def _is_current(disk: RetainedDisk, wanted: str) -> bool:
+    return not disk.template_hash or same_origin(disk.template_hash, wanted)
 
 
 def _age(disk: RetainedDisk) -> tuple[str, str]:

@@ -7,11 +7,13 @@ therefore restarts no VMs.
 import hashlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at
+from controllers.pool.data_sources import Sources
 from controllers.shared.vm import references
 from kinds import meta
 from kinds.pool import NameGeneration, PoolSpec
@@ -51,6 +53,8 @@ class Revision:
     disks: DiskTemplates = ()
     uid: str = ""
     """The UID of the ControllerRevision; empty if it is not saved yet."""
+    sources: Sources = field(default_factory=dict, compare=False)
+    """What the tracked DataSources pointed at. This is part of the content."""
 
     @property
     def label(self) -> str:
@@ -66,10 +70,11 @@ def postfixed_paths(names: NameGeneration) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def content(spec: PoolSpec) -> Json:
-    """The part of a pool's spec that determines its VMs."""
+def content(spec: PoolSpec, sources: Sources = MappingProxyType({})) -> Json:
+    """What determines the VMs of a pool: a part of its spec, and what the tracked DataSources point at."""
     postfixes = {name: True for name, asked in spec.name_generation.json().items() if asked}
-    return {"template": spec.template, "nameGeneration": postfixes}
+    found = {"template": spec.template, "nameGeneration": postfixes}
+    return {**found, "dataSources": dict(sources)} if sources else found
 
 
 def content_hash(value: Json) -> str:
@@ -101,6 +106,11 @@ def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterab
     return _revision(name, pool_uid, number, content), False
 
 
+def of_spec(document: Json) -> Json:
+    """The part of a stored revision that stands in a pool's spec."""
+    return {key: value for key, value in (document.get("data") or {}).items() if key != "dataSources"}
+
+
 def read(document: Json) -> dict[str, Any]:
     content = document.get("data") or {}
     return {
@@ -110,14 +120,30 @@ def read(document: Json) -> dict[str, Any]:
 
 
 def _revision(name: str, pool_uid: str, number: int, content: Json, *, orphanable: bool = True) -> Revision:
-    disks = _disk_templates(content)
-    return Revision(name, pool_uid, number, content_hash(content), _vmi_hash(content), orphanable, disks)
+    hashes = content_hash(content), _vmi_hash(content)
+    sources = content.get("dataSources") or {}
+    return Revision(name, pool_uid, number, *hashes, orphanable, _disk_templates(content), sources=sources)
+
+
+WITHOUT_EFFECT = frozenset({"checkpoints", "finalCheckpoint", "preallocation", "priorityClassName"})
+"""Fields of a DataVolume that concern its import, and not its content, size or storage."""
 
 
 def _disk_templates(content: Json) -> DiskTemplates:
+    """The hash of each entry. The hash of a tracked DataSource's source follows after a dot."""
     entries = ((content.get("template") or {}).get("spec") or {}).get("dataVolumeTemplates") or ()
-    hashes = {each["metadata"]["name"]: content_hash(each.get("spec") or {}) for each in entries}
-    return tuple(sorted((name, found[:DISK_HASH_CHARACTERS]) for name, found in hashes.items()))
+    sources = content.get("dataSources") or {}
+    found = {}
+    for each in entries:
+        name, spec = each["metadata"]["name"], each.get("spec") or {}
+        found[name] = _short_hash({key: value for key, value in spec.items() if key not in WITHOUT_EFFECT})
+        if name in sources:
+            found[name] += f".{_short_hash(sources[name])}"
+    return tuple(sorted(found.items()))
+
+
+def _short_hash(value: Json) -> str:
+    return content_hash(value)[:DISK_HASH_CHARACTERS]
 
 
 def _vmi_hash(content: Json) -> str:

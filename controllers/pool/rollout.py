@@ -17,6 +17,7 @@ from controllers.pool.actions import (
 )
 from controllers.pool.analysis import overdue
 from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
+from controllers.pool.data_sources import describe_changes
 from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
@@ -50,7 +51,7 @@ Decision = Update | Restart | TakeSnapshot | Restore | Waiting
 def roll_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     found = [each for each in _decisions(snapshot, now) if not isinstance(each, Waiting)][: snapshot.burst]
     if any(isinstance(each, Update) for each in found) and not snapshot.revision_saved:
-        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template has changed")
+        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, _what_changed(snapshot, None))
     yield from found
 
 
@@ -158,7 +159,18 @@ def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
 def _disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | None) -> Decision:
     if source is not None:
         return begin(snapshot, vm, source)
-    return _update(snapshot, vm, "the template has changed") if snapshot.outdated(vm) else _restart(vm)
+    return _update(snapshot, vm, _what_changed(snapshot, vm)) if snapshot.outdated(vm) else _restart(vm)
+
+
+def _what_changed(snapshot: PoolSnapshot, vm: VM | None) -> str:
+    """What is new in the pool's revision for a VM, or since the pool's last revision."""
+    if vm is not None:
+        before = snapshot.revisions_by_label.get(vm.revision)
+    else:
+        last = snapshot.pool.status.update_revision
+        before = next((each for each in snapshot.revisions if each.name == last), None)
+    images = describe_changes(before.sources, snapshot.revision.sources) if before is not None else ""
+    return images or "the template has changed"
 
 
 def _in_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:

@@ -15,6 +15,7 @@ from typing import Any
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
 from controllers.pool.actions import Restore, RunJob, TakeSnapshot
+from controllers.pool.data_sources import pinned
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
@@ -38,7 +39,7 @@ def build_vm(
     the names of disks by entry that differ from the entry's name with the VM's postfix."""
     template = copy.deepcopy(pool.spec.template)
     metadata = template.get("metadata") or {}
-    spec = template.get("spec") or {}
+    spec = pinned(template.get("spec") or {}, revision.sources)
     labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
     # With these labels, VMIs and launcher pods match the pool's scale selector, and a VMI has its revision.
     inner = spec.setdefault("template", {})
@@ -79,7 +80,7 @@ def build_revision(pool: Pool, revision: Revision) -> Json:
             "ownerReferences": [owner_reference(pool)],
         },
         "revision": revision.number,
-        "data": content(pool.spec),
+        "data": content(pool.spec, revision.sources),
     }
 
 

@@ -8,6 +8,7 @@ from apimachinery.owner_references import controller_reference
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from kinds.kubevirt import (
+    DATA_SOURCE,
     DATA_VOLUME,
     KUBEVIRT,
     UPSTREAM_POLICY,
@@ -20,6 +21,7 @@ from runtime.resource import VMIS, Resource
 
 MIGRATIONS = Resource.of(VMI_MIGRATION)
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
+DATA_SOURCES = Resource.of(DATA_SOURCE)
 MIGRATION_POLICIES = Resource.of(UPSTREAM_POLICY)
 KUBEVIRTS = Resource.of(KUBEVIRT)
 SNAPSHOTS = Resource.of(VM_SNAPSHOT)

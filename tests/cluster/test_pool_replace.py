@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import pytest_asyncio
 from aiohttp import web
 
-from controllers.shared.sources import PVCS
+from controllers.pool.data_sources import DATA_SOURCES
+from controllers.pool.observe import REVISIONS
+from controllers.shared.sources import DATA_VOLUMES, PVCS
 from kinds import meta
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
@@ -21,7 +24,8 @@ from tests.cluster.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
 
-IDLE_SECONDS = 8.0
+IDLE_SECONDS = 1.5
+LONGEST_SECONDS = 30.0
 RECREATE = {"proactive": {"replacePolicy": "Recreate", "selectionPolicy": {"basePolicy": "Oldest"}}}
 
 
@@ -121,6 +125,75 @@ async def test_a_disk_that_cannot_be_created_stops_no_vm(control_plane: Any, gue
         assert {name for name, size in (await sizes(guests)).items() if size == "1Gi"} == {"root-1", "root-2"}
 
 
+def golden(**spec: Any) -> Json:
+    found = sized("1Gi", **spec)
+    (disk,) = found["spec"]["dataVolumeTemplates"]
+    del disk["spec"]["source"]
+    disk["spec"]["sourceRef"] = {"kind": "DataSource", "name": "debian"}
+    return found
+
+
+async def test_a_new_image_of_a_data_source_reaches_all_vms(control_plane: Any, guests: Place) -> None:
+    def source(image: str) -> Json:
+        return {"spec": {"source": {"pvc": {"name": image}}}}
+
+    metadata = {"namespace": guests.namespace, "name": "debian"}
+    await guests.api.create(DATA_SOURCES, {"metadata": metadata, **source("debian-1")})
+    tracking = {"proactive": {**RECREATE["proactive"], "trackDataSources": True}}
+    async with controller(control_plane.kubeconfig):
+        await guests.pool(2, updateStrategy=tracking, maxUnavailable=1, template=golden())
+        await complete(guests)
+        assert await images(guests) == {"root-1": "debian-1", "root-2": "debian-1"}
+        before = await runs(guests)
+        await guests.api.patch(DATA_SOURCES, guests.namespace, "debian", source("debian-2"))
+
+        async def updated() -> bool:
+            return len(await retained(guests)) == 2 and set((await images(guests)).values()) == {"debian-2"}
+
+        await until(updated, True)
+        await complete(guests)
+        assert not set((await runs(guests)).values()) & set(before.values())
+        revisions, _ = await guests.api.list(REVISIONS, guests.namespace)
+        assert len(revisions) == 2
+
+
+async def images(place: Place) -> dict[str, str]:
+    """The image of the disk that each VM has."""
+    used = {m["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for m in (await place.machines()).values()}
+    items, _ = await place.api.list(DATA_VOLUMES, place.namespace)
+    found = {each["metadata"]["name"]: each["spec"]["source"]["pvc"]["name"] for each in items}
+    return {name: image for name, image in found.items() if name in used}
+
+
+async def test_with_max_surge_a_new_vm_is_ready_before_an_old_one_goes(control_plane: Any, guests: Place) -> None:
+    fewest, most = 9, 0
+
+    async def look() -> None:
+        nonlocal fewest, most
+        while True:
+            machines = (await guests.machines()).values()
+            here = [vm for vm in machines if "deletionTimestamp" not in vm["metadata"]]
+            most = max(most, len(here))
+            fewest = min(fewest, sum((vm.get("status") or {}).get("ready") is True for vm in here))
+            await asyncio.sleep(0.1)
+
+    async with controller(control_plane.kubeconfig):
+        surge = {"proactive": {"maxSurge": 1, "selectionPolicy": {"basePolicy": "Oldest"}}}
+        await guests.pool(3, updateStrategy=surge, template=sized("1Gi"))
+        await complete(guests)
+        before = {m["metadata"]["uid"] for m in (await guests.machines()).values()}
+        looking = asyncio.create_task(look())
+        await guests.change(template=sized("2Gi"))
+        await complete(guests)
+        assert not looking.done(), "nobody was looking"
+        looking.cancel()
+    after = await guests.machines()
+    assert not before & {m["metadata"]["uid"] for m in after.values()}
+    assert set((await disks_in_use(guests)).values()) == {"2Gi"}
+    assert len(after) == 3
+    assert (fewest, most) == (3, 4)
+
+
 class OneWrite(Faulty):
     """Lets one write of a controller through. A further one shows that the controller may be killed now, between the
     two. The answer of every other write is lost."""
@@ -129,21 +202,40 @@ class OneWrite(Faulty):
         super().__init__(kubeconfig, Random(0))
         self.lives = 0
         self.crash = asyncio.Event()
+        self.writes: list[str] = []
         self._written = False
+        self._answered_at: float | None = None
 
     def revive(self) -> None:
         self.lives += 1
         self.crash.clear()
-        self._written = False
+        self._written, self._answered_at = False, None
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if request.method == "GET" or request.path.endswith("/events"):
+        if request.method == "GET" or request.path.endswith(("/events", "/status")):
             return await self._forward(request, "watch" in request.query, "")
         if self._written:
             self.crash.set()
             return cut(request)
         self._written = True
-        return await self._forward(request, False, "lost" if self.lives % 2 else "")
+        self.writes.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        try:
+            return await self._forward(request, False, "lost" if self.lives % 2 else "")
+        finally:
+            self._answered_at = asyncio.get_running_loop().time()
+
+    async def ended(self, done: Callable[[], Awaitable[bool]]) -> None:
+        """Returns when the controller begins a second write, or waits for the engine after its first one."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + LONGEST_SECONDS
+        while not self.crash.is_set() and clock() < end:
+            if self._answered_at is not None and clock() - self._answered_at > IDLE_SECONDS:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await self.crash.wait()
+            if not self.crash.is_set() and await done():
+                return
 
 
 async def test_a_crash_between_any_two_writes_loses_no_disk(control_plane: Any, guests: Place, tmp_path: Path) -> None:
@@ -160,23 +252,21 @@ async def test_a_crash_between_any_two_writes_loses_no_disk(control_plane: Any, 
         await complete(guests)
     kubeconfig = tmp_path / "crashing.kubeconfig"
     crashing = OneWrite(control_plane.kubeconfig)
-    wanted = ["2Gi", "1Gi", "3Gi"]
+    wanted = ["2Gi", "1Gi"]
     async with crashing.serve(kubeconfig), watched(guests.api, PVCS, guests.namespace, saw):
         for size in wanted:
             await guests.change(template=sized(size))
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE_SECONDS * 2):
                 while not await is_done(guests, size):
                     crashing.revive()
                     async with controller(kubeconfig, burst=1):
-                        # Without a second write, the controller waits for the engine, or has nothing left to do.
-                        with suppress(TimeoutError):
-                            async with asyncio.timeout(IDLE_SECONDS):
-                                await crashing.crash.wait()
-        assert crashing.lives > 20, "it was killed often"
+                        await crashing.ended(partial(is_done, guests, size))
+        print(f"{crashing.lives} controllers made {len(crashing.writes)} writes: {', '.join(crashing.writes)}")
+        assert len(crashing.writes) > 20, "it was killed often"
         assert not lost
-        # The first disk and the new one of the last update; the second update gave the first disks back.
-        assert sorted((await sizes(guests)).values()) == ["1Gi"] * 2 + ["2Gi"] * 2 + ["3Gi"] * 2
-        assert sorted(await replaced_sizes(guests)) == ["1Gi"] * 2 + ["2Gi"] * 2
+        # The second update gave the first disks back.
+        assert sorted((await sizes(guests)).values()) == ["1Gi"] * 2 + ["2Gi"] * 2
+        assert await replaced_sizes(guests) == ["2Gi"] * 2
 
 
 async def is_done(place: Place, size: str) -> bool:

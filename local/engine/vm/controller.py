@@ -6,7 +6,7 @@ import logging
 from apimachinery.unstructured import Json
 from local.engine.informers import Informers
 from local.engine.objects import VM, VMI, DataVolume, either, read_vm
-from local.engine.resources import DATA_VOLUMES, VM_FINALIZER, merge_patch, new_data_volume, new_vmi
+from local.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, merge_patch, new_data_volume, new_vmi
 from local.engine.vm import hotplug, plan
 from local.engine.vm.hotplug import HotplugRefused
 from local.engine.vm.subresources import run_strategy_patch
@@ -154,11 +154,21 @@ class VMController:
         body = new_data_volume(document, name)
         if body is None:
             return
+        if reference := body["spec"].pop("sourceRef", None):
+            body["spec"]["source"] = await self._resolve(reference, body["metadata"]["namespace"])
         try:
             await self._api.create(DATA_VOLUMES, body)
         except AlreadyExists:
             # The VM uses the existing disk of an earlier VM with the same name.
             log.debug("DataVolume %s exists already", name)
+
+    async def _resolve(self, reference: Json, namespace: str) -> Json:
+        """Returns what a DataSource points at, as the source of a DataVolume. Like virt-controller, raises NotFound
+        without the DataSource."""
+        namespace = reference.get("namespace") or namespace
+        found = await self._api.get(DATA_SOURCES, namespace, reference["name"])
+        source: Json = (found.get("status") or {}).get("source") or found["spec"]["source"]
+        return {kind: {"namespace": namespace, **target} for kind, target in source.items()}
 
     async def _write_finalizers(self, vm: VM, finalizers: tuple[str, ...]) -> Json:
         patch = {"metadata": {"resourceVersion": vm.resource_version, "finalizers": list(finalizers)}}

@@ -1,0 +1,194 @@
+"""New images of DataSources are new revisions of a pool."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import SaveRevision, Update
+from controllers.pool.data_sources import (
+    DataSource,
+    describe_changes,
+    parse_data_source,
+    resolve_sources,
+    tracked,
+)
+from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
+from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, parse_pool
+from controllers.pool.plan import plan
+from controllers.pool.revisions import content, current_revision
+from controllers.pool.template import build_revision, build_vm
+from tests.controllers.pool.builders import NOW, document, template, vm, vmi
+
+Json = dict[str, Any]
+
+GOLDEN = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}, "storage": {}}}
+TRACKING = {"proactive": {"trackDataSources": True, "replacePolicy": "Recreate"}}
+
+
+def source(name: str, *, namespace: str = "images") -> Json:
+    return {"pvc": {"namespace": namespace, "name": name}}
+
+
+def a_pool(strategy: Json = TRACKING, status: Json | None = None, *disks: Json) -> Pool:
+    of = template(dataVolumeTemplates=list(disks or (GOLDEN,)))
+    found = parse_pool(document(1, template=of, updateStrategy=strategy, status=status))
+    assert isinstance(found, Pool), found
+    return found
+
+
+def revision_of(pool: Pool, *sources: str, known: tuple[Any, ...] = ()) -> Any:
+    now = {"root": source(sources[0])} if sources else {}
+    return current_revision("web", "u-web", content(pool.spec, now), known)[0]
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param({"spec": {"source": source("a")}}, source("a"), id="a claim"),
+        pytest.param(
+            {"spec": {"source": {"pvc": {"name": "a"}}}}, source("a", namespace="default"), id="in its own namespace"
+        ),
+        pytest.param(
+            {"spec": {"source": {"snapshot": {"namespace": "images", "name": "a"}}}},
+            {"snapshot": {"namespace": "images", "name": "a"}},
+            id="a snapshot",
+        ),
+        pytest.param(
+            {"spec": {"source": {"dataSource": {"name": "other"}}}, "status": {"source": source("a")}},
+            source("a"),
+            id="behind another DataSource",
+        ),
+        pytest.param({"spec": {"source": {"dataSource": {"name": "other"}}}}, None, id="not resolved yet"),
+        pytest.param(
+            {"spec": {"source": source("a")}, "status": {"conditions": [{"type": "Ready", "status": "False"}]}},
+            None,
+            id="not ready",
+        ),
+        pytest.param({}, None, id="nothing"),
+    ],
+)
+def test_the_source_of_a_data_source(found: Json, expected: Json | None) -> None:
+    assert parse_data_source({"metadata": {"namespace": "default", "name": "debian"}, **found}).source == expected
+
+
+@pytest.mark.parametrize(
+    ("pool", "expected"),
+    [
+        pytest.param(a_pool(), {"root": ("default", "debian")}, id="in the pool's namespace"),
+        pytest.param(a_pool({}), {}, id="not without the field"),
+        pytest.param(a_pool({"opportunistic": {}}), {}, id="only proactive updates"),
+        pytest.param(
+            a_pool(
+                TRACKING,
+                None,
+                {**GOLDEN, "spec": {"sourceRef": {"kind": "DataSource", "namespace": "images", "name": "debian"}}},
+                {"metadata": {"name": "data"}, "spec": {"source": {"blank": {}}}},
+            ),
+            {"root": ("images", "debian")},
+            id="in another namespace, besides another disk",
+        ),
+    ],
+)
+def test_tracked(pool: Pool, expected: Json) -> None:
+    assert tracked(pool.spec, pool.namespace) == expected
+
+
+NEWER = DataSource("x", "d", "pvc", "images", "b")
+
+
+@pytest.mark.parametrize(
+    ("view", "before", "expected"),
+    [
+        pytest.param(NEWER, {"root": source("a")}, {"root": source("b")}, id="new"),
+        pytest.param(DataSource("x", "d"), {"root": source("a")}, {"root": source("a")}, id="not ready: the last one"),
+        pytest.param(None, {"root": source("a")}, {"root": source("a")}, id="the last one while it cannot be read"),
+        pytest.param(None, {}, {}, id="never known"),
+    ],
+)
+def test_resolve(view: DataSource | None, before: Json, expected: Json) -> None:
+    assert resolve_sources({"root": ("x", "d")}, lambda key: view, before) == expected
+
+
+@pytest.mark.parametrize(
+    ("created", "wanted", "expected"),
+    [
+        ("h1", "h1", True),
+        ("h1", "h2", False),
+        ("h1.s1", "h1.s1", True),
+        ("h1.s1", "h1.s2", False),
+        ("h1", "h1.s2", True),
+        ("h1.s1", "h1", True),
+        ("h1.s1", "h2.s1", False),
+    ],
+)
+def test_the_same_origin(created: str, wanted: str, expected: bool) -> None:
+    assert same_origin(created, wanted) == expected
+
+
+def test_tracking_starts_with_the_present_image() -> None:
+    assert carried_over({"root": "h1"}, (("root", "h1.s1"),)) == "root=h1.s1"
+    assert carried_over({"root": "h1.s0"}, (("root", "h1.s1"),)) == "root=h1.s0"
+    assert carried_over({"root": "h0"}, (("root", "h1.s1"),)) == "root=h0"
+
+
+def test_a_vm_gets_the_source_of_its_revision() -> None:
+    pool = a_pool()
+    revision = revision_of(pool, "debian-1")
+    (disk,) = build_vm(pool, 1, revision)["spec"]["dataVolumeTemplates"]
+    assert disk["spec"] == {"storage": {}, "source": source("debian-1")}
+    assert build_revision(pool, revision)["data"]["dataSources"] == {"root": source("debian-1")}
+    assert "sourceRef" in pool.spec.template["spec"]["dataVolumeTemplates"][0]["spec"], "the template stays"
+
+
+def test_the_hash_of_an_entry_is_the_same_in_later_releases() -> None:
+    """Another hash would replace the disks of all VMs."""
+    revision = revision_of(a_pool(), "debian-1")
+    assert dict(revision.disks) == {"root": "4e5f4dc584.34861cc3a7"}
+    assert dict(revision_of(a_pool()).disks) == {"root": "4e5f4dc584"}
+
+
+def test_what_concerns_only_the_import_is_no_other_disk() -> None:
+    more = {**GOLDEN, "spec": {**GOLDEN["spec"], "priorityClassName": "high", "preallocation": True}}
+    assert revision_of(a_pool(TRACKING, None, more)).disks == revision_of(a_pool()).disks
+
+
+def observed(image: str | None, *vms: Any, status: Json, revisions: tuple[Any, ...]) -> PoolSnapshot:
+    view = DataSource("default", "debian", "pvc", "images", image) if image else None
+    stores = Stores(data_source=lambda key: view)
+    pool = a_pool(TRACKING, status)
+    stores.pools.put(pool.key, pool)
+    for each in revisions:
+        stores.revisions.put(("default", each.name), each)
+    for each in vms:
+        stores.vms.put(each.key, each)
+        if each.vmi is not None:
+            stores.vmis.put(each.key, each.vmi)
+    found = observe(stores, pool.key, synced=True, failure=None, burst=250)
+    assert isinstance(found, PoolSnapshot)
+    return found
+
+
+def test_a_new_image_replaces_the_disks() -> None:
+    first = revision_of(a_pool(), "debian-1")
+    status = {"updateRevision": first.name, "currentRevision": first.name}
+    run = vmi("web-1", revision=first.label, disks=("root-1",))
+    hashes = {"revision": first.label, "disk_templates": f"root={dict(first.disks)['root']}"}
+    one = replace(vm(1, **hashes), vmi=run)
+    assert not plan(observed("debian-1", one, status=status, revisions=(first,)), NOW).actions
+    assert not plan(observed(None, one, status=status, revisions=(first,)), NOW).actions, "unknown is the last one"
+    found = observed("debian-2", one, status=status, revisions=(first,))
+    save, update = plan(found, NOW).actions
+    assert isinstance(save, SaveRevision)
+    assert save.number == first.number + 1
+    assert save.reason == "disk root: its DataSource points at pvc images/debian-2 now"
+    assert isinstance(update, Update)
+    assert [each.old for each in update.replacements] == ["root-1"]
+    assert parse_hashes(update.disk_templates) == dict(found.revision.disks)
+
+
+def test_changes_in_words() -> None:
+    assert describe_changes({"root": source("a")}, {"root": source("a")}) == ""
+    assert describe_changes({}, {"root": source("a")}) == ""

@@ -2,7 +2,7 @@
 
     __main__.py   the command: bounds by time or number, seeds, figures
     campaign.py   runs inputs against targets, with a deadline of processor time, and keeps those that reach new lines
-    targets.py    what is attacked: admission, raw bodies, hardware records, the libvirt-shaped VM, the command line
+    targets.py    what is attacked: admission, raw bodies, hardware records, the libvirt-shaped VM, plans, commands
     documents.py  valid and nearly valid documents, from the fields of KubeVirt and of our kinds
     mutations.py  changes of any document and of any bytes
     oracles.py    what holds for every answer

@@ -28,7 +28,10 @@ MAX_INPUTS = 400
 """limit on the inputs of a target that are mutated further"""
 CORPUS_INPUTS = 24
 CORPUS_INPUT_BYTES = 2000
-ROOMS = ("apimachinery", "kubevirt", "service", "kinds", "migrationpolicies", "runtime", "defaulter", "webhook", "cli")
+ROOMS = (
+    *("apimachinery", "kubevirt", "service", "kinds", "migrationpolicies", "runtime"),
+    *("defaulter", "webhook", "controllers", "cli"),
+)
 ROOT = Path(__file__).resolve().parent.parent
 
 

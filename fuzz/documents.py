@@ -161,9 +161,9 @@ def _match_sources(spec: Json) -> None:
         spec[key] = [known.get(name, {"name": name, **source}) for name in named]
 
 
-def ours(random: Random) -> Json:
-    """An object of one of our kinds with more of its schema's fields."""
-    kind = random.choice(KINDS)
+def ours(random: Random, *kinds: Kind) -> Json:
+    """An object of one of these kinds, or of all of ours, with more of its schema's fields."""
+    kind = random.choice(kinds or KINDS)
     known = of_kinds(kind.kind)
     document = copy.deepcopy(random.choice(known)) if known and random.random() < 0.8 else _new(random, kind)
     declared = by_gvk(str(document.get("apiVersion")), str(document["kind"])) or kind

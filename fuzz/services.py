@@ -18,6 +18,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
+from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from defaulter.app import create as create_defaulter
 from defaulter.contract import (
@@ -36,6 +37,8 @@ from defaulter.worker_pool import WorkerLimits, WorkerPool
 from defaulter.worker_process import WorkerProcess, start_worker
 from fuzz.mutations import encode
 from fuzz.oracles import Finding, check_status
+from kinds.meta import POOL as POOL_LABEL
+from kinds.pool import POOL
 from runtime.api import Api
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import NotFound
@@ -96,6 +99,40 @@ class EmptyCluster:
             raise NotFound("not found", status=404)
         body: Json = json.loads(json.dumps(request.body))
         return body
+
+
+NAMESPACE, POOL_NAME = "shop", "web"
+
+
+class PoolCluster(EmptyCluster):
+    """An API server with a pool of five VMs that run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        spec = {"running": True, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {}}}}
+        pool = _object(POOL.api_version, POOL.kind, POOL_NAME, {"replicas": 5, "template": {"spec": spec}})
+        self._items: dict[str, list[Json]] = {POOL.plural: [pool]}
+        for number in range(1, 6):
+            vm = _object("kubevirt.io/v1", "VirtualMachine", f"{POOL_NAME}-{number}", spec, pool)
+            vm["status"] = {"ready": True, "created": True, "printableStatus": "Running"}
+            vmi = _object("kubevirt.io/v1", "VirtualMachineInstance", vm["metadata"]["name"], {"domain": {}}, vm)
+            vmi["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+            self._items.setdefault("virtualmachines", []).append(vm)
+            self._items.setdefault("virtualmachineinstances", []).append(vmi)
+
+    async def send(self, request: Request) -> Json:
+        found = await super().send(request)
+        return {**found, "items": self._items.get(request.resource, [])} if "items" in found else found
+
+
+def _object(api_version: str, kind: str, name: str, spec: Json, owner: Json | None = None) -> Json:
+    metadata: Json = {"name": name, "namespace": NAMESPACE, "uid": f"{kind}-{name}", "resourceVersion": "1"}
+    metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {POOL_LABEL: POOL_NAME, "app": "web"}}
+    if owner is not None:
+        owned = owner["metadata"]
+        reference = controller_reference(owner["apiVersion"], owner["kind"], owned["name"], owned["uid"])
+        metadata["ownerReferences"] = [reference]
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
 
 
 class NoLibvirt:

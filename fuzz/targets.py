@@ -10,6 +10,8 @@ import time
 import xml.etree.ElementTree as ET
 from asyncio import Runner
 from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -19,6 +21,11 @@ import yaml
 
 from apimachinery.unstructured import Json, at
 from cli.main import main as poolhouse
+from controllers.pool.observe import list_stores as list_pool_stores
+from controllers.pool.simulate import answer as plan_of_pool
+from controllers.replicaset.observe import list_stores as list_set_stores
+from controllers.replicaset.simulate import answer as plan_of_set
+from controllers.shared.invalid_spec import InvalidSpec
 from defaulter import libvirt_vm, xml
 from defaulter.contract import API_VERSION, DEFAULTS_PATH
 from defaulter.handler import LONE_SURROGATE, HandlerConfig, handle
@@ -34,9 +41,23 @@ from fuzz.oracles import (
     check_values_kept,
     schema_violations,
 )
-from fuzz.services import SEED, LocalDefaulter, NoLibvirt, Workers, create_webhook, post, running
+from fuzz.services import (
+    NAMESPACE,
+    POOL_NAME,
+    SEED,
+    LocalDefaulter,
+    NoLibvirt,
+    PoolCluster,
+    Workers,
+    create_webhook,
+    post,
+    running,
+)
 from kinds import by_gvk
+from kinds.pool import POOL
+from kinds.replicaset import REPLICA_SET
 from manifests.crd import object_schema
+from runtime.api import Api
 from service.request_body import MAX_BODY_BYTES
 from tests.webhook.json_patch import apply
 
@@ -483,6 +504,48 @@ YAML_TRAPS = (
 )
 
 
+class Plans:
+    """Plans of pools and replica sets, which the controllers simulate for any document of a user who may list VMs."""
+
+    name, share = "plans", 40
+    KINDS = (POOL, REPLICA_SET)
+    NOW = datetime(2026, 1, 1, tzinfo=UTC)
+    BURST = 250
+
+    def __init__(self, runner: Runner) -> None:
+        transport: Any = PoolCluster()
+        api = Api(transport, "fuzz")
+        self._pools = runner.run(list_pool_stores(api, NAMESPACE))
+        self._sets = runner.run(list_set_stores(api, NAMESPACE))
+
+    def generate(self, random: Random) -> Json:
+        document = documents.ours(random, *self.KINDS)
+        if random.random() < 0.7:
+            document = {**document, "metadata": {"name": POOL_NAME, "namespace": NAMESPACE}}
+        if random.random() < 0.4:
+            document = mutate(random, document, [documents.ours(random, *self.KINDS)])
+        return document if self.repair(document) else documents.of_kinds(POOL.kind)[0]
+
+    def repair(self, given: Any) -> Json | None:
+        return given if isinstance(given, dict) and given.get("kind") in [kind.kind for kind in self.KINDS] else None
+
+    def run(self, given: Json) -> None:
+        kind = POOL if given["kind"] == POOL.kind else REPLICA_SET
+        given = kind.normalize(given)
+        if problems := kind.problems(given):
+            check_problems([asdict(problem) for problem in problems])
+            return
+        found: Any
+        if kind is POOL:
+            found = plan_of_pool(self._pools, given, self.BURST, self.NOW)
+        else:
+            found = plan_of_set(self._sets, given, self.BURST, self.NOW)
+        if isinstance(found, InvalidSpec):
+            check_problems([{"path": "spec", "message": found.problem}])
+        else:
+            json.dumps(found)
+
+
 class Growth:
     """Documents with a part that is many times as large: the time must grow as the size does."""
 
@@ -561,6 +624,7 @@ def all_targets(folder: Path, *, libvirt: bool) -> Iterator[list[Target]]:
             Specs(),
             Domains(runner, workers),
             Commands(folder),
+            Plans(runner),
             Growth(runner),
         ]
         if workers is not None:

@@ -18,7 +18,7 @@ from defaulter.contract import (
     excessive_sizes,
 )
 from kinds import by_gvk
-from kinds.checks.metadata import is_label, is_subdomain
+from kinds.checks.metadata import INVALID_NAMESPACE, is_label, is_subdomain
 from kinds.kind import Kind
 from kubevirt.fields import VM_SPEC, VMI_SPEC, format_steps
 from kubevirt.fields import unknown_fields as unknown_kubevirt_fields
@@ -80,10 +80,9 @@ def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
     if excessive := excessive_sizes(target.document):
         return tuple(excessive)
     found = []
-    if target.resource.namespaced and not is_label(target.namespace):
-        found.append(Problem("metadata.namespace", "must be the name of a namespace"))
-    elif not isinstance(metadata.get("namespace", ""), str):
-        found.append(Problem("metadata.namespace", "must be a string"))
+    is_text = isinstance(metadata.get("namespace", ""), str)
+    if not is_text or (target.resource.namespaced and not is_label(target.namespace)):
+        found.append(Problem("metadata.namespace", INVALID_NAMESPACE))
     if operation == "update" and not (isinstance(name := metadata.get("name"), str) and is_subdomain(name)):
         found.append(Problem("metadata.name", "must be the name of the object to update"))
     if target.kind is not None:

@@ -509,6 +509,6 @@ def build(
         finally:
             pooling.forget()
 
-    endpoint = PlanEndpoint(api, VMS, "pool", lambda document: simulate.answer(stores, document, burst, api.now()))
+    endpoint = PlanEndpoint(api, VMS, POOL, lambda document: simulate.answer(stores, document, burst, api.now()))
     informers = (pools, vms, revisions, vmis, disks, nodes)
     return Component("pool", informers, work, answers={POOL.plan_path: endpoint})

@@ -90,10 +90,12 @@ class Simulation:
     """why the pool creates no VMs"""
 
 
-def simulate(snapshot: PoolSnapshot, now: datetime, max_steps: int = MAX_STEPS) -> Simulation:
+def simulate(
+    snapshot: PoolSnapshot, now: datetime, max_steps: int = MAX_STEPS, max_actions: int | None = None
+) -> Simulation:
     """The consecutive plans of the pool. Pauses end, and analyses are successful."""
     snapshot = _without_deadlines(with_abort(replace(snapshot, synced=True), now), now)
-    found = simulation.simulate(snapshot, now, _plan, after, max_steps)
+    found = simulation.simulate(snapshot, now, _plan, after, max_steps, max_actions)
     last = found.last or Round()
     refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""
     return Simulation(found.steps, found.complete, last.blocked, last.waits, refused)
@@ -167,7 +169,7 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         return snapshot
-    found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER)
+    found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER, simulation.MAX_ACTIONS_OF_ANSWER)
     steps = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
     return {"plan": steps, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}
 

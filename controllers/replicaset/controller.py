@@ -224,7 +224,7 @@ def build(
     poll_seconds: float = POLL_SECONDS,
 ) -> Component:
     metrics = ReplicaSetMetrics(registry)
-    endpoint = PlanEndpoint(api, VMIS, "replica set", None)
+    endpoint = PlanEndpoint(api, VMIS, REPLICA_SET, None)
 
     async def work() -> None:
         """Runs the controller with new stores, because stores from before a pause would be outdated."""

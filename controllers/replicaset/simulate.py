@@ -15,10 +15,11 @@ from controllers.shared.vmi import VMI, parse_vmi
 MAX_STEPS = 100
 
 
-def simulate(snapshot: ReplicaSetSnapshot, now: datetime) -> Iterator[Json]:
+def simulate(snapshot: ReplicaSetSnapshot, now: datetime, max_actions: int | None = None) -> Iterator[Json]:
     """Rows with `step`, `action`, `vm` and `reason`. VMI names depend on the set's UID, so a new set has only a name
     pattern."""
-    found = simulation.simulate(replace(snapshot, synced=True, failure=None), now, plan, after, MAX_STEPS)
+    snapshot = replace(snapshot, synced=True, failure=None)
+    found = simulation.simulate(snapshot, now, plan, after, MAX_STEPS, max_actions)
     replica_set = snapshot.replica_set
     for number, step in enumerate(found.steps, start=1):
         for action in step.actions:
@@ -45,7 +46,8 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         return snapshot
-    return {"plan": [{key: row[key] for key in ("action", "vm", "reason")} for row in simulate(snapshot, now)]}
+    rows = simulate(snapshot, now, simulation.MAX_ACTIONS_OF_ANSWER)
+    return {"plan": [{key: row[key] for key in ("action", "vm", "reason")} for row in rows]}
 
 
 def after(action: Action, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:

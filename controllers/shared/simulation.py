@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
+from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at
 from controllers.shared.invalid_spec import InvalidSpec
+from kinds.kind import Kind
 from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden
@@ -36,7 +38,7 @@ class Simulation(Generic[P]):
     steps: tuple[P, ...]
     """Consecutive plans with actions."""
     last: P | None
-    """The first plan without actions, or None if `max_steps` ended the simulation."""
+    """The first plan without actions, or None if a limit ended the simulation."""
 
     @property
     def complete(self) -> bool:
@@ -44,15 +46,25 @@ class Simulation(Generic[P]):
 
 
 def simulate(
-    snapshot: S, now: datetime, plan: Callable[[S, datetime], P], after: Callable[[Any, S], S], max_steps: int
+    snapshot: S,
+    now: datetime,
+    plan: Callable[[S, datetime], P],
+    after: Callable[[Any, S], S],
+    max_steps: int,
+    max_actions: int | None = None,
 ) -> Simulation[P]:
-    """Simulates consecutive plans. `after` returns the snapshot after an action has succeeded."""
+    """Simulates consecutive plans, until the next would be beyond a limit. `after` returns the snapshot after an action
+    has succeeded."""
     steps: list[P] = []
+    actions = 0
     for number in range(max_steps):
         decided = plan(snapshot, now + number * STEP)
         if not decided.actions:
             return Simulation(tuple(steps), decided)
         steps.append(decided)
+        actions += len(decided.actions)
+        if max_actions is not None and actions >= max_actions:
+            break
         for action in decided.actions:
             snapshot = after(action, snapshot)
     return Simulation(tuple(steps), None)
@@ -60,25 +72,31 @@ def simulate(
 
 Answer = tuple[int, Json]
 
+MAX_ACTIONS_OF_ANSWER = 1000
+"""limit for a response over HTTP, for which a user waits; a second of this process, which others wait for too"""
+
 
 @dataclass
 class PlanEndpoint:
     api: Api
     resource: Resource
     """The resource that the caller must be allowed to list."""
-    kind: str
-    """The kind of the document, for messages, such as `pool`."""
+    kind: Kind
+    """The kind of the document."""
     simulate: Callable[[Json], Json | InvalidSpec[Any]] | None
     """Returns the response for a document. None while this replica has no stores."""
 
     async def __call__(self, document: Json, token: str) -> Answer:
-        metadata = document.get("metadata")
-        if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
-            return 422, problem_body(f"is missing; give the {self.kind}'s name", "metadata.name")
-        if denied := await authorize_list(self.api, token, self.resource, at(metadata, "namespace") or ""):
+        document = self.kind.normalize(document)
+        problems = self.kind.problems(document)
+        if not problems and not at(document, "metadata", "name"):
+            problems = [Problem("metadata.name", "is missing; an object without a name has no plan")]
+        if problems:
+            return 422, {"problems": [{"path": each.path, "message": each.message} for each in problems]}
+        if denied := await authorize_list(self.api, token, self.resource, document["metadata"].get("namespace") or ""):
             return denied
         if self.simulate is None:
-            return 503, problem_body(f"this replica does not follow {self.kind}s now")
+            return 503, problem_body(f"this replica does not follow {self.kind.plural} now")
         # The simulation runs in a thread, because thousands of VMs may take a second.
         found = await asyncio.to_thread(self.simulate, document)
         return (422, problem_body(found.problem, "spec")) if isinstance(found, InvalidSpec) else (200, found)

@@ -14,6 +14,7 @@ _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _GENERATED = "x" * 5
 """as many characters as the API server appends to generateName"""
+INVALID_NAMESPACE = "must be the name of a namespace"
 _INVALID_KEY = "is not a label key: [DOMAIN/]NAME, where NAME has at most 63 letters, digits, '-', '_' and '.'"
 
 
@@ -56,7 +57,7 @@ def name_rule(max_length: int, message: str, *, label: bool = False) -> Rule:
 
 
 def metadata_problems(document: Json) -> Iterator[Problem]:
-    """Checks the metadata that users write: name, labels and annotations."""
+    """Checks the metadata that users write: name, namespace, labels and annotations."""
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         yield Problem("metadata", f"must be an object with a name, not {quoted(metadata)}")
@@ -70,6 +71,9 @@ def metadata_problems(document: Json) -> Iterator[Problem]:
         yield Problem(
             "metadata.name", f"must be lower case letters, digits, '-' and '.', at most 253, not {quoted(name)}"
         )
+    namespace = metadata.get("namespace")
+    if namespace not in (None, "") and not (isinstance(namespace, str) and is_label(namespace)):
+        yield Problem("metadata.namespace", INVALID_NAMESPACE)
 
 
 def label_problems(value: Any, path: str) -> Iterator[Problem]:

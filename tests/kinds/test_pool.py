@@ -257,6 +257,14 @@ WRONG = [
         id="new disks with the content of the old ones",
     ),
     pytest.param(pool("a.b"), {"metadata.name": "no dots"}, id="a name with a dot"),
+    *(
+        pytest.param(
+            changed(pool(), namespace, "metadata", "namespace"),
+            {"metadata.namespace": "must be the name of a namespace"},
+            id=f"the namespace {namespace}",
+        )
+        for namespace in ({"a": "b"}, "../x", 3)
+    ),
     pytest.param(pool("a" * 62), {"metadata.name": "63"}, id="no room for -1"),
     pytest.param(pool("a" * 60, replicas=100), {"metadata.name": "63"}, id="no room for -100"),
     pytest.param(

@@ -46,6 +46,8 @@ def document(replicas: Any = 3, *, status: Json | None = None, deleting: bool = 
     if deleting:
         metadata["deletionTimestamp"] = ago(1)
     return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
         "metadata": metadata,
         "spec": {"replicas": replicas, "template": template(), **spec},
         "status": status or {},

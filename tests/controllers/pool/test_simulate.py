@@ -12,6 +12,7 @@ from controllers.pool.observe import PoolSnapshot, Stores
 from controllers.pool.simulate import after, answer, rows, simulate
 from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.vm import VM
+from kinds.pool import POOL
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Unreachable
 from runtime.resource import VMS
@@ -101,7 +102,7 @@ class Reviews:
 
 
 async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMS, "pool", lambda given: answer(of, given, 250, NOW))
+    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMS, POOL, lambda given: answer(of, given, 250, NOW))
     return await endpoint(document, "token")
 
 
@@ -135,17 +136,25 @@ async def test_the_endpoint_changes_no_store() -> None:
     assert known == a_pool(1)
 
 
+async def test_the_plan_of_a_huge_pool_ends_early() -> None:
+    _, answer = await asked(stores(), document(2**31 - 1))
+    assert (len(answer["plan"]), answer["complete"]) == (1000, False)
+
+
 @pytest.mark.parametrize(
     ("body", "path"),
     [
-        pytest.param({}, "metadata.name", id="no name"),
+        pytest.param({}, "metadata", id="nothing"),
+        pytest.param({**document(2), "metadata": {"generateName": "a-"}}, "metadata.name", id="no name"),
         pytest.param({"metadata": {"name": 7}}, "metadata.name", id="a name that is none"),
-        pytest.param(document("many"), "spec", id="a spec that is none"),
+        pytest.param(document("many"), "spec.replicas", id="a spec that is none"),
+        pytest.param({**document(2), "apiVersion": 7}, "apiVersion", id="another kind"),
     ],
 )
 async def test_an_invalid_document_is_refused(body: Json, path: str) -> None:
     status, answer = await asked(stores(), body)
-    assert (status, answer["problems"][0]["path"]) == (422, path)
+    assert status == 422
+    assert path in [problem["path"] for problem in answer["problems"]]
 
 
 @pytest.mark.parametrize(

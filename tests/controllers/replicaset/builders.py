@@ -27,6 +27,8 @@ def document(replicas: Any = 3, *, status: Json | None = None, deleting: bool = 
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
     selector = {"matchLabels": {"app": "web"}}
     return {
+        "apiVersion": "kubevirt.io/v1alpha2",
+        "kind": "VirtualMachineInstanceReplicaSet",
         "metadata": metadata,
         "spec": {"replicas": replicas, "selector": selector, "template": template, **spec},
         "status": status or {},

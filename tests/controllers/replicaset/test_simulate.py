@@ -10,6 +10,7 @@ from controllers.replicaset.observe import Stores
 from controllers.replicaset.simulate import answer
 from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
+from kinds.replicaset import REPLICA_SET
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, Unreachable
 from runtime.resource import VMIS
@@ -43,7 +44,7 @@ class Reviews:
 
 async def asked(of: Stores | None, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
     simulate = None if of is None else lambda given: answer(of, given, 250, NOW)
-    return await PlanEndpoint(cast(Api, Reviews(allowed)), VMIS, "replica set", simulate)(document, "token")
+    return await PlanEndpoint(cast(Api, Reviews(allowed)), VMIS, REPLICA_SET, simulate)(document, "token")
 
 
 async def steps(of: Stores, document: Json) -> list[tuple[str, str]]:

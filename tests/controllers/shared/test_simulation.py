@@ -28,6 +28,11 @@ def test_a_simulation_ends_when_nothing_is_left_to_do() -> None:
     assert (len(found.steps), found.complete, found.last) == (3, True, Countdown())
 
 
+def test_a_simulation_ends_with_the_plan_that_reaches_the_limit_of_actions() -> None:
+    found = simulate(9, NOW, lambda left, now: Countdown((1,) * left), lambda action, left: left, 99, max_actions=10)
+    assert ([len(step.actions) for step in found.steps], found.complete) == ([9, 9], False)
+
+
 def test_a_simulation_that_reaches_its_limit_is_incomplete() -> None:
     found = counted(2)
     assert (len(found.steps), found.complete, found.last) == (2, False, None)

@@ -169,6 +169,83 @@ class WarmUpdateStrategy(Model):
     """Seconds without progress after which a rollout stops. The old VMs keep serving claims. 0: never."""
 
 
+class AutoscalingTarget(Model):
+    """What the number of waiting VMs is for. Exactly one of `waitSeconds` and `spareRatio` is required."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.waitSeconds) != has(self.spareRatio)",
+            message="give exactly one of waitSeconds and spareRatio",
+            holds=lambda value: has(value, "waitSeconds") != has(value, "spareRatio"),
+        ),
+    )
+
+    wait_seconds: Seconds | None = None
+    """Seconds from the creation of a claim to its handover that the percentile of the claims must not exceed. The
+    controller computes the number of VMs from the arrivals of claims and the time in which a VM becomes ready."""
+    percentile: Annotated[int, Field(ge=50, le=99, json_schema_extra={"format": "int32"})] = 99
+    """Percentage of the claims for which `waitSeconds` holds."""
+    spare_ratio: (
+        Annotated[
+            str,
+            Field(pattern="^[1-9][0-9]{0,3}%$", json_schema_extra=expected('a percentage from "1%" to "9999%"')),
+        ]
+        | None
+    ) = None
+    """Waiting VMs as a percentage of the claimed VMs, rounded up."""
+
+
+class SizeSchedule(Model):
+    """A period that recurs, in which at least `minReplicas` VMs wait."""
+
+    schedule: Annotated[str, Field(min_length=1, max_length=128)]
+    """Beginnings of the period as a cron expression: minute, hour, day of month, month, day of week. The controller
+    creates the VMs early enough to be ready at this time."""
+    time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    """IANA time zone of the schedule, such as Europe/Berlin."""
+    duration_seconds: Annotated[Count, Field(ge=60, le=604_800)]
+    """Length of the period in seconds."""
+    min_replicas: Count
+    """Minimum number of waiting VMs in the period."""
+
+
+class Predictive(Model):
+    """Forecast of the claims from the same hour of earlier weeks."""
+
+    mode: Literal["Off", "ForecastOnly", "ForecastAndScale"] = "Off"
+    """Off: only recent claims determine the size. ForecastOnly: the status has the forecast, which does not change the
+    size. ForecastAndScale: the size follows the forecast if it is higher than recent claims."""
+    time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
+    """IANA time zone of the hours. Choose that of the users, so that the forecast follows summer time."""
+
+
+class Autoscaling(Model):
+    """Number of waiting VMs that follows the demand."""
+
+    hints: ClassVar[Mapping[str, str]] = {
+        "min": "minReplicas",
+        "max": "maxReplicas",
+        "maxIdleVMHours": "maxIdleVMHoursPerDay",
+        "maxIdleVmHoursPerDay": "maxIdleVMHoursPerDay",
+    }
+
+    min_replicas: Count = 0
+    """Minimum number of waiting VMs."""
+    max_replicas: Annotated[Count, Field(ge=1)]
+    """Maximum number of waiting VMs."""
+    target: AutoscalingTarget
+    """What the number of waiting VMs is for."""
+    schedules: Annotated[Tuple[SizeSchedule], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
+    """Periods with a higher minimum. If periods overlap, the highest minimum applies."""
+    scale_down_delay_seconds: Annotated[Count, Field(le=86_400)] = 600
+    """Seconds for which a size is kept after a smaller size would suffice."""
+    max_idle_vm_hours_per_day: Annotated[Count, Field(ge=1)] | None = Field(default=None, alias="maxIdleVMHoursPerDay")
+    """Maximum sum of the hours that VMs wait on one day (UTC), from their creation on. When the rest of the day allows
+    only `minReplicas`, the pool has no more. Defaults to no limit."""
+    predictive: Predictive = Predictive()
+    """Forecast of the claims by hour of the week."""
+
+
 class Expiry(Model):
     """Maximum age of a waiting VM."""
 
@@ -233,7 +310,11 @@ class WarmPoolSpec(Model):
     )
 
     replicas: Count = 1
-    """Desired number of waiting VMs. Claimed VMs do not count."""
+    """Desired number of waiting VMs. Claimed VMs do not count. With `autoscaling`, this is only the minimum for the
+    first hour, until the controller knows the demand."""
+    autoscaling: Autoscaling | None = None
+    """Number of waiting VMs that follows the demand. The controller changes only the status. Remove a
+    HorizontalPodAutoscaler of the pool before you set this field."""
     default: bool = False
     """Whether this pool serves claims without `poolName`. One pool of a namespace can be the default."""
     template: Annotated[Json, SchemaOf(WarmVMTemplate)] | None = None
@@ -297,9 +378,58 @@ class PoolFailures(Model):
     """Time of the next attempt."""
 
 
+class SizeChange(Model):
+    """A later change of the number of waiting VMs that is known already."""
+
+    time: Time
+    """Time of the change."""
+    replicas: Count
+    """Number of waiting VMs from then on, if the demand stays the same."""
+    reason: str
+    """Cause of the change, in CamelCase."""
+
+
+class ForecastHour(Model):
+    """The forecast for one hour."""
+
+    time: Time
+    """Beginning of the hour."""
+    claims: Count
+    """Expected number of claims."""
+    replicas: Count
+    """Number of waiting VMs for the target, between the minimum and the maximum."""
+
+
+class AutoscalingStatus(Model):
+    """The last decision of the autoscaling. Its inputs are those of `decidedTime`."""
+
+    desired_replicas: Count
+    """Desired number of waiting VMs."""
+    reason: str
+    """What determined the number, in CamelCase."""
+    message: str
+    """The decision in one sentence."""
+    decided_time: Time
+    """Time of the decision."""
+    claims_per_hour: str = ""
+    """Rate of recent claims, as a decimal number."""
+    boot_seconds: Count | None = None
+    """Mean seconds from the creation of a VM until it can be claimed. Absent until the first VM was ready."""
+    late_claims_percent: str = ""
+    """Percentage of recent claims that waited longer than the target, as a decimal number."""
+    idle_hours_today: str = ""
+    """Hours that VMs have waited today (UTC), as a decimal number."""
+    next_change: SizeChange | None = None
+    """The next change that is known already."""
+    forecast: Annotated[Tuple[ForecastHour], Field(max_length=48, json_schema_extra=ATOMIC_LIST)] = ()
+    """Forecast of the next 24 hours."""
+
+
 class WarmPoolStatus(StatusModel):
     """Observed state of the pool."""
 
+    desired_replicas: Count | None = None
+    """Desired number of waiting VMs: that of the autoscaling, or `spec.replicas`."""
     available_replicas: Count = 0
     """VMs that can be claimed now."""
     ready_replicas: Count = 0
@@ -330,12 +460,17 @@ class WarmPoolStatus(StatusModel):
     """Selector of the pool's VMs, as text for autoscalers."""
     last_progress_time: Time | None = None
     """Time of the last progress of a rollout. `progressDeadlineSeconds` counts from this time."""
+    autoscaling: AutoscalingStatus | None = None
+    """The last decision of the autoscaling."""
+    demand_history: Annotated[str, Field(max_length=65_536)] = ""
+    """Arrivals of claims in the last weeks in a compressed form, for the autoscaling and for `poolhouse warmpool
+    advise`. Written at most every five minutes, and only after a claim."""
     placements: Annotated[Tuple[PlacementStatus], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
     """VMs by placement."""
     failures: PoolFailures | None = None
     """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
-    """Conditions of the pool: Valid, Available, Progressing, Degraded, RolloutComplete and Default."""
+    """Conditions of the pool: Valid, Available, Progressing, Degraded, RolloutComplete, Default and Autoscaling."""
 
 
 WARM_POOL = Kind(
@@ -350,7 +485,7 @@ WARM_POOL = Kind(
     status=WarmPoolStatus,
     scale=Scale(status=".status.availableReplicas"),
     columns=(
-        Column("Desired", ".spec.replicas", "Desired number of waiting VMs", "integer"),
+        Column("Desired", ".status.desiredReplicas", "Desired number of waiting VMs", "integer"),
         Column("Available", ".status.availableReplicas", "VMs that can be claimed", "integer"),
         Column("Claimed", ".status.claimed", "VMs in use", "integer"),
         Column("Queued", ".status.queuedClaims", "Claims that wait for a VM", "integer"),

@@ -10,6 +10,7 @@ order. Only the write of the claim's UID on the VM ensures that a VM has at most
 the VM's resourceVersion.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from apimachinery.timestamps import format_micro_time
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import Claim, ClaimRecord, Failure
+from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Demand, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
@@ -25,6 +26,9 @@ from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from runtime.expectations import Expectations
 from runtime.resource import Key
 from runtime.store import Store
+
+UNSERVED = (ClaimReason.NO_CAPACITY, ClaimReason.BIND_TIMEOUT)
+"""reasons of failed claims for which the pool had no VM in time"""
 
 
 @dataclass(frozen=True)
@@ -206,6 +210,25 @@ class Allocator:
     def next_claims(self, pool_uid: str, limit: int) -> list[str]:
         """UIDs of waiting claims that ready VMs of the pool can serve now."""
         return self.queue(pool_uid).first(min(self.ready.count(pool_uid), limit))
+
+    # Demand
+
+    def count_arrival(self, s: ClaimSnapshot, record: ClaimRecord) -> None:
+        """Adds the claim to the demand of its pool, once. The pool knows which claims an earlier leader has added."""
+        if not record.counted and s.pool is not None and not s.claim.finished:
+            record.counted = True
+            self.demand.arrived(s.pool.uid, time_or_min(s.claim.created_at).timestamp())
+
+    def count_wait(self, s: ClaimSnapshot, after: Claim) -> None:
+        """Adds the time until the claim was handed over, or that it got no VM in time, to the demand of its pool."""
+        status = after.status
+        if s.pool is None:
+            return
+        if status.ready_at and not s.claim.status.ready_at and status.timings is not None:
+            self.demand.served(s.pool.uid, (status.timings.total_ms or 0) / 1000)
+        failed = status.phase == "Failed" and s.claim.status.phase != "Failed"
+        if failed and any(c.type == "Bound" and c.reason in UNSERVED for c in status.conditions):
+            self.demand.served(s.pool.uid, math.inf)
 
     # Ready VMs
 

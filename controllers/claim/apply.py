@@ -67,7 +67,7 @@ class ClaimWriter:
             case steps.CreateVM():
                 await self._create(s, step, backend, record)
             case steps.UpdateStatus():
-                await self._update_status(s.claim, step, record)
+                await self._update_status(s, step, record)
             case steps.MarkActivated(vm):
                 annotations = {meta.ACTIVATED_AT: format_micro_time(self.now())}
                 await self._change(s, vm, Change(annotations=annotations), backend, record)
@@ -225,7 +225,8 @@ class ClaimWriter:
 
     # Second compare-and-swap, and all other status updates
 
-    async def _update_status(self, claim: Claim, step: steps.UpdateStatus, record: ClaimRecord) -> None:
+    async def _update_status(self, s: ClaimSnapshot, step: steps.UpdateStatus, record: ClaimRecord) -> None:
+        claim = s.claim
         change = status_patch(step.status, claim.uid, claim.resource_version)
         try:
             answer = await self.api.patch(CLAIMS, claim.namespace, claim.name, change, subresource="status")
@@ -242,6 +243,7 @@ class ClaimWriter:
             record.timeline = replace(record.timeline, position_written=self.now())
         self.allocator.status_written(claim, written, record)
         self.metrics.status_written(claim, written)
+        self.allocator.count_wait(s, written)
         if step.event is not None:
             self._emit(claim, step.event)
 

@@ -124,6 +124,7 @@ class ClaimController:
             if record.stale and not await self._refresh(cached, record):
                 return None
             snapshot = self.observe(record.latest(cached), record)
+            self.allocator.count_arrival(snapshot, record)
             step = plan(snapshot, self.now())
             if isinstance(step, Requeue):
                 if snapshot.claim.finished and not snapshot.vms:

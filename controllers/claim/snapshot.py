@@ -250,6 +250,8 @@ class ClaimRecord:
     application_health: tuple[Health, float] | None = None
     """the health of the claim's application, and the time of the check"""
     timeline: Timeline = field(default_factory=Timeline)
+    counted: bool = False
+    """whether the history of the pool's demand includes the claim"""
 
     def read_application(self, now: float) -> Json | Failure | None:
         """The application. An attempt that failed is repeated after some seconds."""

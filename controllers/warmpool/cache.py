@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from controllers.shared.sources import NODES, Source
 from controllers.shared.vmi import VMI, parse_vmi
+from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
@@ -122,6 +123,8 @@ class Demand:
     def __init__(self) -> None:
         self._queued: dict[str, int] = {}
         self._creating: dict[str, set[str]] = {}
+        self._arrived: dict[str, list[float]] = {}
+        self._waits: dict[str, list[float]] = {}
         self._subscribers: list[Callable[[str], None]] = []
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
@@ -131,6 +134,18 @@ class Demand:
     def queued(self, pool_uid: str) -> int:
         """The number of claims that wait for a VM. The pool scales out to `replicas` plus this number."""
         return self._queued.get(pool_uid, 0)
+
+    def arrived(self, pool_uid: str, created: float) -> None:
+        """Records a new claim of the pool, with its creation time in seconds since 1970."""
+        self._arrived.setdefault(pool_uid, []).append(created)
+
+    def served(self, pool_uid: str, wait_seconds: float) -> None:
+        """Records that a claim was handed over after this time, or got no VM in time if the time is infinite."""
+        self._waits.setdefault(pool_uid, []).append(wait_seconds)
+
+    def take_events(self, pool_uid: str) -> ClaimEvents:
+        """The events of the pool's claims since the last call."""
+        return ClaimEvents(tuple(self._arrived.pop(pool_uid, ())), tuple(self._waits.pop(pool_uid, ())))
 
     def creating(self, pool_uid: str) -> int:
         """VMs that are being created for claims and that no cache shows yet. These VMs count towards `maxTotal`."""

@@ -11,6 +11,7 @@ from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure
 from controllers.warmpool.apply import Outcome, WarmPoolWriter
+from controllers.warmpool.autoscaling.autoscaler import PoolAutoscaler
 from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache
 from controllers.warmpool.health import HealthTracker, needs_probe
 from controllers.warmpool.metrics import WarmPoolMetrics
@@ -52,6 +53,7 @@ class PoolMemory:
     """The last written status, which the cache may not show yet."""
     last_write: LastWrite = field(default_factory=LastWrite)
     unavailable_since: float | None = None
+    autoscaler: PoolAutoscaler = field(default_factory=lambda: PoolAutoscaler.from_status(WarmPoolStatus()))
     counted: bool = False
     """Whether the metric `recovered` counts the VMs that existed when this process started."""
 
@@ -100,7 +102,7 @@ class WarmPoolController:
             return await self._wait_for_backend(pool, memory, view.problem)
         memory.unavailable_since = None
         self._count_recovered(pool, memory, view)
-        snapshot = self._observe(pool, memory, view, clock)
+        snapshot = self._autoscale(self._observe(pool, memory, view, clock), memory, now)
         decided = plan(snapshot, now)
         planning = self.clock() - clock
         outcome = await self.apply(snapshot, decided, view.backend)
@@ -134,7 +136,9 @@ class WarmPoolController:
         template_hash = pool.template_hash if isinstance(pool, WarmPool) else ""
         if pool.uid not in self._memory:
             written = pool.status.template_hash or template_hash
-            self._memory[pool.uid] = PoolMemory(FailureBackoff.from_status(pool.status), written)
+            self._memory[pool.uid] = PoolMemory(
+                FailureBackoff.from_status(pool.status), written, autoscaler=PoolAutoscaler.from_status(pool.status)
+            )
         memory = self._memory[pool.uid]
         if template_hash and memory.template_hash != template_hash:
             # A new template resets the failures.
@@ -172,6 +176,17 @@ class WarmPoolController:
             tokens=tokens,
             seed=f"{self.seed}.{self._reconciles}",
             default_pool=default_pool(self.stores.pools.by("namespace", pool.namespace)),
+        )
+
+    def _autoscale(self, snapshot: WarmPoolSnapshot, memory: PoolMemory, now: datetime) -> WarmPoolSnapshot:
+        autoscaler, pool = memory.autoscaler, snapshot.pool
+        events = self.stores.demand.take_events(pool.uid)
+        autoscaler.update(pool, events, len(snapshot.depth), len(snapshot.claimed), now)
+        return replace(
+            snapshot,
+            autoscaled=autoscaler.decision,
+            autoscaling_status=autoscaler.status,
+            demand_history=autoscaler.saved,
         )
 
     def _failures_after(
@@ -296,6 +311,8 @@ class WarmPoolController:
         if waiting and new.state is WarmState.READY:
             seconds = max(0.0, seconds_since(new.created_at, self.now()))
             self.metrics.refill.labels(new.namespace, new.pool).observe(seconds)
+            if (memory := self._memory.get(new.pool_uid)) is not None:
+                memory.autoscaler.booted(seconds)
 
     def _with_open_expectations(self, uids: set[str]) -> set[str]:
         return {uid for uid in uids if any(self.expectations.open(uid))}

@@ -34,6 +34,24 @@ class WarmPoolReason(Reason):
     DEFAULT_CONFLICT = "DefaultConflict", "An older pool of the namespace already has `default: true`."
     NO_DEFAULT_POOL = "NoDefaultPool", "No pool of the namespace has `default: true`."
 
+    # Autoscaling: in the condition and in status.autoscaling
+    WAIT_TARGET = "WaitTarget", "The size keeps `target.percentile` of the claims within `target.waitSeconds`."
+    FORECAST = "Forecast", "The same, for the claims of this hour in earlier weeks, which were more than recent claims."
+    SPARE_RATIO = "SpareRatio", "The size is `target.spareRatio` of the claimed VMs."
+    LEARNING = "Learning", "The demand or the boot time is not known yet: the pool has at least `spec.replicas` VMs."
+    MIN_REPLICAS = "MinReplicas", "The demand needs fewer VMs than `minReplicas`."
+    MAX_REPLICAS = (
+        "MaxReplicas",
+        "The demand needs more VMs than `maxReplicas`. Claims may wait longer than the target.",
+    )
+    SCHEDULE = "Schedule", "The demand needs fewer VMs than a schedule demands at this time."
+    SCALE_DOWN_DELAYED = "ScaleDownDelayed", "The size is that of a higher demand within `scaleDownDelaySeconds`."
+    IDLE_CEILING = (
+        "IdleCeiling",
+        "VMs waited for `maxIdleVMHoursPerDay` today. The pool has `minReplicas` until midnight.",
+    )
+    SCALE_IGNORED = "ScaleIgnored", "A HorizontalPodAutoscaler or `kubectl scale` set `spec.replicas` without effect."
+
     # Failures to get a VM: in conditions, events and `status.failures`
     FAILED_CREATE = "FailedCreate", "The API server or EC2 refused to create a VM; the message is its answer."
     INVALID_TEMPLATE = "InvalidTemplate", "The defaulter refused the VM of the template; the message says why."

@@ -20,7 +20,7 @@ class DisruptionBudget:
 
 def disruption_budget(snapshot: WarmPoolSnapshot) -> DisruptionBudget:
     """The budget of the update strategy. If both values are 0, one VM may be unavailable, as in a Deployment."""
-    rolling, replicas = snapshot.pool.spec.update_strategy.rolling_update, snapshot.pool.spec.replicas
+    rolling, replicas = snapshot.pool.spec.update_strategy.rolling_update, snapshot.replicas
     surge = scaled_value(rolling.max_surge, replicas, round_up=True)
     unavailable = scaled_value(rolling.max_unavailable, replicas)
     return DisruptionBudget(unavailable if unavailable or surge else 1, surge)

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from controllers.warmpool.autoscaling.decision import Decision
 from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
 from kinds.warm_states import COUNTED, WarmState
+from kinds.warmpool import AutoscalingStatus
 from runtime.backoff import hash_fraction
 
 NOT_CHECKED = Health("Unable", "NotChecked", "the VM was not checked yet")
@@ -58,6 +60,12 @@ class WarmPoolSnapshot:
     """The pool for claims in this namespace that name no pool."""
     last_error: str = ""
     """The error that interrupted the last plan."""
+    autoscaled: Decision | None = None
+    """The decision of the autoscaling. None for a pool without autoscaling."""
+    autoscaling_status: AutoscalingStatus | None = None
+    """The decision as the status shows it."""
+    demand_history: str = ""
+    """The encoded history of the demand."""
     refusal: str = ""
     """KubeVirt's answer to a request to pause, stop or start a VM that it refuses repeatedly."""
 
@@ -130,9 +138,14 @@ class WarmPoolSnapshot:
 
     # Numbers
 
+    @property
+    def replicas(self) -> int:
+        """The desired number of waiting VMs."""
+        return self.pool.spec.replicas if self.autoscaled is None else self.autoscaled.replicas
+
     @cached_property
     def target(self) -> int:
-        return self.pool.spec.replicas + self.queued_claims
+        return self.replicas + self.queued_claims
 
     @cached_property
     def capacity_left(self) -> int:

@@ -50,7 +50,7 @@ def change_standby(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action
     active = [m for m in snapshot.in_state(*_ACTIVE) if not snapshot.outdated(m)]
     hot = {m.uid for m in sorted(active, key=_hot_order)[: _hot_replicas(snapshot)]}
     changing = any(m.state is WarmState.STANDING_BY for m in active)
-    spare = len(snapshot.available) - snapshot.pool.spec.replicas
+    spare = len(snapshot.available) - snapshot.replicas
     budget = max(spare + disruption_budget(snapshot).unavailable, not changing)
     for m in active:
         wanted: StandbyMode = "Running" if m.uid in hot else snapshot.pool.spec.standby.mode

@@ -30,6 +30,7 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     fresh = pool.status.model_copy(
         update={
             "observed_generation": pool.generation,
+            "desired_replicas": snapshot.replicas,
             "available_replicas": len(snapshot.available),
             "ready_replicas": counts[WarmState.READY],
             "replicas": sum(counts[each] for each in COUNTED),
@@ -44,6 +45,8 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "updated_replicas": sum(not snapshot.outdated(m) for m in snapshot.members if m.state in COUNTED),
             "template_hash": pool.template_hash,
             "label_selector": f"{meta.WARM_POOL}={pool.name}",
+            "autoscaling": snapshot.autoscaling_status,
+            "demand_history": snapshot.demand_history,
             "placements": tuple(_placements(snapshot)),
             "failures": _failures(snapshot.failures),
         }
@@ -84,10 +87,11 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield condition("Degraded", degradation is not None, *(degradation or (Reason.AS_EXPECTED, "")))
     yield _rollout(snapshot, now)
     yield from _default(snapshot)
+    yield from _autoscaling(snapshot)
 
 
 def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
-    replicas, available = snapshot.pool.spec.replicas, len(snapshot.available)
+    replicas, available = snapshot.replicas, len(snapshot.available)
     said = f"{available} of {replicas} VMs are ready to be claimed"
     if available >= replicas - disruption_budget(snapshot).unavailable and (available or not replicas):
         return condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
@@ -183,6 +187,21 @@ def _default(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
     elif wanted:
         message = f"pool {default.name} is older and also has default: true"
         yield condition("Default", False, Reason.DEFAULT_CONFLICT, message)
+
+
+def _autoscaling(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
+    """The condition Autoscaling, with the decision in the status, whose message stays while only its inputs change."""
+    decided = snapshot.autoscaling_status
+    if decided is None:
+        return
+    if not snapshot.pool.scaled_by:
+        yield condition("Autoscaling", True, decided.reason, decided.message)
+        return
+    message = (
+        f"{snapshot.pool.scaled_by} sets spec.replicas through the scale subresource, which has no effect while"
+        " spec.autoscaling is set: remove the HorizontalPodAutoscaler or spec.autoscaling"
+    )
+    yield condition("Autoscaling", True, Reason.SCALE_IGNORED, f"{message}; {decided.message}")
 
 
 def _placements(snapshot: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
@@ -290,6 +309,9 @@ _RULES = (
     _Rule("Degraded", "True", Reason.FAILED_STANDBY, "Warning", Reason.FAILED_STANDBY),
     _Rule("Available", "False", Reason.INSUFFICIENT_CAPACITY, "Warning", Reason.INSUFFICIENT_CAPACITY),
     _Rule("Default", "False", Reason.DEFAULT_CONFLICT, "Warning", Reason.DEFAULT_CONFLICT),
+    _Rule("Autoscaling", "True", Reason.SCALE_IGNORED, "Warning", Reason.SCALE_IGNORED),
+    _Rule("Autoscaling", "True", Reason.IDLE_CEILING, "Warning", Reason.IDLE_CEILING),
+    _Rule("Autoscaling", "True", Reason.MAX_REPLICAS, "Warning", Reason.MAX_REPLICAS),
     _Rule("RolloutComplete", "False", Reason.UPDATING, "Normal", Reason.ROLLOUT_STARTED, at_first=False),
     _Rule("RolloutComplete", "False", Reason.PROGRESS_DEADLINE_EXCEEDED, "Warning", Reason.ROLLOUT_STALLED),
     _Rule("RolloutComplete", "True", None, "Normal", Reason.ROLLOUT_COMPLETE, at_first=False),

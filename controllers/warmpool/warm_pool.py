@@ -61,6 +61,8 @@ class WarmPool(ObjectView):
     deleting: bool = False
     finalizers: tuple[str, ...] = ()
     resource_version: str = ""
+    scaled_by: str = ""
+    """The client that last set `spec.replicas` through the scale subresource, such as a HorizontalPodAutoscaler."""
 
     @property
     def owner(self) -> Owner:
@@ -119,7 +121,12 @@ def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
         return InvalidWarmPool(*key, status, describe(error), *life)
     if bool(spec.template) == bool(spec.ec2):
         return InvalidWarmPool(*key, status, "spec: must have exactly one of template and ec2", *life)
-    return WarmPool(*key, spec, status, *life)
+    return WarmPool(*key, spec, status, *life, scaled_by=_scaled_by(metadata))
+
+
+def _scaled_by(metadata: Json) -> str:
+    managers = (each for each in metadata.get("managedFields") or () if each.get("subresource") == "scale")
+    return next((str(each.get("manager") or "a client") for each in managers), "")
 
 
 WARM_POOLS = Resource.of(WARM_POOL)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from apimachinery.cron import cron_error, time_zone_error
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, entries, typed
 from kinds.checks.metadata import label_problems, name_rule
@@ -58,6 +59,8 @@ def contradictions(document: Json) -> Iterator[Problem]:
         (("refill", "backoffSeconds"), ("refill", "maxBackoffSeconds")),
         (("claimPolicy", "defaultTTLSeconds"), ("claimPolicy", "maxTTLSeconds")),
         (("replicas",), ("maxTotal",)),
+        (("autoscaling", "minReplicas"), ("autoscaling", "maxReplicas")),
+        (("autoscaling", "maxReplicas"), ("maxTotal",)),
     ):
         if _above(document, least, most):
             limit = at(document, "spec", *most)
@@ -68,6 +71,30 @@ def contradictions(document: Json) -> Iterator[Problem]:
         yield Problem(path, "maxUnavailable and maxSurge are both 0, so no VM can be replaced")
     if at(document, "spec", "ec2") is not None:
         yield from _ec2_problems(document)
+
+
+def autoscaling(document: Json) -> Iterator[Problem]:
+    given, here = at(document, "spec", "autoscaling"), "spec.autoscaling"
+    most = typed(int, given, "maxReplicas")
+    for index, period in entries(given, "schedules"):
+        path = f"{here}.schedules[{index}]"
+        cron, least = period.get("schedule"), period.get("minReplicas")
+        if isinstance(cron, str) and (why := cron_error(cron)):
+            yield Problem(f"{path}.schedule", why)
+        yield from _time_zone(period, path)
+        if isinstance(least, int) and most is not None and least > most:
+            yield Problem(f"{path}.minReplicas", f"is more than {here}.maxReplicas, which is {most}")
+    yield from _time_zone(at(given, "predictive"), f"{here}.predictive")
+    hours, least = typed(int, given, "maxIdleVMHoursPerDay"), typed(int, given, "minReplicas")
+    if hours is not None and least is not None and 24 * least > hours:
+        message = f"is too low: minReplicas alone wait for {24 * least} hours a day; lower minReplicas or raise this"
+        yield Problem(f"{here}.maxIdleVMHoursPerDay", message)
+
+
+def _time_zone(given: object, path: str) -> Iterator[Problem]:
+    name = at(given, "timeZone")
+    if isinstance(name, str) and (why := time_zone_error(name)):
+        yield Problem(f"{path}.timeZone", why)
 
 
 def unpausable(document: Json) -> Iterator[Problem]:
@@ -110,8 +137,14 @@ def ineffective_fields(document: Json) -> Iterator[str]:
         yield "spec.standby.hotReplicas has no effect while standby.mode is Running: all are hot"
     elif hot and replicas is not None and hot > replicas:
         yield f"spec.standby.hotReplicas: {hot} are more than spec.replicas, which is {replicas}"
-    if replicas == 0 and at(document, "spec", "claimPolicy", "onEmpty") == "Fail":
+    autoscaled = at(document, "spec", "autoscaling")
+    if replicas == 0 and not autoscaled and at(document, "spec", "claimPolicy", "onEmpty") == "Fail":
         yield "spec.replicas is 0 and claimPolicy.onEmpty Fail: every claim fails"
+    if at(autoscaled, "target", "spareRatio") and at(autoscaled, "predictive", "mode") == "ForecastAndScale":
+        yield (
+            "spec.autoscaling.predictive.mode: ForecastAndScale has no effect with target.spareRatio, which follows the"
+            " claimed VMs; give target.waitSeconds"
+        )
 
 
 def short_timeout(document: Json) -> Iterator[str]:
@@ -127,5 +160,5 @@ def short_timeout(document: Json) -> Iterator[str]:
         )
 
 
-CHECKS = (template_problems, placements, subnets, contradictions, unpausable)
+CHECKS = (template_problems, placements, subnets, contradictions, autoscaling, unpausable)
 WARNINGS = (template_warnings, ineffective_fields, short_timeout)

@@ -152,6 +152,60 @@ WRONG = [
 ]
 
 
+WAIT = {"waitSeconds": 1}
+PERIOD = {"schedule": "0 8 * * 1-5", "durationSeconds": 3600, "minReplicas": 5}
+
+
+def autoscaled(**given: object) -> dict[str, Any]:
+    return warm_pool(autoscaling={"maxReplicas": 10, "target": WAIT, **given})
+
+
+AUTOSCALING = "spec.autoscaling"
+WRONG += [
+    pytest.param(autoscaled(target={}), {f"{AUTOSCALING}.target": "exactly one of"}, id="a target without a value"),
+    pytest.param(
+        autoscaled(target={**WAIT, "spareRatio": "20%"}), {f"{AUTOSCALING}.target": "exactly one of"}, id="two targets"
+    ),
+    pytest.param(
+        autoscaled(target={"spareRatio": 0.2}), {f"{AUTOSCALING}.target.spareRatio": ""}, id="a ratio as a fraction"
+    ),
+    pytest.param(
+        autoscaled(minReplicas=11), {f"{AUTOSCALING}.minReplicas": "more than spec.autoscaling.max"}, id="no such size"
+    ),
+    pytest.param(
+        {**autoscaled(), "spec": {**autoscaled()["spec"], "maxTotal": 9}},
+        {f"{AUTOSCALING}.maxReplicas": "more than spec.maxTotal"},
+        id="more waiting than existing",
+    ),
+    pytest.param(
+        autoscaled(
+            maxIdleVMHoursPerDay=23,
+            minReplicas=1,
+            predictive={"timeZone": "Berlin"},
+            schedules=[{**PERIOD, "schedule": "0 8 * *", "timeZone": "Europe/Nowhere", "minReplicas": 11}],
+        ),
+        {
+            f"{AUTOSCALING}.schedules[0].schedule": "has 4 fields",
+            f"{AUTOSCALING}.schedules[0].timeZone": "IANA",
+            f"{AUTOSCALING}.schedules[0].minReplicas": "maxReplicas, which is 10",
+            f"{AUTOSCALING}.predictive.timeZone": "IANA",
+            f"{AUTOSCALING}.maxIdleVMHoursPerDay": "24 hours a day",
+        },
+        id="all problems of autoscaling at once",
+    ),
+]
+RIGHT_AUTOSCALING = [
+    autoscaled(),
+    autoscaled(target={"spareRatio": "150%"}, minReplicas=1, maxIdleVMHoursPerDay=24),
+    autoscaled(schedules=[{**PERIOD, "timeZone": "Europe/Berlin"}], predictive={"mode": "ForecastOnly"}),
+]
+
+
+@pytest.mark.parametrize("document", RIGHT_AUTOSCALING)
+def test_valid_autoscaling_has_no_problems(document: dict[str, Any]) -> None:
+    assert told(document) == {}
+
+
 @pytest.mark.parametrize(("document", "problems"), WRONG)
 def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], problems: dict[str, str]) -> None:
     found = told(document)
@@ -168,6 +222,17 @@ def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], probl
             warm_pool(replicas=1, standby={"mode": "Paused", "hotReplicas": 2}), "more than spec.replicas", id="too hot"
         ),
         pytest.param(warm_pool(replicas=0, claimPolicy={"onEmpty": "Fail"}), "every claim fails", id="never any"),
+        pytest.param(
+            warm_pool(
+                autoscaling={
+                    "maxReplicas": 5,
+                    "target": {"spareRatio": "20%"},
+                    "predictive": {"mode": "ForecastAndScale"},
+                }
+            ),
+            "no effect with target.spareRatio",
+            id="a forecast that nothing uses",
+        ),
         pytest.param(ec2_pool(), "900 is short for a Mac", id="no time to boot"),
         pytest.param(
             ec2_pool(instanceType="mac2.metal", spec={"readiness": {"timeoutSeconds": 1799}}), "1799", id="nearly"

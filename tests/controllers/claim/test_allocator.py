@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import pytest
 
+from apimachinery.timestamps import parse_time
 from controllers.claim.allocator import Allocator, QuotaTracker, Stores, select_pool
 from controllers.claim.snapshot import ClaimRecord, Failure
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from runtime.store import Store
-from tests.controllers.claim.builders import a_claim
+from tests.controllers.claim.builders import a_claim, snapshot
 from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_cache, a_pool, a_vm, ago
 
 KEY = ("ns", "web")
+UNBOUND = {"type": "Bound", "status": "False"}
 POOL = a_pool()
 OLD = a_pool(template=OTHER_TEMPLATE)
 IMAGE: dict[str, Any] = {"overrides": {"image": "base:2"}}
@@ -147,3 +150,35 @@ def test_placement_override() -> None:
     east, west = (a_vm(name, of=PLACES, placement=name) for name in ("east", "west"))
     assert candidate(east, west, pool=PLACES, **EAST) == "east"
     assert candidate(west, pool=PLACES, **EAST) is None
+
+
+def test_a_claim_counts_once_for_the_demand_of_its_pool() -> None:
+    found, record = Allocator(Stores(Store(), Store(), a_cache())), ClaimRecord()
+    found.count_arrival(snapshot(no_pool=Failure("PoolNotFound", "")), record)
+    assert found.demand.take_events(POOL.uid).arrived == ()
+    for _ in range(2):
+        found.count_arrival(snapshot(), record)
+    (created,) = found.demand.take_events(POOL.uid).arrived
+    assert created == parse_time(a_claim().created_at).timestamp()
+    assert found.demand.take_events(POOL.uid).arrived == ()
+    found.count_arrival(snapshot(a_claim(status={"phase": "Failed"})), ClaimRecord())
+    assert found.demand.take_events(POOL.uid).arrived == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [
+        pytest.param({}, {"readyAt": ago(0), "timings": {"totalMs": 1500}}, (1.5,), id="handed over"),
+        pytest.param({"readyAt": ago(9)}, {"readyAt": ago(9), "timings": {"totalMs": 9}}, (), id="was handed over"),
+        pytest.param({}, {"phase": "Failed", "conditions": [UNBOUND | {"reason": "NoCapacity"}]}, (inf,), id="no VM"),
+        pytest.param({}, {"phase": "Failed", "conditions": [UNBOUND | {"reason": "BindTimeout"}]}, (inf,), id="late"),
+        pytest.param(
+            {}, {"phase": "Failed", "conditions": [UNBOUND | {"reason": "OverrideNotAllowed"}]}, (), id="not allowed"
+        ),
+        pytest.param({}, {"phase": "Queued"}, (), id="still waits"),
+    ],
+)
+def test_the_wait_of_a_claim_counts_when_it_ends(before: Any, after: Any, waits: tuple[float, ...]) -> None:
+    found = Allocator(Stores(Store(), Store(), a_cache()))
+    found.count_wait(snapshot(a_claim(status=before)), a_claim(status=after))
+    assert found.demand.take_events(POOL.uid).wait_seconds == waits

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from controllers.warmpool.autoscaling.decision import Decision
 from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.reasons import WarmPoolReason
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm_states import WarmState
@@ -36,6 +38,11 @@ from tests.controllers.warmpool.builders import (
     ("observed", "expected"),
     [
         pytest.param(a_snapshot(3), [CREATE] * 3, id="a new pool creates its VMs"),
+        pytest.param(
+            a_snapshot(1, *ready(1), autoscaled=Decision(3, WarmPoolReason.WAIT_TARGET, "", 3)),
+            [CREATE] * 2,
+            id="autoscaling decides instead of replicas",
+        ),
         pytest.param(a_snapshot(0), [], id="zero replicas create no VM"),
         pytest.param(a_snapshot(3, *ready(3)), [], id="enough Ready VMs need no creation"),
         pytest.param(a_snapshot(2, a_vm("a", NEW, vmi=None), a_vm("b")), [], id="a Provisioning VM counts"),

@@ -1,0 +1,209 @@
+"""Decides how many VMs of an autoscaled pool wait. The decision is a pure function of the spec, the history and the
+time."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from apimachinery.cron import CronSchedule
+from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
+from controllers.warmpool.reasons import WarmPoolReason as Reason
+from kinds.warmpool import Autoscaling, OnEmpty, SizeSchedule
+
+LEARNING_SECONDS = HOUR
+"""For this time after the first record, the pool has at least `spec.replicas` VMs."""
+FORECAST_HOURS = 24
+
+
+@dataclass(frozen=True)
+class Change:
+    at: datetime
+    replicas: int
+    reason: Reason
+
+
+@dataclass(frozen=True)
+class Decision:
+    replicas: int
+    reason: Reason
+    message: str
+    wanted: int
+    """The number without the scale-down delay."""
+    next_change: Change | None = None
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A number of VMs that was decided, with the time. The scale-down delay keeps the highest one."""
+
+    at: datetime
+    replicas: int
+
+
+@dataclass(frozen=True)
+class Demand:
+    """The inputs of a decision beside the spec."""
+
+    history: DemandHistory
+    claimed: int = 0
+    recommendations: tuple[Recommendation, ...] = ()
+    initial_replicas: int = 0
+    """The pool's `spec.replicas`."""
+
+
+def decide(spec: Autoscaling, demand: Demand, now: datetime) -> Decision:
+    reason, wanted, message = _wanted(spec, demand, now)
+    decided = Decision(wanted, reason, message, wanted)
+    without_schedules = min(max(wanted, spec.min_replicas), spec.max_replicas)
+    for limit in (_least, _most, _ceiling):
+        decided = limit(spec, demand, now, decided)
+    decided = replace(decided, wanted=decided.replicas)
+    if decided.reason != Reason.IDLE_CEILING:
+        decided = _delayed(spec, demand, now, decided)
+    changes = (decided.next_change, *_schedule_changes(spec, decided, without_schedules, now))
+    return replace(decided, next_change=min(filter(None, changes), key=lambda each: each.at, default=None))
+
+
+def window_seconds(spec: Autoscaling | None, on_empty: OnEmpty, boot_seconds: float) -> float:
+    """The part of a boot time in which claims compete for the waiting VMs.
+
+    A queued claim may wait `waitSeconds` for a VM that is booting. A cold start boots its own VM, so it is late unless
+    the whole boot is within the target."""
+    allowed = float((spec.target.wait_seconds if spec is not None else None) or 0)
+    if on_empty == "Fail":
+        return boot_seconds
+    if on_empty == "Queue":
+        return max(0.0, boot_seconds - allowed)
+    return boot_seconds if allowed < boot_seconds else 0.0
+
+
+def _wanted(spec: Autoscaling, demand: Demand, now: datetime) -> tuple[Reason, int, str]:
+    target, history = spec.target, demand.history
+    if target.spare_ratio is not None:
+        share = int(target.spare_ratio[:-1])
+        # Whole numbers: 7 * 0.1 is more than 0.7 in floating point, and would be rounded up.
+        count = -(-demand.claimed * share // 100)
+        return Reason.SPARE_RATIO, count, f"{target.spare_ratio} of {demand.claimed} claimed VMs are {count}"
+    if history.boot_seconds is None:
+        return Reason.LEARNING, demand.initial_replicas, "no VM was ready yet, so the boot time is unknown"
+    time = now.timestamp()
+    with_forecast = spec.predictive.mode == "ForecastAndScale"
+    late_share = (100 - target.percentile) / 100
+    enough = history.window_seconds <= 0
+    count = 0 if enough else history.replicas(time, late_share, with_forecast=with_forecast)
+    rate, boot = history.claims_per_hour, history.boot_seconds
+    said = f"{rate:.1f} claims per hour, {boot:.0f} s to boot: "
+    if enough:
+        said += f"a claim that finds no VM has one within {target.wait_seconds} s"
+    else:
+        said += f"with {count} VMs, {target.percentile} % of the claims wait at most {target.wait_seconds} s"
+    recent = history.expected(time, with_forecast=False)
+    reason = Reason.WAIT_TARGET
+    if with_forecast and history.expected(time, with_forecast=True) > recent:
+        reason, hourly = Reason.FORECAST, max(history.forecast(time), history.forecast(time + 2 * boot))
+        said += f" in an hour with {hourly:.0f} claims, as the forecast has it"
+    if _learning(history, time) and demand.initial_replicas > count:
+        return Reason.LEARNING, demand.initial_replicas, "the demand is known for less than an hour"
+    return reason, count, said
+
+
+def _learning(history: DemandHistory, time: float) -> bool:
+    return history.since is None or time - history.since < LEARNING_SECONDS
+
+
+def _least(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
+    period, least = _active_minimum(spec, demand.history.boot_seconds or 0.0, now)
+    if decided.replicas >= least:
+        return decided
+    if period is None:
+        return replace(decided, replicas=least, reason=Reason.MIN_REPLICAS, message=_but(decided, "minReplicas", least))
+    what = f"minReplicas of the schedule {period.schedule} ({period.time_zone})"
+    return replace(decided, replicas=least, reason=Reason.SCHEDULE, message=_but(decided, what, least))
+
+
+def _active_minimum(spec: Autoscaling, boot_seconds: float, now: datetime) -> tuple[SizeSchedule | None, int]:
+    """The highest minimum now, with its schedule. None for `minReplicas`. A period begins a boot time early."""
+    soon = now + timedelta(seconds=boot_seconds)
+    found: tuple[SizeSchedule | None, int] = (None, spec.min_replicas)
+    for period in spec.schedules:
+        begun = CronSchedule(period.schedule, period.time_zone).last_before(soon + timedelta(seconds=1))
+        if begun is not None and now < begun + timedelta(seconds=period.duration_seconds):
+            found = max(found, (period, period.min_replicas), key=lambda each: each[1])
+    return found
+
+
+def _most(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
+    most = spec.max_replicas
+    if decided.replicas <= most:
+        return decided
+    return replace(decided, replicas=most, reason=Reason.MAX_REPLICAS, message=_but(decided, "maxReplicas", most))
+
+
+def _ceiling(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
+    """Reserves the hours of `minReplicas` for the rest of the day, and limits what exceeds them."""
+    hours = spec.max_idle_vm_hours_per_day
+    if hours is None or decided.replicas <= spec.min_replicas:
+        return decided
+    time = now.timestamp()
+    left = (DAY - time % DAY) / HOUR
+    used = demand.history.idle_hours(time)
+    if used + spec.min_replicas * left < hours:
+        return decided
+    tomorrow = datetime.fromtimestamp((time // DAY + 1) * DAY, UTC)
+    message = f"{decided.message}; VMs waited {used:.1f} hours today, maxIdleVMHoursPerDay is {hours}"
+    change = Change(tomorrow, decided.replicas, decided.reason)
+    return replace(decided, replicas=spec.min_replicas, reason=Reason.IDLE_CEILING, message=message, next_change=change)
+
+
+def _delayed(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
+    """The highest number of the last `scaleDownDelaySeconds`."""
+    delay = timedelta(seconds=spec.scale_down_delay_seconds)
+    recent = [each for each in demand.recommendations if each.at + delay > now and each.replicas <= spec.max_replicas]
+    highest = max(recent, key=lambda each: (each.replicas, each.at), default=None)
+    if highest is None or highest.replicas <= decided.replicas:
+        return decided
+    due = highest.at + delay
+    message = f"{decided.message}; {highest.replicas} VMs were needed until {highest.at:%H:%M:%S} UTC"
+    return replace(
+        decided,
+        replicas=highest.replicas,
+        reason=Reason.SCALE_DOWN_DELAYED,
+        message=message,
+        next_change=Change(due, decided.replicas, decided.reason),
+    )
+
+
+def _schedule_changes(spec: Autoscaling, decided: Decision, without: int, now: datetime) -> Iterator[Change]:
+    for period in spec.schedules:
+        cron = CronSchedule(period.schedule, period.time_zone)
+        begins, begun = cron.next_after(now), cron.last_before(now + timedelta(seconds=1))
+        if begins is not None and period.min_replicas > decided.replicas:
+            yield Change(begins, period.min_replicas, Reason.SCHEDULE)
+        if begun is not None and decided.reason == Reason.SCHEDULE:
+            ends = begun + timedelta(seconds=period.duration_seconds)
+            if ends > now:
+                yield Change(ends, without, Reason.WAIT_TARGET)
+
+
+def _but(decided: Decision, what: str, limit: int) -> str:
+    return f"{decided.message}; {what} is {limit}"
+
+
+def forecast(spec: Autoscaling, history: DemandHistory, now: datetime) -> Iterator[tuple[datetime, float, int]]:
+    """The next hours with the expected claims and the number of VMs for them, within the spec's bounds."""
+    late_share = (100 - spec.target.percentile) / 100
+    begin = now.replace(minute=0, second=0, microsecond=0)
+    for each in range(FORECAST_HOURS):
+        hour = begin + timedelta(hours=each)
+        claims = history.forecast(hour.timestamp())
+        count = history.forecast_table.replicas(claims / HOUR * history.window_seconds, late_share)
+        yield hour, claims, min(max(count, spec.min_replicas), spec.max_replicas)
+
+
+def remember(
+    recommendations: Iterable[Recommendation], decided: Decision, spec: Autoscaling, now: datetime
+) -> tuple[Recommendation, ...]:
+    """The recommendations with this decision, without those that can no longer be the highest one."""
+    oldest = now - timedelta(seconds=spec.scale_down_delay_seconds)
+    kept = (each for each in recommendations if each.at > oldest and each.replicas > decided.wanted)
+    return (*kept, Recommendation(now, decided.wanted))

@@ -1,0 +1,333 @@
+"""What the controller knows about the demand for one pool: a bounded summary of all claims."""
+
+import base64
+import binascii
+import json
+import math
+import zlib
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from controllers.warmpool.autoscaling.quantiles import DemandTable, bucket, context
+
+HOUR, DAY = 3600.0, 86_400.0
+HOURS_OF_WEEK = 168
+RATE_SECONDS = 1800.0
+"""Time constant of the rate of recent claims."""
+NEW_WEEK_SHARE = 0.5
+"""Weight of the last week in the forecast of an hour."""
+NEW_BOOT_SHARE = 0.1
+"""Weight of the last boot in the mean boot time."""
+MAX_BOOT_SECONDS = HOUR
+WINDOW_TOLERANCE = 0.25
+"""How far the boot time may change before the counts of claims in it start anew."""
+LATE_MEMORY = 0.9998
+"""Weight that a claim keeps with each further claim: about 5,000 claims count."""
+SLOT_SECONDS = 900.0
+SLOTS = 672
+"""Seven days in slots."""
+MAX_SLOT_CLAIMS = 100_000
+MAX_BYTES = 200_000
+"""Limit on the decompressed history, because anyone who may write the status may write it."""
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The claims of fifteen minutes."""
+
+    claims: int = 0
+    peak: int = 0
+    """The most claims in one boot time."""
+
+
+@dataclass
+class DemandHistory:
+    """The history of one pool. `arrived`, `served`, `booted` and `waited` must be called in the order of time."""
+
+    time_zone: str = "UTC"
+    """Time zone of the hours of the week. The hours keep their meaning only while it stays the same."""
+    since: float | None = None
+    """Time of the first record."""
+    saved_at: float = 0.0
+    """Time of the last encoding. Earlier claims are included."""
+    boot_seconds: float | None = None
+    window_seconds: float = 0.0
+    """The part of a boot time in which claims compete for the waiting VMs."""
+    rate: float = 0.0
+    """Claims in the last RATE_SECONDS, with exponentially decreasing weights."""
+    rate_at: float = 0.0
+    weekly: dict[int, float] = field(default_factory=dict)
+    """Claims by hour of the week, as a mean of the weeks. Hours that were not seen are absent."""
+    hour: int | None = None
+    """The current hour since 1970."""
+    hour_claims: int = 0
+    recent_table: DemandTable = field(default_factory=DemandTable)
+    """With the demand that recent claims let expect as context."""
+    forecast_table: DemandTable = field(default_factory=DemandTable)
+    """With the demand that recent claims or the forecast let expect, whichever is more."""
+    served_claims: float = 0.0
+    late_claims: float = 0.0
+    slots: dict[int, Slot] = field(default_factory=dict)
+    idle_day: int = 0
+    idle_seconds: float = 0.0
+    """Sum of the seconds that VMs waited on `idle_day`, a number of days since 1970."""
+    waiting_at: float | None = None
+    waiting: int = 0
+    changed: bool = False
+    """Whether a claim or a boot was recorded since the last encoding."""
+    _window: deque[float] = field(default_factory=deque)
+    _contexts: deque[tuple[float, int, int]] = field(default_factory=deque)
+    """Contexts of both tables with the time from which they held."""
+    _zone: tuple[str, ZoneInfo] = ("UTC", ZoneInfo("UTC"))
+
+    # Records
+
+    def arrived(self, time: float) -> None:
+        """Records a claim. A time before the last record counts as the time of that record."""
+        time = max(time, self.rate_at)
+        self._advance(time)
+        self.changed = True
+        while self._window and self._window[0] <= time - self.window_seconds:
+            self._window.popleft()
+        before = len(self._window)
+        needed_at = time - (self.boot_seconds or 0.0)
+        while len(self._contexts) > 1 and self._contexts[1][0] <= needed_at:
+            self._contexts.popleft()
+        if self._contexts:
+            _, recent, forecast = self._contexts[0]
+            self.recent_table.add(recent, before)
+            self.forecast_table.add(forecast, before)
+        if len(self._window) < MAX_SLOT_CLAIMS:
+            self._window.append(time)
+        self.rate += 1
+        self.hour_claims += 1
+        number = int(time // SLOT_SECONDS)
+        slot = self.slots.get(number, Slot())
+        self.slots[number] = Slot(slot.claims + 1, max(slot.peak, before + 1))
+        for old in [each for each in self.slots if each <= number - SLOTS]:
+            del self.slots[old]
+
+    def served(self, *, late: bool) -> None:
+        """Records that a claim got its VM, or failed, and whether it waited longer than the target."""
+        self.served_claims = LATE_MEMORY * self.served_claims + 1
+        self.late_claims = LATE_MEMORY * self.late_claims + late
+
+    def booted(self, seconds: float) -> None:
+        """Records the seconds from the creation of a VM until it could be claimed."""
+        seconds = min(max(seconds, 1.0), MAX_BOOT_SECONDS)
+        before = self.boot_seconds
+        self.boot_seconds = seconds if before is None else before + NEW_BOOT_SHARE * (seconds - before)
+        self.changed = True
+
+    def waited(self, time: float, waiting: int) -> None:
+        """Records how many VMs wait from now on."""
+        since = time if self.waiting_at is None else self.waiting_at
+        today = int(time // DAY)
+        if today != self.idle_day:
+            self.idle_day, self.idle_seconds, since = today, 0.0, max(since, today * DAY)
+        self.idle_seconds += max(0.0, time - since) * self.waiting
+        self.waiting_at, self.waiting = time, waiting
+
+    def compete_within(self, seconds: float) -> None:
+        """Sets the window. Counts of a window that was much shorter or longer are dropped."""
+        old = self.recent_table.window_seconds
+        if abs(seconds - old) > WINDOW_TOLERANCE * max(old, 1.0):
+            self.recent_table, self.forecast_table = DemandTable(seconds), DemandTable(seconds)
+            self._contexts.clear()
+        self.window_seconds = self.recent_table.window_seconds
+
+    # Expectations
+
+    def expected(self, time: float, *, with_forecast: bool) -> float:
+        """The claims that are expected in the window after the time."""
+        self._advance(time)
+        recent = self.rate / RATE_SECONDS * self.window_seconds
+        if not with_forecast:
+            return recent
+        soon = time + 2 * (self.boot_seconds or 0.0)
+        return max(recent, max(self.forecast(time), self.forecast(soon)) / HOUR * self.window_seconds)
+
+    def observe(self, time: float) -> None:
+        """Remembers what is expected now. The claims that arrive a boot time later are counted for this context."""
+        expected = (self.expected(time, with_forecast=each) for each in (False, True))
+        recent, forecast = map(context, expected)
+        if not self._contexts or self._contexts[-1][1:] != (recent, forecast):
+            self._contexts.append((time, recent, forecast))
+
+    def replicas(self, time: float, late_share: float, *, with_forecast: bool) -> int:
+        """The number of VMs that must wait from now on, so that at most `late_share` of the claims find none."""
+        table = self.forecast_table if with_forecast else self.recent_table
+        return table.replicas(self.expected(time, with_forecast=with_forecast), self._corrected(late_share))
+
+    def _corrected(self, late_share: float) -> float:
+        """The share, corrected by what was achieved: boots may fail, and the demand may differ from its history."""
+        allowed = late_share * self.served_claims
+        return late_share * min(2.0, max(0.3, 1 + (allowed - self.late_claims) / (allowed + 5)))
+
+    def forecast(self, time: float) -> float:
+        """The expected claims in the hour of this time, per hour. Until a week is known, other days stand in."""
+        cell = self._hour_of_week(time)
+        if cell in self.weekly:
+            return self.weekly[cell]
+        same = [self.weekly[each] for each in range(cell % 24, HOURS_OF_WEEK, 24) if each in self.weekly]
+        return sum(same) / len(same) if same else 0.0
+
+    @property
+    def claims_per_hour(self) -> float:
+        return self.rate / RATE_SECONDS * HOUR
+
+    @property
+    def late_share(self) -> float:
+        return self.late_claims / self.served_claims if self.served_claims else 0.0
+
+    def idle_hours(self, time: float) -> float:
+        """The hours that VMs have waited today (UTC)."""
+        return self.idle_seconds / HOUR if int(time // DAY) == self.idle_day else 0.0
+
+    def replay(self) -> Iterator[float]:
+        """The times of the claims of the last week, as far as the slots tell: each peak within one boot time, and the
+        others at equal distances."""
+        together = min(self.window_seconds or self.boot_seconds or 60.0, SLOT_SECONDS) * 0.9
+        for number in sorted(self.slots):
+            slot, begin = self.slots[number], number * SLOT_SECONDS
+            others = slot.claims - slot.peak
+            # A hash of the number places the peak, so that peaks are not at the same time of each slot.
+            offset = (SLOT_SECONDS - together) * ((number * 2654435761) % 1000) / 1000
+            times = [begin + offset + together * each / slot.peak for each in range(slot.peak)]
+            times += [begin + SLOT_SECONDS * (each + 0.5) / others for each in range(others)]
+            yield from sorted(times)
+
+    def _advance(self, time: float) -> None:
+        if self.since is None:
+            self.since = self.rate_at = time
+        if time > self.rate_at:
+            self.rate *= math.exp((self.rate_at - time) / RATE_SECONDS)
+            self.rate_at = time
+        hour = int(time // HOUR)
+        if self.hour is None:
+            self.hour = hour
+        # After a long time without a controller, only the last week counts.
+        for each in range(max(self.hour, hour - HOURS_OF_WEEK), hour):
+            cell, claims = self._hour_of_week(each * HOUR), float(self.hour_claims if each == self.hour else 0)
+            # The first hour is incomplete, so it says nothing.
+            if each * HOUR >= self.since:
+                old = self.weekly.get(cell, claims)
+                self.weekly[cell] = old + NEW_WEEK_SHARE * (claims - old)
+        if hour > self.hour:
+            self.hour, self.hour_claims = hour, 0
+
+    def _hour_of_week(self, time: float) -> int:
+        if self._zone[0] != self.time_zone:
+            self._zone = self.time_zone, ZoneInfo(self.time_zone)
+        if self.time_zone == "UTC":  # the usual case, without the cost of a datetime
+            return int(time // HOUR + 72) % HOURS_OF_WEEK  # 1970 began on a Thursday
+        local = datetime.fromtimestamp(time, self._zone[1])
+        return local.weekday() * 24 + local.hour
+
+    # The form in the status
+
+    def encode(self, time: float) -> str:
+        """The history as text of a few kB."""
+        self._advance(time)
+        self.saved_at, self.changed = time, False
+        state = {
+            "version": VERSION,
+            "zone": self.time_zone,
+            "since": self.since,
+            "saved": round(time, 3),
+            "boot": self.boot_seconds and round(self.boot_seconds, 1),
+            "window": self.window_seconds,
+            "rate": round(self.rate, 3),
+            "hour": self.hour,
+            "hourClaims": self.hour_claims,
+            "weekly": [round(self.weekly[each], 1) if each in self.weekly else None for each in range(HOURS_OF_WEEK)],
+            "recent": _encode_table(self.recent_table),
+            "forecast": _encode_table(self.forecast_table),
+            "served": [round(self.served_claims, 2), round(self.late_claims, 2)],
+            "slots": [[number, slot.claims, slot.peak] for number, slot in sorted(self.slots.items())],
+            "idle": [self.idle_day, round(self.idle_seconds)],
+        }
+        return base64.b64encode(zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 9)).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> "DemandHistory":
+        """The history in the text. An empty history for a text that is empty or of an unknown form."""
+        try:
+            packed = zlib.decompressobj()
+            state = json.loads(packed.decompress(base64.b64decode(text, validate=True), MAX_BYTES))
+            return cls._from_state(state)
+        except (binascii.Error, zlib.error, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+            return cls()
+
+    @classmethod
+    def _from_state(cls, state: Any) -> "DemandHistory":
+        if state["version"] != VERSION:
+            return cls()
+        window, boot = float(state["window"]), state["boot"]
+        found = cls(
+            time_zone=str(state["zone"]),
+            since=_finite(state["since"]) if state["since"] is not None else None,
+            saved_at=_finite(state["saved"]),
+            boot_seconds=min(max(_finite(boot), 1.0), MAX_BOOT_SECONDS) if boot is not None else None,
+            window_seconds=window,
+            rate=_finite(state["rate"]),
+            rate_at=_finite(state["saved"]),
+            weekly={
+                int(i): _finite(each) for i, each in enumerate(state["weekly"][:HOURS_OF_WEEK]) if each is not None
+            },
+            hour=int(state["hour"]) if state["hour"] is not None else None,
+            hour_claims=int(state["hourClaims"]),
+            recent_table=_decode_table(window, state["recent"]),
+            forecast_table=_decode_table(window, state["forecast"]),
+            served_claims=_finite(state["served"][0]),
+            late_claims=_finite(state["served"][1]),
+            slots={
+                int(n): Slot(min(int(claims), MAX_SLOT_CLAIMS), min(int(peak), int(claims), MAX_SLOT_CLAIMS))
+                for n, claims, peak in state["slots"][:SLOTS]
+            },
+            idle_day=int(state["idle"][0]),
+            idle_seconds=_finite(state["idle"][1]),
+        )
+        ZoneInfo(found.time_zone)
+        return found
+
+    def use_time_zone(self, name: str) -> None:
+        """Sets the time zone of the hours. The hours move by the difference of the zones at the last record."""
+        if name == self.time_zone:
+            return
+        moment = datetime.fromtimestamp(self.rate_at, ZoneInfo("UTC"))
+        zones = (moment.astimezone(ZoneInfo(each)).utcoffset() or timedelta() for each in (self.time_zone, name))
+        old, new = zones
+        shift = round((new - old).total_seconds() / HOUR)
+        self.weekly = {(cell + shift) % HOURS_OF_WEEK: claims for cell, claims in self.weekly.items()}
+        self.time_zone = name
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"{number} is no amount")
+    return number
+
+
+def _encode_table(table: DemandTable) -> list[list[int]]:
+    return [
+        [where, *(n for pair in sorted(counts.items()) for n in pair)] for where, counts in sorted(table.counts.items())
+    ]
+
+
+def _decode_table(window: float, rows: Any) -> DemandTable:
+    counts: dict[int, Counter[int]] = defaultdict(Counter)
+    for where, *pairs in rows:
+        counts[int(where)] = Counter(
+            {
+                bucket(min(max(int(n), 0), MAX_SLOT_CLAIMS)): max(0, int(count))
+                for n, count in zip(pairs[::2], pairs[1::2], strict=True)
+            }
+        )
+    return DemandTable(window, counts)

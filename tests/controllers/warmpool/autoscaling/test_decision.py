@@ -1,0 +1,170 @@
+"""The number of waiting VMs, why, and the next change."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, forecast, remember, window_seconds
+from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
+from kinds.warmpool import Autoscaling, OnEmpty
+from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
+
+NOON = datetime.fromtimestamp(MONDAY + 7 * DAY + 12 * HOUR, UTC)
+BUSY = a_history(MONDAY, *(NOON.timestamp() - 60 * each for each in range(300, 0, -1)))
+QUIET = a_history(MONDAY, MONDAY + 2 * HOUR, NOON.timestamp() - 6 * HOUR)
+
+
+def a_spec(**given: Any) -> Autoscaling:
+    return Autoscaling.model_validate({"maxReplicas": 50, "target": {"waitSeconds": 1}, **given})
+
+
+def idle(hours: float) -> DemandHistory:
+    text = BUSY.encode(NOON.timestamp())
+    history = DemandHistory.decode(text)
+    history.idle_day, history.idle_seconds = int(NOON.timestamp() // DAY), hours * HOUR
+    return history
+
+
+def minutes(number: float) -> datetime:
+    return NOON + timedelta(minutes=number)
+
+
+PERIOD = {"schedule": "0 12 * * *", "durationSeconds": 3600, "minReplicas": 20}
+LATER = {"schedule": "0 13 * * *", "durationSeconds": 3600, "minReplicas": 20}
+SPARE = {"spareRatio": "10%"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "demand", "replicas", "reason"),
+    [
+        pytest.param(a_spec(), Demand(BUSY), 4, "WaitTarget", id="regular claims need few VMs"),
+        pytest.param(a_spec(), Demand(DemandHistory(), 0, (), 3), 3, "Learning", id="without a boot time"),
+        pytest.param(a_spec(minReplicas=5), Demand(QUIET), 5, "MinReplicas", id="the minimum"),
+        pytest.param(a_spec(maxReplicas=1), Demand(BUSY), 1, "MaxReplicas", id="the maximum"),
+        pytest.param(a_spec(target=SPARE), Demand(QUIET, 70), 7, "SpareRatio", id="a ratio is exact"),
+        pytest.param(a_spec(target=SPARE), Demand(QUIET, 71), 8, "SpareRatio", id="a ratio is rounded up"),
+        pytest.param(a_spec(target=SPARE), Demand(QUIET, 0), 0, "SpareRatio", id="nothing is claimed"),
+        pytest.param(
+            a_spec(schedules=[PERIOD]), Demand(BUSY), 20, "Schedule", id="a period begins at its first second"
+        ),
+        pytest.param(
+            a_spec(schedules=[PERIOD], maxReplicas=20), Demand(BUSY), 20, "Schedule", id="a period up to the maximum"
+        ),
+        pytest.param(a_spec(schedules=[LATER]), Demand(BUSY), 4, "WaitTarget", id="a period that has not begun"),
+        pytest.param(
+            a_spec(schedules=[{**PERIOD, "timeZone": "Europe/Berlin"}]), Demand(BUSY), 4, "WaitTarget", id="an hour ago"
+        ),
+        pytest.param(
+            a_spec(),
+            Demand(BUSY, 0, (Recommendation(minutes(-9), 8), Recommendation(minutes(-1), 6))),
+            8,
+            "ScaleDownDelayed",
+            id="the highest size of the last ten minutes",
+        ),
+        pytest.param(
+            a_spec(), Demand(BUSY, 0, (Recommendation(minutes(-11), 8),)), 4, "WaitTarget", id="an old size counts not"
+        ),
+        pytest.param(
+            a_spec(maxIdleVMHoursPerDay=30), Demand(idle(29)), 4, "WaitTarget", id="hours that are left can be used"
+        ),
+        pytest.param(a_spec(maxIdleVMHoursPerDay=30), Demand(idle(30)), 0, "IdleCeiling", id="no hours are left"),
+        pytest.param(
+            a_spec(maxIdleVMHoursPerDay=30, minReplicas=1),
+            Demand(idle(18)),
+            1,
+            "IdleCeiling",
+            id="the hours of minReplicas until midnight are reserved",
+        ),
+        pytest.param(
+            a_spec(maxIdleVMHoursPerDay=30),
+            Demand(idle(30), 0, (Recommendation(minutes(-1), 9),)),
+            0,
+            "IdleCeiling",
+            id="the ceiling does not wait for the delay",
+        ),
+    ],
+)
+def test_the_decision(spec: Autoscaling, demand: Demand, replicas: int, reason: str) -> None:
+    found = decide(spec, demand, NOON)
+    assert (found.replicas, str(found.reason)) == (replicas, reason)
+    assert decide(spec, demand, NOON) == found, "the decision changes no input"
+
+
+@pytest.mark.parametrize(
+    ("spec", "demand", "change"),
+    [
+        pytest.param(a_spec(), Demand(BUSY), None, id="none is known"),
+        pytest.param(a_spec(schedules=[LATER]), Demand(BUSY), (minutes(60), 20, "Schedule"), id="a period begins"),
+        pytest.param(a_spec(schedules=[PERIOD]), Demand(BUSY), (minutes(60), 4, "WaitTarget"), id="a period ends"),
+        pytest.param(
+            a_spec(),
+            Demand(BUSY, 0, (Recommendation(minutes(-4), 8),)),
+            (minutes(6), 4, "WaitTarget"),
+            id="the delay ends",
+        ),
+        pytest.param(
+            a_spec(maxIdleVMHoursPerDay=30),
+            Demand(idle(30)),
+            (minutes(720), 4, "WaitTarget"),
+            id="the ceiling ends at midnight",
+        ),
+    ],
+)
+def test_the_next_change(spec: Autoscaling, demand: Demand, change: Any) -> None:
+    found = decide(spec, demand, NOON).next_change
+    assert (found and (found.at, found.replicas, str(found.reason))) == change
+
+
+def test_a_period_begins_a_boot_early() -> None:
+    spec, demand = a_spec(schedules=[PERIOD]), Demand(BUSY)
+    sizes = [decide(spec, demand, NOON + timedelta(seconds=each)).replicas for each in (-90, -60, -30, 3599, 3600)]
+    assert sizes == [4, 20, 20, 20, 2]
+
+
+def test_a_forecast_counts_only_if_the_spec_says_so() -> None:
+    morning = MONDAY + 8 * HOUR
+    history = a_history(MONDAY, *(morning + 10 * each for each in range(360)), MONDAY + 7 * DAY)
+    early = datetime.fromtimestamp(morning + 7 * DAY - 100, UTC)
+    found = {
+        mode: decide(a_spec(predictive={"mode": mode}), Demand(history), early)
+        for mode in ("Off", "ForecastOnly", "ForecastAndScale")
+    }
+    assert found["Off"] == found["ForecastOnly"]
+    assert found["ForecastAndScale"].reason == "Forecast"
+    assert found["ForecastAndScale"].replicas > found["Off"].replicas + 4
+    hours = list(forecast(a_spec(minReplicas=1), history, early))
+    assert len(hours) == 24
+    assert [round(claims) for _, claims, _ in hours[:3]] == [0, 360, 0]
+    assert hours[1][2] > hours[0][2] >= 1
+
+
+@pytest.mark.parametrize(
+    ("wait", "on_empty", "window"),
+    [
+        (1, "ColdStart", 60.0),
+        (60, "ColdStart", 0.0),
+        (1, "Queue", 59.0),
+        (90, "Queue", 0.0),
+        (90, "Fail", 60.0),
+    ],
+)
+def test_the_window_in_which_claims_compete(wait: int, on_empty: OnEmpty, window: float) -> None:
+    assert window_seconds(a_spec(target={"waitSeconds": wait}), on_empty, 60.0) == window
+
+
+def test_claims_that_may_wait_for_a_boot_need_no_vm() -> None:
+    history = a_history(MONDAY, boot=60)
+    history.compete_within(0.0)
+    found = decide(a_spec(target={"waitSeconds": 60}), Demand(replace(history, since=MONDAY)), NOON)
+    assert (found.replicas, str(found.reason)) == (0, "WaitTarget")
+
+
+def test_recommendations_stay_few() -> None:
+    spec, kept = a_spec(), ()
+    for each in range(1000):
+        decided = replace(decide(spec, Demand(BUSY), NOON), wanted=each % 7)
+        kept = remember(kept, decided, spec, NOON + timedelta(seconds=each))
+    assert len(kept) <= 7
+    assert kept[0].replicas == 6

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import defaulter.app
 import webhook.app
-from monitoring import behaviours, dashboard, kubevirt_versions, metrics, reasons, settings, warm_states
+from monitoring import behaviours, dashboard, kubevirt_versions, metrics, reasons, sentences, settings, warm_states
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -15,6 +15,7 @@ def generated() -> dict[Path, str]:
     return {
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),
+        Path("docs/reference/sentences.md"): sentences.page(),
         Path("docs/reference/settings.md"): settings.page(),
         Path("docs/kubevirt-versions.md"): kubevirt_versions.page(),
         Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.app.openapi_document(), indent=2) + "\n",

@@ -163,6 +163,7 @@ async def test_a_damaged_hardware_record_is_reported(api: Api) -> None:
     assert said["Synchronized"] in (await eventually(lambda: _told(api, "SyncFailed")))[0]["note"]
 
 
+@pytest.mark.sentence("3.1", "3.21", "3.22")
 async def test_a_guest_that_dirties_memory_migrates_by_its_policy(api: Api, paths: StackPaths) -> None:
     await api.create(VMS, vm("busy", annotations=BUSY))
     console = Console(paths, "busy")

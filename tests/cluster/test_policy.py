@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
@@ -188,6 +189,7 @@ async def controller(cluster: Cluster) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.sentence("3.1", "3.13")
 async def test_the_documents_policies_win_one_after_the_other(cluster: Cluster, controller: None) -> None:
     await cluster.instance("vm", VMI)
     for each in DOCUMENT:
@@ -199,6 +201,7 @@ async def test_the_documents_policies_win_one_after_the_other(cluster: Cluster, 
     await cluster.counts("t7", 0, 0)
 
 
+@pytest.mark.sentence("3.20")
 async def test_the_manifest_is_taken_as_it_is_written_even_while_no_webhook_is_there(
     cluster: Cluster, controller: None
 ) -> None:
@@ -232,6 +235,7 @@ async def test_the_api_server_alone_refuses_nonsense(cluster: Cluster) -> None:
         raise AssertionError(f"{wrong} was taken")
 
 
+@pytest.mark.sentence("3.4")
 async def test_labels_of_vms_and_namespaces_decide_again(cluster: Cluster, controller: None) -> None:
     await cluster.instance("vm", {"app": "web"})
     await cluster.policy("web", {"app": "web"})

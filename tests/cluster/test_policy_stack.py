@@ -59,6 +59,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield Stack(paths)
 
 
+@pytest.mark.sentence("3.8", "3.20")
 def test_the_documents_manifest_is_applied_and_its_copy_refused(whole: Stack) -> None:
     written = yaml.safe_load(FULL)
     whole.apply(written)

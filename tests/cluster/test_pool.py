@@ -33,6 +33,7 @@ def web(*ordinals: int) -> list[str]:
     return sorted(f"web-{ordinal}" for ordinal in ordinals)
 
 
+@pytest.mark.sentence("1.1")
 async def test_a_pool_makes_its_vms_and_rests(control_plane: Any, place: Place) -> None:
     await place.pool(3)
     async with controller(control_plane.kubeconfig) as running:
@@ -48,6 +49,7 @@ async def test_a_pool_makes_its_vms_and_rests(control_plane: Any, place: Place) 
         assert machine["spec"]["template"]["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
 
 
+@pytest.mark.sentence("1.32")
 async def test_a_gap_is_filled_first_and_a_strangers_name_is_skipped(control_plane: Any, place: Place) -> None:
     stranger = await place.vm("web-2", labels={"poolhouse.dev/pool": "web"})
     await place.pool(3)
@@ -64,6 +66,7 @@ async def test_a_gap_is_filled_first_and_a_strangers_name_is_skipped(control_pla
         await until(place.names, web(2))
 
 
+@pytest.mark.sentence("1.19", "1.33")
 async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: Any, place: Place) -> None:
     made = await place.pool(2, scaleInStrategy=OFFLINE)
     async with controller(control_plane.kubeconfig):
@@ -94,6 +97,7 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
         await until(lambda: sorted_disks(place), ["root-2"])
 
 
+@pytest.mark.sentence("1.33")
 async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any, place: Place) -> None:
     """KubeVirt keeps it on a claim of its own, and finds the claim by its label."""
     secure = template()
@@ -122,6 +126,7 @@ async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any,
         assert meta.KEPT_BY not in claims[0]["metadata"]["labels"]
 
 
+@pytest.mark.sentence("1.34")
 async def test_a_name_is_given_again_only_when_the_disks_of_the_vm_before_are_gone(
     control_plane: Any, place: Place
 ) -> None:
@@ -170,6 +175,7 @@ async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any,
         await until(place.names, web(2, 3))
 
 
+@pytest.mark.sentence("1.28", "1.30")
 async def test_a_vm_is_detached_and_returned_by_its_owner_reference(control_plane: Any, place: Place) -> None:
     await place.pool(2)
     async with controller(control_plane.kubeconfig):

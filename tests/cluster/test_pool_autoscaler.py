@@ -87,6 +87,7 @@ async def served(api: Api, place: Place, gauge: Gauge, directory: Path) -> Async
         await asyncio.gather(serving, return_exceptions=True)
 
 
+@pytest.mark.sentence("1.3")
 async def test_an_autoscaler_grows_and_shrinks_a_pool_and_no_new_vm_is_flapped_away(
     control_plane: Any, place: Place, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 import yaml
 from click.testing import CliRunner, Result
@@ -55,6 +56,7 @@ def manifest(replicas: int, **spec: Any) -> Json:
     }
 
 
+@pytest.mark.sentence("1.29")
 async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     place = shell.place
     await place.pool(2)

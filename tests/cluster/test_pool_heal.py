@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from runtime.resource import VMIS
 from tests.cluster.pooling import Place, until
 from tests.cluster.test_pool import condition, said, status
@@ -14,6 +16,7 @@ __all__ = ["running"]
 BROKEN = {"sim.poolhouse.dev/fail": "CrashLoopBackOff", "sim.poolhouse.dev/retry-seconds": "0.2"}
 
 
+@pytest.mark.sentence("1.42")
 async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Place) -> None:
     await running.pool(3, autohealing={})
     await complete(running)
@@ -31,6 +34,7 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     assert (entry["name"], entry["attempts"]) == ("web-2", 1)
 
 
+@pytest.mark.sentence("1.24", "1.41")
 async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(running: Place) -> None:
     await running.pool(2, autohealing={"startupFailureThreshold": 2})
     await complete(running)

@@ -48,6 +48,7 @@ async def complete(place: Place) -> None:
     await until(answer, ("True", "Complete"), 400)  # the pauses between tries to start grow to 300 s
 
 
+@pytest.mark.sentence("1.2")
 async def test_a_new_template_restarts_vms_within_the_limit_and_keeps_what_is_theirs(running: Place) -> None:
     await running.pool(4, maxUnavailable=1)
     await complete(running)
@@ -175,6 +176,7 @@ async def test_another_image_is_reported_because_it_reaches_no_disk(running: Pla
     await until(lambda: said(running, "DisksOutdated", "1 of 2 VMs"), True)
 
 
+@pytest.mark.sentence("1.36")
 async def test_labels_of_the_vmi_template_reach_running_vmis(running: Place) -> None:
     labelled = template()
     labelled["spec"]["template"]["metadata"] = {"labels": {"size": "small", "old": "x"}, "annotations": {"a": "1"}}

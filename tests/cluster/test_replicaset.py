@@ -9,6 +9,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
@@ -43,6 +44,7 @@ async def place(control_plane: Any) -> AsyncIterator[Place]:
         yield found
 
 
+@pytest.mark.sentence("2.1")
 async def test_a_set_makes_its_instances_and_rests(control_plane: Any, place: Place) -> None:
     made = await place.make(3)
     async with controller(control_plane.kubeconfig) as running:
@@ -65,6 +67,7 @@ async def test_a_set_makes_its_instances_and_rests(control_plane: Any, place: Pl
     assert last["status"]["phase"] == "Running", "those that are not ready are the first to go"
 
 
+@pytest.mark.sentence("2.4")
 async def test_the_documents_own_version_is_the_same_set(control_plane: Any, place: Place) -> None:
     document = {**the_set(place.namespace, 1), "apiVersion": "kubevirt.io/v1alpha2"}
     named = changed(document, {"name": "test", "labels": LABELS}, "spec", "template", "metadata")
@@ -78,6 +81,7 @@ async def test_the_documents_own_version_is_the_same_set(control_plane: Any, pla
         await until(place.numbers, (1, 0))
 
 
+@pytest.mark.sentence("2.12")
 async def test_the_ones_that_are_not_ready_go_first_then_those_that_move_then_the_newest(
     control_plane: Any, place: Place
 ) -> None:
@@ -98,6 +102,7 @@ async def test_the_ones_that_are_not_ready_go_first_then_those_that_move_then_th
             await until(place.names, left)
 
 
+@pytest.mark.sentence("2.16")
 async def test_orphans_are_taken_in_and_other_controllers_instances_left_alone(
     control_plane: Any, place: Place
 ) -> None:
@@ -121,6 +126,7 @@ async def test_orphans_are_taken_in_and_other_controllers_instances_left_alone(
         await until(place.names, {"stranger", "theirs"})
 
 
+@pytest.mark.sentence("2.14")
 async def test_a_relabelled_instance_is_let_go_replaced_and_taken_in_again(control_plane: Any, place: Place) -> None:
     made = await place.make(2)
     async with controller(control_plane.kubeconfig):
@@ -154,6 +160,7 @@ async def test_a_set_that_leaves_its_instances_behind_finds_them_again(control_p
         assert await place.names() == names
 
 
+@pytest.mark.sentence("2.15")
 async def test_a_set_takes_its_instances_along(control_plane: Any, place: Place) -> None:
     await place.make(2)
     async with controller(control_plane.kubeconfig):
@@ -181,6 +188,7 @@ async def test_a_paused_set_counts_and_does_nothing(control_plane: Any, place: P
         await until(place.reasons, {"SuccessfulCreate", "SuccessfulPaused", "SuccessfulResumed"})
 
 
+@pytest.mark.sentence("2.9")
 async def test_a_full_quota_is_told_and_forgotten_when_it_is_over(control_plane: Any, place: Place) -> None:
     hard = {"count/virtualmachineinstances.kubevirt.io": "2"}
     await place.api.create(QUOTAS, {"metadata": {"namespace": place.namespace, "name": "few"}, "spec": {"hard": hard}})
@@ -198,6 +206,7 @@ async def test_a_full_quota_is_told_and_forgotten_when_it_is_over(control_plane:
         await until(lambda: place.condition("ReplicaFailure"), None)
 
 
+@pytest.mark.sentence("2.8")
 async def test_a_refused_deletion_is_told_in_the_words_of_who_refuses(control_plane: Any, place: Place) -> None:
     async with controller(control_plane.kubeconfig):
         await place.make(2)
@@ -237,6 +246,7 @@ async def test_what_ended_is_cleared_away_and_replaced_and_what_ends_again_and_a
         await until(lambda: place.condition("ReplicaFailure"), None)
 
 
+@pytest.mark.sentence("2.10")
 async def test_one_that_takes_long_to_end_is_replaced_at_once(control_plane: Any, place: Place) -> None:
     await place.make(1)
     async with controller(control_plane.kubeconfig):

@@ -19,6 +19,7 @@ TIMEOUT_SECONDS = 600.0
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sentence("1.9", "3.2")
 def test_invariants_hold_in_seeded_histories(kind: str) -> None:
     # A process of its own, because a seed repeats its history only with the same hashes of strings.
     command = [sys.executable, "-m", "tests.histories", "--kind", kind, "--seeds", str(SEEDS[kind])]

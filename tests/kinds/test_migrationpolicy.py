@@ -47,12 +47,14 @@ def problems(document: dict[str, Any]) -> dict[str, str]:
     return {problem.path: problem.message for problem in MIGRATION_POLICY.problems(document)}
 
 
+@pytest.mark.sentence("3.14")
 def test_the_full_example_of_the_design_document_is_valid() -> None:
     assert MIGRATION_POLICY.problems(yaml.safe_load(FULL)) == []
     (warning,) = MIGRATION_POLICY.warnings(yaml.safe_load(FULL))
     assert warning.startswith("spec.bandwidthPerMigration: 217Ki a second becomes 1Mi")
 
 
+@pytest.mark.sentence("3.19")
 def test_a_boolean_in_a_selector_becomes_text() -> None:
     stored = MIGRATION_POLICY.normalize(yaml.safe_load(FULL))
     assert stored["spec"]["selectors"]["namespaceSelector"]["matchLabels"] == {
@@ -62,6 +64,7 @@ def test_a_boolean_in_a_selector_becomes_text() -> None:
     assert MIGRATION_POLICY.normalize(stored) is stored
 
 
+@pytest.mark.sentence("3.19")
 def test_a_stored_boolean_is_read_as_text() -> None:
     assert ("hpc-workloads", "true") in ranked_policy(yaml.safe_load(FULL)).selectors.namespace
     spec = MigrationPolicySpec.model_validate(yaml.safe_load(FULL)["spec"])
@@ -145,6 +148,7 @@ def test_disabling_tls_gets_a_warning() -> None:
         pytest.param(policy("new"), [policy("old", created="1")], None, id="two for nobody"),
     ],
 )
+@pytest.mark.sentence("3.8")
 def test_the_same_selectors_are_denied(asked, others, elder) -> None:
     found = list(conflicts(ranked_policy(asked), map(ranked_policy, others)))
     if elder is None:

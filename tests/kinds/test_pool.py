@@ -43,8 +43,10 @@ RIGHT = [
     pytest.param(surging("10%", "Never"), id="VMs above replicas"),
     pytest.param(surging(None, "Recreate"), id="disks that are replaced"),
     pytest.param(pool(), id="the smallest"),
-    pytest.param(read(EXAMPLE), id="automatic updates, with disks kept"),
-    pytest.param(read(BY_HAND.replace("replica:", "replicas:")), id="everything by hand"),
+    pytest.param(read(EXAMPLE), id="automatic updates, with disks kept", marks=pytest.mark.sentence("1.25")),
+    pytest.param(
+        read(BY_HAND.replace("replica:", "replicas:")), id="everything by hand", marks=pytest.mark.sentence("1.26")
+    ),
     pytest.param(pool(replicas=0), id="an empty pool"),
     pytest.param(pool(replicas=2.0), id="JSON has no integers"),
     pytest.param(pool(maxUnavailable="100%"), id="all may be away"),
@@ -80,14 +82,35 @@ def test_a_valid_pool_has_no_problems(document: dict[str, Any]) -> None:
 
 
 WRONG = [
-    pytest.param(read(BY_HAND), {"spec.replica": 'use "replicas"'}, id="the document's `replica`"),
-    pytest.param(read(ORDERED), {f"{SELECTORS}[0]": "matchLabels"}, id="the document's selector that is none"),
-    pytest.param(changed(pool(), GONE, "spec", "replicas"), {"spec.replicas": "is missing"}, id="no replicas"),
+    pytest.param(
+        read(BY_HAND),
+        {"spec.replica": 'use "replicas"'},
+        id="the document's `replica`",
+        marks=pytest.mark.sentence("1.26"),
+    ),
+    pytest.param(
+        read(ORDERED),
+        {f"{SELECTORS}[0]": "matchLabels"},
+        id="the document's selector that is none",
+        marks=pytest.mark.sentence("1.27"),
+    ),
+    pytest.param(
+        changed(pool(), GONE, "spec", "replicas"),
+        {"spec.replicas": "is missing"},
+        id="no replicas",
+        marks=pytest.mark.sentence("1.6"),
+    ),
+    pytest.param(
+        changed(pool(), GONE, "spec", "template"),
+        {"spec.template": "is missing"},
+        id="no template",
+        marks=pytest.mark.sentence("1.5"),
+    ),
     pytest.param(pool(replicas=-1), {"spec.replicas": "at least 0, not -1"}, id="fewer than none"),
     pytest.param(pool(replicas=2**31), {"spec.replicas": "at most 2147483647"}, id="more than int32"),
     pytest.param(pool(replicas="3"), {"spec.replicas": "remove the quotes"}, id="a quoted number"),
     pytest.param(pool(replicas=True), {"spec.replicas": "whole number, not true"}, id="true is no number"),
-    pytest.param(pool(replicas=2.5), {"spec.replicas": "not 2.5"}, id="half a VM"),
+    pytest.param(pool(replicas=2.5), {"spec.replicas": "not 2.5"}, id="half a VM", marks=pytest.mark.sentence("1.6")),
     pytest.param(pool(replicas=float("nan")), {"spec.replicas": "whole number"}, id="not a number"),
     pytest.param(pool(maxUnavailable=0), {"spec.maxUnavailable": "at least 1"}, id="none may be away"),
     pytest.param(pool(maxUnavailable="25"), {"spec.maxUnavailable": "percentage"}, id="a percentage without percent"),
@@ -137,6 +160,7 @@ WRONG = [
         pool(scaleInStrategy={"opportunistic": {"statePreservation": "Online"}}),
         {"spec.scaleInStrategy.opportunistic.statePreservation": "memory"},
         id="memory cannot be kept",
+        marks=pytest.mark.sentence("1.20"),
     ),
     pytest.param(
         pool(updateStrategy={"opportunistic": {"statePreservation": "Offline"}}),
@@ -147,6 +171,7 @@ WRONG = [
         pool(scaleInStrategy={"proactive": {"selectionPolicy": {"basePolicy": "oldest"}}}),
         {"spec.scaleInStrategy.proactive.selectionPolicy.basePolicy": 'did you mean "Oldest"'},
         id="a policy in lower case",
+        marks=pytest.mark.sentence("1.14"),
     ),
     pytest.param(
         labelled(matchLabels={"tier": 8}),
@@ -449,6 +474,7 @@ def test_nulls_are_removed_from_optional_fields() -> None:
     assert found == pool(updateStrategy={}, replicas=None)
 
 
+@pytest.mark.sentence("1.8", "1.10", "1.13", "1.15", "1.18", "1.21", "1.22")
 def test_defaults() -> None:
     spec = PoolSpec.model_validate(pool()["spec"])
     assert spec.max_unavailable == "25%"

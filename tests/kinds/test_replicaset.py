@@ -61,11 +61,13 @@ WRONG = [
         replica_set(labels={"mylabel": "other"}),
         {"spec.selector.matchLabels": '"mylabel" is "mylabel", and the template has "other"'},
         id="another value",
+        marks=pytest.mark.sentence("2.3"),
     ),
     pytest.param(
         replica_set(labels={}),
         {"spec.selector.matchLabels": "does not have that label"},
         id="a template with no labels",
+        marks=pytest.mark.sentence("2.3"),
     ),
     pytest.param(
         replica_set(expression(operator="DoesNotExist")),

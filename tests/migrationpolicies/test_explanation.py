@@ -21,13 +21,21 @@ def kubevirt(**migrations):
     ("said", "cluster", "name", "setting"),
     [
         pytest.param({}, {}, "completionTimeoutPerGiB", Setting(150, "default"), id="nobody says anything"),
-        pytest.param({}, {"allowPostCopy": True}, "allowPostCopy", Setting(True, "kubevirt"), id="KubeVirt says"),
+        pytest.param(
+            {},
+            {"allowPostCopy": True},
+            "allowPostCopy",
+            Setting(True, "kubevirt"),
+            id="KubeVirt says",
+            marks=pytest.mark.sentence("3.15"),
+        ),
         pytest.param(
             {"allowPostCopy": False},
             {"allowPostCopy": True},
             "allowPostCopy",
             Setting(False, "policy"),
             id="the policy",
+            marks=pytest.mark.sentence("3.15"),
         ),
         pytest.param(
             {"bandwidthPerMigration": 0}, {}, "bandwidthPerMigration", Setting(0, "policy"), id="zero is said"
@@ -49,6 +57,7 @@ def kubevirt(**migrations):
         ),
     ],
 )
+@pytest.mark.sentence("3.14")
 def test_effective_settings_and_their_source(said, cluster, name, setting) -> None:
     assert effective_settings(said, cluster)[name] == setting
     assert (name in unsupported_settings(said, cluster)) is (setting.unsupported is not None)
@@ -88,6 +97,7 @@ def test_the_explanation_of_one_vmi() -> None:
     assert told["notes"] == []
 
 
+@pytest.mark.sentence("3.16")
 def test_without_a_policy_kubevirts_settings_apply() -> None:
     told = explain({}, {}, ClusterState((policy("p", {"a": "1"}),), kubevirt(completionTimeoutPerGiB=800)))
     assert told["policy"] is None

@@ -45,11 +45,13 @@ def names(found) -> list[str]:
     return [each.name for each in found]
 
 
+@pytest.mark.sentence("3.13")
 def test_the_example_has_the_order_of_the_design_document() -> None:
     assert names(candidates(DOCUMENT, VMI, NAMESPACE)) == ["z1", "y2", "x3", "w4", "v5", "u6"]
     assert names(WinnerIndex(DOCUMENT).candidates(VMI, NAMESPACE)) == ["z1", "y2", "x3", "w4", "v5", "u6"]
 
 
+@pytest.mark.sentence("3.13")
 def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
     for place, each in enumerate(DOCUMENT[:6]):
         assert candidates(DOCUMENT[place:], VMI, NAMESPACE)[0] is each
@@ -59,10 +61,18 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
     ("first", "second", "why"),
     [
         pytest.param(
-            policy("z", {"a": "1", "b": "2"}), policy("a", {"a": "1"}), "more labels, 2 to 1", id="more labels win"
+            policy("z", {"a": "1", "b": "2"}),
+            policy("a", {"a": "1"}),
+            "more labels, 2 to 1",
+            id="more labels win",
+            marks=pytest.mark.sentence("3.9"),
         ),
         pytest.param(
-            DOCUMENT[0], DOCUMENT[1], "'bandwidth' comes before 'gpu'", id="the first key in lexicographic order"
+            DOCUMENT[0],
+            DOCUMENT[1],
+            "'bandwidth' comes before 'gpu'",
+            id="the first key in lexicographic order",
+            marks=pytest.mark.sentence("3.11"),
         ),
         pytest.param(
             policy("z", {"a": "", "c": ""}),
@@ -82,6 +92,7 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
             policy("a", {"a": ""}, {"b": ""}),
             "more of its labels are the VMI's, 2 to 1",
             id="equal keys: more VMI labels",
+            marks=pytest.mark.sentence("3.12"),
         ),
         pytest.param(
             policy("a", {"k": "v"}), policy("b", {"k": "w"}), "its name 'a' comes before 'b'", id="equal keys: the name"
@@ -91,12 +102,14 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
             policy("a", {"k": ""}),
             "both match 1, and it requires more values, 1 to 0",
             id="equal keys: a value is more detailed than any value",
+            marks=pytest.mark.sentence("3.10"),
         ),
         pytest.param(
             policy("z", {"k": "v", "z": "v"}),
             policy("a", {"a": "", "b": "v"}),
             "it requires more values, 2 to 1",
             id="values come before the keys' order",
+            marks=pytest.mark.sentence("3.10"),
         ),
         pytest.param(
             policy("z", {"a": "", "b": "", "c": ""}),
@@ -123,21 +136,49 @@ def test_tie_breaks(first: RankedPolicy, second: RankedPolicy, why: str) -> None
         pytest.param(
             policy("p", {"size": "small"}), {}, NAMESPACE, False, id="a VMI without labels does not match labels"
         ),
-        pytest.param(policy("p", {"size": ""}), VMI, {}, True, id="an empty value is any value"),
-        pytest.param(policy("p", {"size": ""}), {"size": ""}, {}, True, id="an empty value is the empty value too"),
-        pytest.param(policy("p", {"size": ""}), {"os": "x"}, {}, False, id="any value, but not none"),
-        pytest.param(policy("p", {"size": "small"}), {"size": ""}, {}, False, id="a value is not the empty one"),
         pytest.param(
-            policy("p", {"priority": "high"}), VMI, NAMESPACE, False, id="a namespace's label is not the VMI's"
+            policy("p", {"size": ""}),
+            VMI,
+            {},
+            True,
+            id="an empty value is any value",
+            marks=pytest.mark.sentence("3.18"),
+        ),
+        pytest.param(policy("p", {"size": ""}), {"size": ""}, {}, True, id="an empty value is the empty value too"),
+        pytest.param(
+            policy("p", {"size": ""}),
+            {"os": "x"},
+            {},
+            False,
+            id="any value, but not none",
+            marks=pytest.mark.sentence("3.18"),
+        ),
+        pytest.param(
+            policy("p", {"size": "small"}),
+            {"size": ""},
+            {},
+            False,
+            id="a value is not the empty one",
+            marks=pytest.mark.sentence("3.17"),
+        ),
+        pytest.param(
+            policy("p", {"priority": "high"}),
+            VMI,
+            NAMESPACE,
+            False,
+            id="a namespace's label is not the VMI's",
+            marks=pytest.mark.sentence("3.5"),
         ),
     ],
 )
+@pytest.mark.sentence("3.5", "3.7")
 def test_matching(asked: RankedPolicy, instance: dict[str, str], namespace: dict[str, str], matches: bool) -> None:
     assert bool(candidates([asked], instance, namespace)) is matches
     assert bool(WinnerIndex([asked]).candidates(instance, namespace)) is matches
     assert not asked.selectors or bool(missing(asked.selectors, instance, namespace)) is not matches
 
 
+@pytest.mark.sentence("3.8")
 def test_the_oldest_policy_supersedes_equal_ones() -> None:
     old = policy("z", {"a": "1"}, created="2026-01-01T00:00:00Z")
     young = policy("a", {"a": "1"}, created="2026-01-01T00:00:01Z")
@@ -166,6 +207,7 @@ some = st.lists(st.builds(Selectors.of, labels, labels), max_size=12).map(
 
 
 @given(some, labels, labels, st.randoms(use_true_random=False))
+@pytest.mark.sentence("3.2")
 def test_the_order_of_the_policies_does_not_matter(policies, instance, namespace, chance) -> None:
     shuffled = list(policies)
     chance.shuffle(shuffled)
@@ -230,6 +272,7 @@ def test_policies_that_match_the_same_vmi_overlap(one, other, instance, namespac
 
 
 @given(st.builds(Selectors.of, labels, labels), labels, labels)
+@pytest.mark.sentence("3.7")
 def test_a_policy_matches_if_no_label_is_missing(selectors, instance, namespace) -> None:
     if selectors:
         assert selectors.matches(instance, namespace) is not bool(missing(selectors, instance, namespace))

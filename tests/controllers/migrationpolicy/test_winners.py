@@ -50,6 +50,7 @@ def test_deleted_namespaces_leave_no_memory() -> None:
     assert not winners._vmis
 
 
+@pytest.mark.sentence("3.3")
 def test_a_new_policy_changes_only_vmis_that_it_matches(winners: Winners) -> None:
     changes = winners.policy("both", ranked("both", {"app": "web"}, {"tier": "gold"}))
     assert changes.vmis == {WEB}
@@ -59,6 +60,7 @@ def test_a_new_policy_changes_only_vmis_that_it_matches(winners: Winners) -> Non
     assert winners.losses("gold") == 1
 
 
+@pytest.mark.sentence("3.3")
 def test_vmis_of_a_deleted_policy_get_the_next_winner(winners: Winners) -> None:
     assert winners.policy("web", None).vmis == {WEB, LAB}
     assert [winners.winner(key) for key in (WEB, DB, LAB)] == ["gold", "gold", None]
@@ -86,6 +88,7 @@ def test_an_older_duplicate_takes_over(winners: Winners) -> None:
     assert winners.winner(LAB) == "web"
 
 
+@pytest.mark.sentence("3.4")
 def test_a_label_of_a_vmi_changes_only_that_vmi(winners: Winners) -> None:
     assert winners.vmi(DB, {"app": "web"}).vmis == {DB}
     assert winners.vmi(DB, {"app": "web", "other": "label"}).vmis == set()
@@ -95,6 +98,7 @@ def test_a_namespace_label_that_no_policy_selects_changes_nothing(winners: Winne
     assert not winners.namespace("shop", {"tier": "gold", "owner": "me"})
 
 
+@pytest.mark.sentence("3.6")
 def test_a_namespace_label_changes_only_vmis_of_that_namespace(winners: Winners) -> None:
     assert winners.namespace("shop", {"tier": "lead"}).vmis == {DB}
     assert winners.winner(DB) is None
@@ -126,6 +130,7 @@ changes = st.lists(
 
 
 @given(changes)
+@pytest.mark.sentence("3.2")
 def test_any_sequence_of_changes_gives_the_result_of_a_fresh_decision(changes) -> None:
     winners, policies, namespaces, vmis = Winners(), {}, {}, {}
     before: dict = {}

@@ -44,12 +44,21 @@ def stopped(seconds_left: float) -> Json:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(eight(bad(1)), ["web-1"], id="one that keeps failing is replaced"),
-        pytest.param(eight(bad(1, start_failures=2)), [], id="not before it has failed often enough"),
+        pytest.param(
+            eight(bad(1)), ["web-1"], id="one that keeps failing is replaced", marks=pytest.mark.sentence("1.23")
+        ),
+        pytest.param(
+            eight(bad(1, start_failures=2)),
+            [],
+            id="not before it has failed often enough",
+            marks=pytest.mark.sentence("1.23"),
+        ),
         pytest.param(
             eight(bad(1, start_failures=1), autohealing={"startupFailureThreshold": 1}), ["web-1"], id="as said"
         ),
-        pytest.param(eight(bad(1), autohealing=None), [], id="never unless it is asked for"),
+        pytest.param(
+            eight(bad(1), autohealing=None), [], id="never unless it is asked for", marks=pytest.mark.sentence("1.21")
+        ),
         pytest.param(eight(bad(1), paused=True), [], id="not while the pool is paused"),
         pytest.param(eight(bad(1, ready=True)), [], id="not when it runs after all"),
         pytest.param(eight(bad(1, should_run=False)), [], id="not when it is meant to be halted"),
@@ -82,6 +91,7 @@ def test_which_vms_are_healed(observed: PoolSnapshot, expected: list[str]) -> No
     assert [each.name for each in actions] == expected
 
 
+@pytest.mark.sentence("1.28")
 def test_a_vm_outside_the_pool_is_never_healed() -> None:
     observed = eight()
     assert not plan(replace(observed, taken_ordinals=observed.taken_ordinals | {99}), NOW).actions
@@ -96,6 +106,7 @@ def test_a_vm_outside_the_pool_is_never_healed() -> None:
         pytest.param(50, 60, id="at most"),
     ],
 )
+@pytest.mark.sentence("1.43")
 def test_each_further_attempt_doubles_the_pause(attempts: int | None, minutes: int) -> None:
     before = {"machines": [memory("web-1", attempts, -1)]} if attempts else None
     found = healing_status(eight(bad(1), healing=before), ("web-1",), NOW)
@@ -143,6 +154,7 @@ def test_only_the_newest_attempts_are_remembered() -> None:
     assert f"web-{MAX_HEALED_VMS + 1}" not in names
 
 
+@pytest.mark.sentence("1.42")
 def test_a_healed_vm_is_created_only_without_its_old_disks() -> None:
     healing = {"machines": [memory("web-1", 1, 30)]}
     pool = a_pool(2, autohealing={}, status={"healing": healing})

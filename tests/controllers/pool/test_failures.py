@@ -57,6 +57,7 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
         pytest.param(snapshot(a_pool(3), failed(run("Failed"))), [], id="nothing is counted without autohealing"),
     ],
 )
+@pytest.mark.sentence("1.24")
 def test_failed_runs_are_counted_in_the_status(observed: PoolSnapshot, expected: list[tuple[int, str]]) -> None:
     healing = pool_status(observed, plan(observed, NOW), NOW).healing
     found = healing.failures if healing else ()

@@ -97,6 +97,7 @@ def test_counts_of_a_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> 
     assert value(registry, "vmpool_rollout_stalled") == 1
 
 
+@pytest.mark.sentence("1.50", "1.51")
 def test_starts_stops_and_heals(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
     started, stopped = vm(1), vm(1, vmi_exists=False, ready=False)
     assert value(registry, "vmpool_vm_starts_total") == 0, "a rate needs a first value"
@@ -121,6 +122,7 @@ def test_created_and_deleted_vms_are_counted(registry: CollectorRegistry, metric
     assert value(registry, "vmpool_vms_created_total") is None
 
 
+@pytest.mark.sentence("1.52")
 def test_phase_histograms_have_the_labels_of_the_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
     metrics.vmi(KEY, PENDING, RUNNING)
     metrics.vmi(KEY, RUNNING, ENDED)

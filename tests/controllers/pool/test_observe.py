@@ -181,7 +181,7 @@ Json = dict[str, Any]
     [
         pytest.param({"replicas": "many"}, "spec.replicas: Input should be a valid integer", id="a word for a number"),
         pytest.param({"replicas": None}, "spec.replicas", id="no number at all"),
-        pytest.param({"template": None}, "spec.template", id="no template"),
+        pytest.param({"template": None}, "spec.template", id="no template", marks=pytest.mark.sentence("1.5")),
         pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: must be a whole number", id="neither 10 nor 10%"),
         pytest.param({"maxUnavailable": "x%"}, "spec.", id="a percentage of nothing"),
         pytest.param(
@@ -204,12 +204,13 @@ def test_an_invalid_status_counts_as_empty() -> None:
 @pytest.mark.parametrize(
     ("limit", "replicas", "expected"),
     [
-        pytest.param("25%", 8, 2, id="a quarter"),
+        pytest.param("25%", 8, 2, id="a quarter", marks=pytest.mark.sentence("1.8")),
         pytest.param("25%", 7, 1, id="rounded down"),
         pytest.param("25%", 3, 1, id="at least one"),
         pytest.param("100%", 0, 1, id="of nothing"),
         pytest.param(10, 3, 10, id="a number is a number"),
     ],
 )
+@pytest.mark.sentence("1.7")
 def test_resolve_max_unavailable(limit: int | str, replicas: int, expected: int) -> None:
     assert resolve_max_unavailable(limit, replicas) == expected

@@ -51,11 +51,21 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
     ("observed", "expected"),
     [
         pytest.param(four(*map(vm, range(1, 5))), [], id="nothing to do"),
-        pytest.param(four(*map(old, range(1, 5))), [("Update", "web-1")], id="one at a time, the oldest first"),
+        pytest.param(
+            four(*map(old, range(1, 5))),
+            [("Update", "web-1")],
+            id="one at a time, the oldest first",
+            marks=pytest.mark.sentence("1.46"),
+        ),
         pytest.param(
             four(*map(old, range(1, 5)), limit=2), [("Update", "web-1"), ("Update", "web-2")], id="as many as may"
         ),
-        pytest.param(four(begun(1), old(2), old(3), old(4)), [("Restart", "web-1")], id="updated, then restarted"),
+        pytest.param(
+            four(begun(1), old(2), old(3), old(4)),
+            [("Restart", "web-1")],
+            id="updated, then restarted",
+            marks=pytest.mark.sentence("1.10"),
+        ),
         pytest.param(
             four(begun(1), begun(2), old(3), old(4)), [("Restart", "web-1")], id="two that were begun go one by one"
         ),
@@ -92,12 +102,19 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             snapshot(a_pool(2, updateStrategy=OPPORTUNISTIC), old(1), halted(2, revision="r0")),
             [("Update", "web-2")],
             id="opportunistic takes the halted only",
+            marks=pytest.mark.sentence("1.12"),
         ),
         pytest.param(
-            snapshot(a_pool(2, updateStrategy=OPPORTUNISTIC), begun(1), vm(2)), [], id="opportunistic restarts nobody"
+            snapshot(a_pool(2, updateStrategy=OPPORTUNISTIC), begun(1), vm(2)),
+            [],
+            id="opportunistic restarts nobody",
+            marks=pytest.mark.sentence("1.12"),
         ),
         pytest.param(
-            snapshot(a_pool(2, updateStrategy=UNMANAGED), old(1), halted(2, revision="r0")), [], id="unmanaged: nobody"
+            snapshot(a_pool(2, updateStrategy=UNMANAGED), old(1), halted(2, revision="r0")),
+            [],
+            id="unmanaged: nobody",
+            marks=pytest.mark.sentence("1.11"),
         ),
         pytest.param(snapshot(a_pool(2, paused=True), old(1), old(2)), [], id="paused touches nobody"),
         pytest.param(
@@ -112,6 +129,7 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             snapshot(a_pool(2, maxUnavailable=2, updateStrategy=OLDEST), old(1), old(2), burst=1),
             [("Update", "web-1")],
             id="the burst holds",
+            marks=pytest.mark.sentence("1.44"),
         ),
         pytest.param(
             four(old(1), old(2), old(3), vm("db-7", revision="r0")),
@@ -193,7 +211,7 @@ def test_a_missing_vm_counts_as_unavailable() -> None:
 @pytest.mark.parametrize(
     ("strategy", "asks"),
     [
-        pytest.param("Always", False, id="KubeVirt starts it again by itself"),
+        pytest.param("Always", False, id="KubeVirt starts it again by itself", marks=pytest.mark.sentence("1.41")),
         pytest.param("Manual", True, id="nobody would start it again"),
         pytest.param("RerunOnFailure", True, id="a run that was ended is no failure"),
     ],
@@ -242,6 +260,7 @@ def test_a_stopped_rollout_continues_when_its_vms_are_available() -> None:
     assert done(after(601, vm(1), old(2), old(3), old(4))) == [("Update", "web-2")]
 
 
+@pytest.mark.sentence("1.9")
 def test_a_rollout_never_exceeds_max_unavailable() -> None:
     """Followed step by step, as KubeVirt would: an update shows, a deleted run comes back."""
     machines = {n: old(n) for n in range(1, 9)}

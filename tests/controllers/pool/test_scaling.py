@@ -32,6 +32,7 @@ def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts(
             ),
             [("delete", "web-2"), ("delete", "web-1")],
             id="the base policy chooses",
+            marks=pytest.mark.sentence("1.15", "1.46"),
         ),
         pytest.param(snapshot(1, vm(1), halted(2)), [("delete", "web-2")], id="by default what runs is the last to go"),
         pytest.param(
@@ -78,12 +79,19 @@ def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts(
             snapshot(a_pool(1, scaleInStrategy=OFFLINE), vm(1), halted(2)),
             [("delete and keep disks", "web-2")],
             id="Offline keeps disks",
+            marks=pytest.mark.sentence("1.19"),
         ),
-        pytest.param(snapshot(a_pool(0, scaleInStrategy={"unmanaged": {}}), vm(1)), [], id="unmanaged deletes nothing"),
+        pytest.param(
+            snapshot(a_pool(0, scaleInStrategy={"unmanaged": {}}), vm(1)),
+            [],
+            id="unmanaged deletes nothing",
+            marks=pytest.mark.sentence("1.16"),
+        ),
         pytest.param(
             snapshot(a_pool(0, scaleInStrategy={"opportunistic": {}}), vm(1), halted(2)),
             [("delete", "web-2")],
             id="opportunistic takes the halted only",
+            marks=pytest.mark.sentence("1.17"),
         ),
         pytest.param(snapshot(a_pool(0, paused=True), vm(1)), [], id="a paused pool deletes nothing"),
         pytest.param(snapshot(0, vm(1), synced=False), [], id="what was deleted must be seen before more is"),
@@ -91,6 +99,7 @@ def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts(
             snapshot(a_pool(0, scaleInStrategy=OLDEST), vm(1), vm(2), vm(3), burst=2),
             [("delete", "web-1"), ("delete", "web-2")],
             id="never more at once than the burst",
+            marks=pytest.mark.sentence("1.44"),
         ),
         pytest.param(
             snapshot(a_pool(1, scaleInStrategy=OFFLINE), halted(1), vm(2, retains_disks=True)),
@@ -158,18 +167,34 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(snapshot(3), creates(1, 2, 3), id="a new pool makes all its VMs"),
+        pytest.param(
+            snapshot(3), creates(1, 2, 3), id="a new pool makes all its VMs", marks=pytest.mark.sentence("1.1")
+        ),
         pytest.param(
             snapshot(3, revision_saved=False), [("save", "web-r1"), *creates(1, 2, 3)], id="the template is saved first"
         ),
         pytest.param(snapshot(0, revision_saved=False), [], id="a template that no VM has is not saved"),
-        pytest.param(snapshot(3, vm(1), vm(3)), creates(2), id="a gap is filled first"),
-        pytest.param(snapshot(4, vm(1), vm(3)), creates(2, 4), id="then the numbers go on"),
-        pytest.param(snapshot(2, vm(1), taken_ordinals=[2, 3]), creates(4), id="names of foreign VMs are skipped"),
+        pytest.param(
+            snapshot(3, vm(1), vm(3)), creates(2), id="a gap is filled first", marks=pytest.mark.sentence("1.32")
+        ),
+        pytest.param(
+            snapshot(4, vm(1), vm(3)), creates(2, 4), id="then the numbers go on", marks=pytest.mark.sentence("1.31")
+        ),
+        pytest.param(
+            snapshot(2, vm(1), taken_ordinals=[2, 3]),
+            creates(4),
+            id="names of foreign VMs are skipped",
+            marks=pytest.mark.sentence("1.30"),
+        ),
         pytest.param(
             snapshot(2, vm(1), vm("db-7")), [], id="a VM that was given to the pool counts, whatever its name"
         ),
-        pytest.param(snapshot(5, burst=2), creates(1, 2), id="never more at once than the burst"),
+        pytest.param(
+            snapshot(5, burst=2),
+            creates(1, 2),
+            id="never more at once than the burst",
+            marks=pytest.mark.sentence("1.44"),
+        ),
         pytest.param(snapshot(2, vm(1), vm(2)), [], id="enough is enough"),
         pytest.param(snapshot(3, vm(1), synced=False), [], id="what was written must be seen before more is"),
         pytest.param(snapshot(a_pool(3, paused=True)), [], id="a paused pool makes nothing"),

@@ -16,6 +16,7 @@ def names(machines: list[VM], **policy: Any) -> list[str]:
     return [m.name for m in sort_victims(machines, SelectionPolicy.model_validate(policy))]
 
 
+@pytest.mark.sentence("1.14")
 def test_every_base_policy_has_an_order() -> None:
     assert set(ORDERS) == set(get_args(BasePolicy))
 
@@ -39,6 +40,7 @@ def by(key: str, value: str) -> dict[str, Any]:
             {},
             ["web-4", "web-3", "web-2", "web-1"],
             id="Random takes first what is missed least",
+            marks=pytest.mark.sentence("1.48"),
         ),
         pytest.param(
             LABELLED,
@@ -51,6 +53,7 @@ def by(key: str, value: str) -> dict[str, Any]:
             },
             ["web-3", "web-2", "web-1", "web-4"],
             id="ordered policies in their order, then all the rest",
+            marks=pytest.mark.sentence("1.47", "1.49"),
         ),
         pytest.param(
             LABELLED,
@@ -66,6 +69,7 @@ def by(key: str, value: str) -> dict[str, Any]:
             {"basePolicy": "Oldest", "orderedPolicies": [{"labelSelector": {"matchLabels": {"no": "vm"}}}]},
             ["web-1", "web-2", "web-3", "web-4"],
             id="a policy that selects nobody leaves nobody out",
+            marks=pytest.mark.sentence("1.47"),
         ),
         pytest.param(
             LABELLED,
@@ -78,6 +82,7 @@ def by(key: str, value: str) -> dict[str, Any]:
             {"basePolicy": "Oldest", "orderedPolicies": [by("tier", "b"), {"labelSelector": {}}, by("tier", "b")]},
             ["web-2", "web-1", "web-3", "web-4"],
             id="of two that select a VM the first counts",
+            marks=pytest.mark.sentence("1.49"),
         ),
     ],
 )

@@ -23,6 +23,7 @@ def volumes_of(machine: Json) -> list[Json]:
     return list(machine["spec"]["template"]["spec"]["volumes"])
 
 
+@pytest.mark.sentence("1.4", "1.31")
 def test_a_vm_is_named_owned_and_labelled() -> None:
     metadata = made(7)["metadata"]
     assert metadata["name"] == "web-7"
@@ -34,6 +35,7 @@ def test_a_vm_is_named_owned_and_labelled() -> None:
     assert owner["blockOwnerDeletion"] is True
 
 
+@pytest.mark.sentence("1.35", "1.36")
 def test_labels_and_annotations_are_inherited_by_vm_and_vmi_and_ours_win() -> None:
     given = template()
     given["metadata"] = {"labels": {"a": "1", "poolhouse.dev/pool": "other"}, "annotations": {"b": "2"}, "name": "x"}
@@ -54,6 +56,7 @@ def test_the_template_is_not_modified() -> None:
     assert pool.spec.template == before
 
 
+@pytest.mark.sentence("1.37")
 def test_each_vm_has_disks_of_its_own() -> None:
     machine = made(12)
     assert machine["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] == "root-12"
@@ -87,6 +90,7 @@ def test_each_vm_has_disks_of_its_own() -> None:
         ),
     ],
 )
+@pytest.mark.sentence("1.37")
 def test_a_volume_follows_its_disk(volume: Json, expected: Json) -> None:
     assert volumes_of(made(2, {"name": "v", **volume}))[1] == {"name": "v", **expected}
 
@@ -117,6 +121,7 @@ CONFIG_MAPS: list[tuple[str, Json, Json]] = [
 
 
 @pytest.mark.parametrize(("volume", "expected"), [pytest.param(a, b, id=i) for i, a, b in SECRETS])
+@pytest.mark.sentence("1.38", "1.39")
 def test_secrets_get_the_postfix_when_asked(volume: Json, expected: Json) -> None:
     asked = {"appendPostfixToSecretReferences": True}
     assert volumes_of(made(2, {"name": "v", **volume}, names=asked))[1] == {"name": "v", **expected}
@@ -131,6 +136,7 @@ def test_image_pull_secrets_get_no_postfix() -> None:
 
 
 @pytest.mark.parametrize(("volume", "expected"), [pytest.param(a, b, id=i) for i, a, b in CONFIG_MAPS])
+@pytest.mark.sentence("1.38", "1.40")
 def test_config_maps_get_the_postfix_when_asked(volume: Json, expected: Json) -> None:
     asked = {"appendPostfixToConfigMapReferences": True}
     assert volumes_of(made(2, {"name": "v", **volume}, names=asked))[1] == {"name": "v", **expected}

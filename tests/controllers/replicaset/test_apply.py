@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from controllers.replicaset.apply import build_vmi
 from controllers.replicaset.plan import Create
 from tests.controllers.replicaset.builders import a_set
@@ -19,6 +21,7 @@ OURS = {
 }
 
 
+@pytest.mark.sentence("2.2", "2.11")
 def test_a_vmi_has_the_template_and_the_owner_reference() -> None:
     labels, annotations = {"app": "web", "tier": "x"}, {"note": "y", "poolhouse.dev/attempt": "9"}
     template = {"metadata": {"labels": labels, "annotations": annotations, "name": "z"}, "spec": {"domain": {"a": [1]}}}

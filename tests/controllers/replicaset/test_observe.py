@@ -37,6 +37,7 @@ def seen(owner: Json | None = None, status: Json | None = None, **metadata: Any)
         pytest.param(None, ("", ""), id="nobody"),
     ],
 )
+@pytest.mark.sentence("2.15")
 def test_the_controller_of_a_vmi(owner: Json | None, expected: tuple[str, str]) -> None:
     found = seen(owner)
     assert (found.owner_uid, found.owner_name) == expected
@@ -53,12 +54,13 @@ def test_changes_of_foreign_vmis_cause_no_events() -> None:
 @pytest.mark.parametrize(
     ("status", "ready"),
     [
-        pytest.param({"phase": "Running"}, True, id="what runs is ready"),
+        pytest.param({"phase": "Running"}, True, id="what runs is ready", marks=pytest.mark.sentence("2.7")),
         pytest.param({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}, False, id="unless"),
         pytest.param({"phase": "Scheduled"}, False, id="what does not run is not"),
         pytest.param({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, True, id="it says so"),
     ],
 )
+@pytest.mark.sentence("2.6")
 def test_readiness(status: Json, ready: bool) -> None:
     assert seen(status=status).ready is ready
 
@@ -67,6 +69,7 @@ def test_readiness(status: Json, ready: bool) -> None:
     ("state", "migrating"),
     [(None, False), ({"startTimestamp": "x"}, True), ({"completed": True}, False), ({"failed": True}, False)],
 )
+@pytest.mark.sentence("2.13")
 def test_migration(state: Json | None, migrating: bool) -> None:
     assert seen(status={"phase": "Running", "migrationState": state}).migrating is migrating
 

@@ -59,6 +59,7 @@ def row(observed: ReplicaSetSnapshot, expected: list[Any], sentence: str) -> Any
         row(snapshot(0), [], "none is a number like any other"),
     ],
 )
+@pytest.mark.sentence("2.1")
 def test_scale_out(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
@@ -110,6 +111,7 @@ def test_scale_out(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
         row(snapshot(0, vmi("a", phase="Unknown", ready=False)), deletes("a"), "or when none is wanted"),
     ],
 )
+@pytest.mark.sentence("2.12")
 def test_scale_in(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
@@ -141,6 +143,7 @@ def test_scale_in(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
         row(snapshot(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted takes nobody in"),
     ],
 )
+@pytest.mark.sentence("2.16")
 def test_adoption_and_release(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
@@ -230,18 +233,40 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
 @pytest.mark.parametrize(
     ("observed", "replicas", "ready", "terminating"),
     [
-        pytest.param(snapshot(3, vmi("a"), vmi("b"), starting("c")), 3, 2, 0, id="all, and those that are ready"),
-        pytest.param(snapshot(1, vmi("a"), ended("b")), 1, 1, 0, id="what has ended does not count"),
+        pytest.param(
+            snapshot(3, vmi("a"), vmi("b"), starting("c")),
+            3,
+            2,
+            0,
+            id="all, and those that are ready",
+            marks=pytest.mark.sentence("2.6"),
+        ),
+        pytest.param(
+            snapshot(1, vmi("a"), ended("b")),
+            1,
+            1,
+            0,
+            id="what has ended does not count",
+            marks=pytest.mark.sentence("2.5"),
+        ),
         pytest.param(snapshot(1, vmi("a"), vmi("b", deleting=True)), 1, 1, 1, id="what is on its way out is apart"),
         pytest.param(snapshot(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan counts when it is taken in"),
         pytest.param(snapshot(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="one that is let go does not"),
-        pytest.param(snapshot(1, vmi("a", migrating=True)), 1, 1, 0, id="one that is moved is ready"),
+        pytest.param(
+            snapshot(1, vmi("a", migrating=True)),
+            1,
+            1,
+            0,
+            id="one that is moved is ready",
+            marks=pytest.mark.sentence("2.7", "2.13"),
+        ),
         pytest.param(
             snapshot(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
             2,
             1,
             0,
             id="an unknown state is not a final one",
+            marks=pytest.mark.sentence("2.5"),
         ),
     ],
 )
@@ -262,6 +287,7 @@ def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
             snapshot(1, failure=REFUSED),
             [("ReplicaFailure", "True", "FailureCreate", "no permission to create VMIs")],
             id="what the API server refused, in its words",
+            marks=pytest.mark.sentence("2.9"),
         ),
         pytest.param(
             snapshot(a_set(1, paused=True)),

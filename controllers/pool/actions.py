@@ -154,8 +154,8 @@ class DiskReplacement:
     """whether the new disk exists: it is the one that the VM had with this template before"""
 
     def __str__(self) -> str:
-        how = "which it had before" if self.existing else "which is new"
-        return f"{self.old} is replaced by {self.new}, {how}, and retained"
+        new = "its former disk" if self.existing else "the new disk"
+        return f"disk {self.old} is retained, and {new} {self.new} takes its place"
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,6 @@ from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.template import merge_template
 from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
-from controllers.shared.conditions import join_names
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
 from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS, PVCS
@@ -358,8 +357,6 @@ class PoolEvents:
 
     def succeeded(self, pool: Pool, action: Action) -> None:
         retained = ", its disks are retained" if isinstance(action, Delete) and action.retain_disks else ""
-        if isinstance(action, RetainDisks):
-            retained = f": {join_names(name for name, _ in action.disks)}"
         note = f"{action.past} {action.name}{retained}: {action.reason}"
         self._emit(pool, "Normal", action.succeeded, note, action.verb)
 
@@ -488,6 +485,8 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
             metadata = (await api.get(resource, namespace, a.disk))["metadata"]
         except NotFound:
             continue
+        if meta.KEPT_BY not in (metadata.get("labels") or {}) and metadata.get("ownerReferences"):
+            continue  # an earlier attempt has returned it
         change: Json = {
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],

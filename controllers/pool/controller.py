@@ -9,7 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from controllers.pool import simulate
-from controllers.pool.actions import Create, Delete
+from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
 from controllers.pool.data_sources import DATA_SOURCES, parse_data_source
@@ -279,7 +279,9 @@ class PoolController:
     def _measure(self, pool: Pool, done: Plan) -> None:
         created = sum(isinstance(each, Create) for each in done.actions)
         deleted = sum(isinstance(each, Delete) for each in done.actions)
+        replaced = sum(len(each.replacements) for each in done.actions if isinstance(each, Update))
         self.metrics.healed(pool.key, len(healed(done)))
+        self.metrics.disks_replaced(pool.key, replaced)
         self.metrics.scaled(pool.key, created=created, deleted=deleted)
 
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:

@@ -58,7 +58,8 @@ class PoolMetrics:
         self._created = counter("vms_created", "VMs that the pool created.")
         self._deleted = counter("vms_deleted", "VMs that the pool deleted at scale-in.")
         self._heals = counter("heals", "VMs that healing deleted with their disks and created again.")
-        self._counters = (self._starts, self._stops, self._created, self._deleted, self._heals)
+        self._replaced = counter("disks_replaced", "Disks of VMs that updates replaced by other disks.")
+        self._counters = (self._starts, self._stops, self._created, self._deleted, self._heals, self._replaced)
         self._transition = histogram("seconds", "Seconds a pool's VMI spent in last_phase before it reached phase.")
         self._from_creation = histogram(
             "from_creation_seconds", "Seconds from the creation of a pool's VMI until it reached phase."
@@ -107,6 +108,9 @@ class PoolMetrics:
 
     def healed(self, key: Key, count: int) -> None:
         self._heals.labels(*key).inc(count)
+
+    def disks_replaced(self, key: Key, count: int) -> None:
+        self._replaced.labels(*key).inc(count)
 
     def vm(self, old: VM | None, new: VM | None) -> None:
         if old is None or (old.namespace, old.pool_name) not in self._known:

@@ -14,6 +14,7 @@ from controllers.pool.actions import Action, DiskReplacement, RetainDisks
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, replacement_name, same_origin
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.revisions import Revision
+from controllers.shared.conditions import join_names
 from controllers.shared.names import name_of
 from controllers.shared.vm import VM, RetainedDisk
 
@@ -47,11 +48,12 @@ def retain_replaced(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Retains the disks that updates have replaced, once no VMI uses them."""
     for vm in snapshot.active:
         if vm.replaced_disks and (not snapshot.uses_replaced_disk(vm) or (vm.vmi is not None and vm.vmi.final)):
-            yield retain(vm, "an update has replaced them")
+            yield retain(vm, "an update has replaced the disk")
 
 
 def retain(vm: VM, reason: str) -> RetainDisks:
-    return RetainDisks(vm.name, vm.uid, tuple(_pending(vm).items()), vm.owner_uid, reason)
+    disks = _pending(vm)
+    return RetainDisks(vm.name, vm.uid, tuple(disks.items()), vm.owner_uid, f"{join_names(disks)}: {reason}")
 
 
 @dataclass(frozen=True)

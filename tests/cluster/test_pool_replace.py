@@ -212,13 +212,14 @@ class OneWrite(Faulty):
         self._written, self._answered_at = False, None
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        if request.method == "GET" or request.path.endswith(("/events", "/status")):
+        if request.method == "GET" or "/events" in request.path or request.path.endswith("/status"):
             return await self._forward(request, "watch" in request.query, "")
         if self._written:
             self.crash.set()
             return cut(request)
         self._written = True
-        self.writes.append(f"{request.method} {request.path.rpartition('/')[2]}")
+        self.writes.append(f"{request.method} {'/'.join(request.path.split('/')[-2:])}")
+        print(self.lives, self.writes[-1], flush=True)
         try:
             return await self._forward(request, False, "lost" if self.lives % 2 else "")
         finally:

@@ -223,7 +223,10 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     pool = snapshot.pool
     if vm.deleting:
         yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
-    if vm.should_run:
+    if vm.held and vm.hold is not None:
+        then = "deletes" if vm.terminating else "restarts"
+        yield f"it is out of service since {vm.hold.since}, until its lifecycle hooks end and the pool {then} it"
+    elif vm.should_run:
         status = vm.printable_status or "no status yet"
         yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
     elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):

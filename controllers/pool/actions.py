@@ -244,7 +244,7 @@ class LabelVMI(_Action, past="wrote the template's labels and annotations into t
 
 
 @dataclass(frozen=True)
-class Hold(_Action, past="holds for lifecycle hooks VM"):
+class Hold(_Action, past="holds VM"):
     """Takes the VM out of its Services, and marks it for the owners of lifecycle hooks."""
 
     name: str

@@ -85,7 +85,7 @@ def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
             reason = "it was restarted"
         elif hold.transition == "Terminating" and vm.uid not in leaving:
             reason = "it is not deleted any more"
-        elif hold.transition != "Terminating" and vm.uid not in stopping:
+        elif hold.transition != "Terminating" and vm.uid not in stopping and not (vm.vmi and vm.vmi.deleting):
             reason = "it is not restarted any more"
         else:
             continue
@@ -149,6 +149,7 @@ def _hold(vm: VM, hooks: Iterable[LifecycleHook], reason: str, now: datetime) ->
     former = tuple(name for name, _ in vm.hold.hooks) if vm.hold is not None else ()
     transition = next(hook.transition for hook in hooks)
     vmi_uid = vm.vmi.uid if vm.vmi is not None else ""
+    reason = f"{reason}; it waits for {join_names(name for name, _ in ends)}"
     return Hold(vm.name, vm.uid, vm.resource_version, transition, vmi_uid, format_time(now), ends, former, reason)
 
 

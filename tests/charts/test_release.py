@@ -222,6 +222,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "instancetype.kubevirt.io * get": "hardware of VMs with an instance type or a preference",
     " persistentvolumeclaims *": "disks",
     "snapshot.kubevirt.io * create|delete": "snapshots before updates",
+    " pods list|patch": "lifecycle hooks, limits of retained disks",
 }
 """Rights that these tests do not use, and the features that need them. Other tests use these features with the same
 roles. Every other right that is granted and not used is superfluous."""

@@ -139,6 +139,7 @@ SCENARIOS = {
     "PoolhouseHealingStopped": Scenario(
         {f'{P}vmpool_healing_stopped{{vmpool="p"}}': "0x30 1x30"}, inactive=35, fires=50
     ),
+    "PoolhouseVMsHeld": Scenario({f'{P}vmpool_held_replicas{{vmpool="p"}}': "0x30 2x150"}, inactive=149, fires=155),
     "PoolhouseReplicaSetFailing": Scenario({f'{P}vmirs_failing{{vmirs="s"}}': "0x30 1x30"}, inactive=40, fires=55),
     "PoolhouseWarmPoolEmpty": Scenario(
         {f'{P}warmpool_desired{{warmpool="w"}}': "5x60", f'{P}warmpool_available{{warmpool="w"}}': "1x30 0x30"},

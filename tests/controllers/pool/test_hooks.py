@@ -41,7 +41,7 @@ def held(ordinal: int, transition: str = "Terminating", *, revision: str = REVIS
     hooks = {"drain": at(600)} if transition == "Terminating" else {"quiesce": at(600)}
     facts: Json = {"since": ago(0), "vmi_uid": f"run-web-{ordinal}", **given.pop("hold", {})}
     hold = LifecycleHold(transition, hooks=tuple((facts.pop("hooks", hooks)).items()), **facts)
-    run = vmi(f"web-{ordinal}", revision=revision)
+    run = vmi(f"web-{ordinal}", revision=revision, **given.pop("run", {}))
     return vm(ordinal, created_at=f"2026-01-{ordinal:02}", vmi=run, hold=hold, **given)
 
 
@@ -155,6 +155,9 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             pool(1, held(1, "Restarting", hold={"vmi_uid": "the VMI before"})),
             [("EndHold", "web-1"), ("SetInService", "web-1")],
             id="after the restart the VM is not held, and returns to its Services",
+        ),
+        pytest.param(
+            pool(1, held(1, "Restarting", run={"deleted_at": ago(1)})), [], id="while it stops, the VM is still held"
         ),
         pytest.param(
             pool(1, held(1, "Restarting")), [("EndHold", "web-1")], id="a restart that became unnecessary ends the hold"

@@ -6,8 +6,12 @@ import asyncio
 import os
 import re
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -46,6 +50,8 @@ FINISHED = ("Released", "Expired", "Failed")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the claim is Ready or Failed.")
 @click.option("--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="Longest wait.")
 @click.option("--ssh", metavar="USER", help="Log in to the ready VM, with virtctl if it is installed, else with ssh.")
+@click.option("--exec", "command", metavar="COMMAND", help="Run this command in the VM instead of a shell, with --ssh.")
+@click.option("--rm", "release_after", is_flag=True, help="Release the claim when the login or the command has ended.")
 @output_option("text", "name")
 @cluster_options
 def claim(
@@ -60,15 +66,20 @@ def claim(
     wait: bool,
     seconds: float,
     ssh: str | None,
+    command: str | None,
+    release_after: bool,
     output: str,
 ) -> None:
     """Claim a warm VM. If the pool has none, --on-empty decides.
 
     NAME is the name of the claim; the default is a random name. Delete or `release` the claim to give the VM back.
-    Exits with 1 if the claim fails, with 3 after --timeout.
+    Exits with 1 if the claim fails, with 3 after --timeout. With --exec or --rm, the exit code is that of
+    the command or the login: `claim --ssh ci --rm --exec "make test"`.
     """
     if ssh and not wait:
         raise click.UsageError("--ssh needs --wait")
+    if (command or release_after) and not ssh:
+        raise click.UsageError("--exec and --rm need --ssh USER")
     name = name or f"claim-{uuid4().hex[:8]}"
     overrides = {"instancetype": instancetype, "image": image, "placement": placement}
     spec: Json = {
@@ -89,10 +100,28 @@ def claim(
             "spec": _without_none(spec),
         }
         document = await api.create(CLAIMS, body)
+        created.append(document["metadata"]["uid"])
         return await _wait_until_settled(api, document, time.monotonic() + seconds) if wait else document
 
-    document = cluster.run(create)
-    status = document.get("status") or {}
+    created: list[str] = []
+    if release_after:  # a job of a CI system is cancelled by SIGTERM
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        status = cluster.run(create).get("status") or {}
+        _report(name, status, output, seconds if wait else None)
+        if ssh and not (command or release_after):
+            arguments = ssh_arguments(cluster, ssh, status)
+            os.execve(arguments[0], arguments, _environment(cluster))
+        if ssh:
+            arguments = ssh_arguments(cluster, ssh, status, command)
+            sys.exit(subprocess.run(arguments, env=_environment(cluster), check=False).returncode)
+    finally:
+        if release_after and created:
+            cluster.run(lambda api: _release(api, cluster.namespace, name, created[0]))
+
+
+def _report(name: str, status: Json, output: str, waited_seconds: float | None) -> None:
+    """Prints the claim. Raises an error if it has ended, or is not Ready after the wait."""
     phase = status.get("phase") or "Pending"
     if is_structured(output):
         print_structured(output, {"name": name, **status, "phase": phase})
@@ -100,12 +129,20 @@ def claim(
         click.echo(qualified_name("VirtualMachineClaim", name))
     if phase in FINISHED:
         raise Failed(describe(name, status))
-    if wait and phase != "Ready":
-        raise Unreachable(f"{describe(name, status)}; not Ready after {seconds:g} s, `release {name}` cancels it")
+    if waited_seconds is not None and phase != "Ready":
+        waited = f"not Ready after {waited_seconds:g} s, `release {name}` cancels it"
+        raise Unreachable(f"{describe(name, status)}; {waited}")
     if output == "text":
         click.echo(describe(name, status))
-    if ssh:
-        _log_in(cluster, ssh, status)
+
+
+async def _release(api: Api, namespace: str, name: str, uid: str) -> None:
+    """Releases the claim unless it is gone, or another claim has its name."""
+    from controllers.claim.snapshot import CLAIMS
+    from runtime.errors import Conflict, NotFound
+
+    with suppress(Conflict, NotFound):
+        await api.patch(CLAIMS, namespace, name, {"metadata": {"uid": uid}, "spec": {"release": True}})
 
 
 @click.command()
@@ -177,28 +214,34 @@ async def _wait_until_settled(api: Api, document: Json, end: float) -> Json:
         document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
 
 
-def _log_in(cluster: Cluster, user: str, status: Json) -> None:
-    """Runs `virtctl ssh`, which can reach cluster-internal addresses, or `ssh` if virtctl is not installed."""
+def _environment(cluster: Cluster) -> dict[str, str]:
+    return {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+
+
+def ssh_arguments(cluster: Cluster, user: str, status: Json, command: str | None = None) -> list[str]:
+    """The command line of `virtctl ssh`, which can reach cluster-internal addresses, or of `ssh` if virtctl is not
+    installed."""
     vm = (status.get("vmRef") or {}).get("name")
     if vm and (virtctl := shutil.which("virtctl")):
-        environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-        os.execve(virtctl, by_virtctl(cluster, user, vm), environment)
+        return [virtctl, *by_virtctl(cluster, user, vm, command)[1:]]
     address = next(iter(status.get("addresses") or ()), None)
     if address is None:
         raise Failed("the VM has no address; use its console")
-    if shutil.which("ssh") is None:
+    ssh = shutil.which("ssh")
+    if ssh is None:
         raise Failed(f"neither ssh nor virtctl is installed; log in as {user} at {address}")
     if why := unreachable(address, SSH_PORT, SSH_TIMEOUT_SECONDS):
         raise Failed(
-            f"{address} port {SSH_PORT}: {why}. The VM stays claimed. Install virtctl to reach an address inside a"
+            f"{address} port {SSH_PORT}: {why}. Install virtctl to reach an address inside a"
             " cluster; addresses of an embedded stack can only be reached from its guests"
         )
-    os.execvp("ssh", ["ssh", f"{user}@{address}"])
+    return [ssh, f"{user}@{address}", *([command] if command else [])]
 
 
-def by_virtctl(cluster: Cluster, user: str, vm: str) -> list[str]:
+def by_virtctl(cluster: Cluster, user: str, vm: str, command: str | None = None) -> list[str]:
     context = ["--context", cluster.context] if cluster.context else []
-    return ["virtctl", "ssh", "--namespace", cluster.namespace, *context, f"{user}@vm/{vm}"]
+    run = ["--command", command] if command else []
+    return ["virtctl", "ssh", "--namespace", cluster.namespace, *context, *run, f"{user}@vm/{vm}"]
 
 
 def unreachable(address: str, port: int, seconds: float) -> str:

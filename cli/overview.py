@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.health import COLOURS, assess, assess_phase, format_age
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from runtime.api import Api
 
 POLL_SECONDS = 2.0
+FAILURE_SHOWN = timedelta(hours=1)
+"""time for which an object that failed for good is shown"""
 STATE = Column("STATE", lambda row: row["state"], colour=lambda row: COLOURS[row["state"]])
 LISTING = Listing(
     (
@@ -118,12 +121,16 @@ async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
     return [
         object_row(kind, each, now)
         for kind, found in zip(KINDS, lists, strict=True)
-        for each in _unfinished(found or (), kind)
+        for each in current(found or (), kind, now)
     ]
 
 
-def _unfinished(found: Sequence[Json], kind: Kind) -> Iterator[Json]:
-    finished = kind.phases.finished if kind.phases else ()
+def current(found: Sequence[Json], kind: Kind, now: datetime) -> Iterator[Json]:
+    """The objects in order of their names, without finished ones, and without those that failed an hour ago."""
+    finished, failed = (kind.phases.finished, kind.phases.failed) if kind.phases else ((), None)
     for each in sorted(found, key=lambda each: (each["metadata"].get("namespace") or "", each["metadata"]["name"])):
-        if (each.get("status") or {}).get("phase") not in finished:
+        status = each.get("status") or {}
+        end = status.get("finishedAt") if status.get("phase") == failed else None
+        past = end is not None and now - parse_time(end) >= FAILURE_SHOWN
+        if status.get("phase") not in finished and not past:
             yield each

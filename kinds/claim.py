@@ -74,7 +74,7 @@ class Personalization(Model):
 
 
 class ClaimSpec(Model):
-    """Desired VM. Only `ttlSeconds` and `release` can be changed later."""
+    """Desired VM. Only `ttlSeconds`, `ttlSecondsAfterFinished` and `release` can be changed later."""
 
     hints: ClassVar[Mapping[str, str]] = {
         "warmPoolName": "poolName",
@@ -104,6 +104,9 @@ class ClaimSpec(Model):
     """Changes to the VM for its user."""
     application: Application | None = None
     """What runs in the VM. The pool's `claimPolicy.allowApplication` must be true."""
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds after the end of the claim (Released, Expired or Failed) at which the controllers delete it. Can be
+    changed. Defaults to the pool's `ttlSecondsAfterFinished`."""
     release: bool = False
     """Set to true to release the VM. The VM is deleted, and the claim stays as a record. Cannot be undone."""
 
@@ -167,6 +170,8 @@ class ClaimStatus(StatusModel):
     """Time at which the VM was handed over."""
     expires_at: Time | None = None
     """Time at which the VM will be deleted."""
+    finished_at: Time | None = None
+    """Time at which the claim was Released, Expired or Failed."""
     attempts: Count = 0
     """Number of VMs that were tried."""
     conditions: Conditions = ()
@@ -203,6 +208,7 @@ CLAIM = Kind(
     update_checks=(claim.update_problems,),
     requires=("virtualmachinewarmpools",),
     records_requester=True,
+    deleted_by_controllers=True,
     on_create=claim.with_annotation_overrides,
     phases=Phases(ready="Ready", failed="Failed", finished=("Released", "Expired")),
     warning_checks=(claim.virtual_kubelet_annotations,),

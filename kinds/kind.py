@@ -78,7 +78,7 @@ class Phases:
     ready: str
     failed: str
     finished: tuple[str, ...] = ()
-    """phases of objects that `poolhouse overview` omits"""
+    """phases of objects that `poolhouse overview` omits; it omits failed objects an hour after `status.finishedAt`"""
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", type="date")
@@ -122,6 +122,8 @@ class Kind:
     templates: tuple[Template, ...] = ()
     spec_annotations: tuple[str, ...] = ()
     """annotations that are checked like the spec: the webhook checks updates that change them"""
+    deleted_by_controllers: bool = False
+    """whether the controllers delete objects of the kind, for which they need the right"""
     records_requester: bool = False
     """whether the webhook writes the name of the creating user into an annotation"""
     on_create: Callable[[Json], Json] = lambda document: document

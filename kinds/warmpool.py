@@ -268,6 +268,9 @@ class ClaimPolicy(Model):
     max_ttl_seconds: Seconds | None = Field(default=None, alias="maxTTLSeconds")
     """Maximum seconds for which a claim may keep its VM. Defaults to no limit. A lower value does not shorten claims
     that have a VM, but they cannot be extended."""
+    ttl_seconds_after_finished: Count | None = None
+    """Seconds after the end of a claim at which the controllers delete it, if the claim has no
+    `ttlSecondsAfterFinished`. Defaults to never: the claim stays as a record."""
     max_per_namespace: Count | None = None
     """Maximum number of VMs that all claims of the namespace may hold together."""
     max_per_user: Count | None = None

@@ -127,6 +127,11 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             for kind in KINDS
             if kind.has_finalizer
         ),
+        *(
+            PolicyRule(kind.group, (kind.plural,), ("delete",), "to delete finished claims after their time")
+            for kind in KINDS
+            if kind.deleted_by_controllers
+        ),
         PolicyRule(
             "cdi.kubevirt.io",
             ("datavolumes",),

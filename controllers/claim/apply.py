@@ -6,6 +6,7 @@ record. After a conflict, or without a response, the record marks the objects th
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -95,12 +96,19 @@ class ClaimWriter:
             case steps.JoinWaitQueue():
                 assert s.pool is not None
                 self.allocator.join_queue(s.claim, s.pool, record)
+            case steps.DeleteClaim():
+                await self._delete_claim(s.claim)
             case steps.Requeue():
                 raise AssertionError("Requeue writes nothing")
 
     async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
         found = await backend.find(s.claim.namespace, s.claim.uid)
         self.allocator.vms_listed(s.claim, found, record, self.clock())
+
+    async def _delete_claim(self, claim: Claim) -> None:
+        with suppress(Conflict, NotFound):  # somebody has changed or deleted the claim
+            version = claim.resource_version
+            await self.api.delete(CLAIMS, claim.namespace, claim.name, uid=claim.uid, resource_version=version)
 
     # First compare-and-swap
 

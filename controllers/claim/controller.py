@@ -51,9 +51,9 @@ class ClaimObserver:
             snapshot = replace(snapshot, pool=self._pool_of(claim, vms))
             recent = record.recent_application_health(now, snapshot.health_period_seconds)
             return replace(snapshot, application_health=recent)
-        if claim.finished or claim.deleting:
-            return snapshot
         pool = select_pool(claim, stores.pools.by("namespace", claim.namespace))
+        if claim.finished or claim.deleting:
+            return snapshot if isinstance(pool, Failure) else replace(snapshot, pool=pool)
         if isinstance(pool, Failure):
             return replace(snapshot, no_pool=pool)
         if why := self.vms_unknown(pool):

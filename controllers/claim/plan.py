@@ -62,7 +62,7 @@ def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if claim.deleting:
         return _delete_vm(s, "its claim is being deleted") or steps.Requeue()
     if claim.finished:
-        return _delete_vm(s, f"its claim is {claim.status.phase}") or steps.Requeue()
+        return _delete_vm(s, f"its claim is {claim.status.phase}") or _clean_up(s, now)
     if claim.spec.release or claim.status.phase == "Releasing":
         return _release(s, now)
     if (end := expires_at(s)) is not None and now >= end:
@@ -88,6 +88,18 @@ def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return steps.Requeue(RECHECK_SECONDS)
     event = steps.ClaimEvent(ClaimReason.CLAIM_RELEASED, "the VM was deleted")
     return steps.UpdateStatus(status.released(s, now), event)
+
+
+def _clean_up(s: ClaimSnapshot, now: datetime) -> steps.Step:
+    """Deletes a finished claim after its time, once its VM is gone."""
+    seconds = s.claim.spec.ttl_seconds_after_finished
+    if seconds is None and s.pool is not None:
+        seconds = s.pool.spec.claim_policy.ttl_seconds_after_finished
+    if seconds is None or s.vms:
+        return steps.Requeue()
+    finished = s.claim.status.finished_at or s.claim.created_at
+    end = time_or_min(finished) + timedelta(seconds=seconds)
+    return steps.DeleteClaim() if now >= end else steps.Requeue(_seconds_until(end, now))
 
 
 def _delete_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:

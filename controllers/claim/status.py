@@ -192,7 +192,8 @@ def _expiring(s: ClaimSnapshot, now: datetime) -> list[Condition]:
 
 
 def _finished(s: ClaimSnapshot, phase: Phase, why: Failure, now: datetime) -> ClaimStatus:
-    return _status(s, now, [_false("Bound", why), _false("Ready", why)], phase=phase, queue_position=None)
+    conditions = [_false("Bound", why), _false("Ready", why)]
+    return _status(s, now, conditions, phase=phase, queue_position=None, finished_at=format_micro_time(now))
 
 
 def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **change: Any) -> ClaimStatus:

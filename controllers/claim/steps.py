@@ -93,4 +93,9 @@ class DeleteVM(_VMStep):
     reason: str
 
 
-Step = FindVMs | JoinWaitQueue | Requeue | CreateVM | UpdateStatus | ReadApplication | _VMStep
+@dataclass(frozen=True)
+class DeleteClaim:
+    """Deletes a finished claim, whose record nobody needs any more."""
+
+
+Step = FindVMs | JoinWaitQueue | Requeue | CreateVM | UpdateStatus | ReadApplication | DeleteClaim | _VMStep

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from apimachinery.unstructured import Json
-from cli.claim import by_virtctl, describe, unreachable
+from cli.claim import by_virtctl, describe, ssh_arguments, unreachable
 from cli.cluster import Cluster
+from cli.output import Failed
 
 TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
 READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}
@@ -55,6 +56,21 @@ def test_virtctl_gets_the_context_and_the_namespace() -> None:
     assert by_virtctl(cluster, "alpine", "web-1") == [
         *("virtctl", "ssh", "--namespace", "team", "--context", "prod"),
         "alpine@vm/web-1",
+    ]
+
+
+def test_a_command_is_passed_to_virtctl_or_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(Path("config"), "team", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Failed, match="the VM has no address"):
+        ssh_arguments(cluster, "ci", READY)
+    with pytest.raises(Failed, match="neither ssh nor virtctl is installed"):
+        ssh_arguments(cluster, "ci", {**READY, "addresses": ["127.0.0.1"]})
+    virtctl = tmp_path / "virtctl"
+    virtctl.touch(0o755)
+    assert ssh_arguments(cluster, "ci", READY, "make test") == [
+        *(str(virtctl), "ssh", "--namespace", "team", "--command", "make test"),
+        "ci@vm/web-1",
     ]
 
 

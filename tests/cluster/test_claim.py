@@ -7,6 +7,8 @@ import base64
 import json
 import os
 import re
+import signal
+import sys
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack
@@ -469,6 +471,56 @@ async def test_command_line(simulated: StackPaths, desk: Counter, running: Runni
     assert examined.output == "no problems found\n", examined.exception
     given = await run("release", "mine")
     assert (given.exit_code, given.output) == (0, "mine is Released\n")
+
+
+@pytest.mark.parametrize("ended_by", [None, signal.SIGINT, signal.SIGTERM])
+async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
+    simulated: StackPaths,
+    desk: Counter,
+    running: RunningControllers,
+    tmp_path: Path,
+    ended_by: signal.Signals | None,
+) -> None:
+    await desk.filled(1)
+    started = tmp_path / "started"
+    virtctl = tmp_path / "virtctl"
+    ending = "sleep 600" if ended_by else "exit 7"
+    virtctl.write_text(
+        f"#!/bin/sh\necho \"$@\" > {started}.new; mv {started}.new {started}; exec /bin/sh -c '{ending}'\n"
+    )
+    virtctl.chmod(0o755)
+    command = Path(sys.executable).with_name("poolhouse")
+    options = ["--kubeconfig", str(simulated.kubeconfig), "-n", desk.namespace, "--pool", "web"]
+    process = await asyncio.create_subprocess_exec(
+        *(str(command), "claim", "mine", "--ssh", "ci", "--exec", "make test", "--rm", *options),
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        # As in a terminal: a signal reaches the command and its child.
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+    async def has_started() -> bool:
+        return started.is_file()
+
+    await until(has_started, True)
+    assert started.read_text().startswith(f"ssh --namespace {desk.namespace} --command make test ci@vm/web-")
+    if ended_by:
+        os.killpg(process.pid, ended_by)
+    code = await asyncio.wait_for(process.wait(), 60)
+    assert code == {None: 7, signal.SIGINT: 1, signal.SIGTERM: 143}[ended_by]
+    await desk.becomes("mine", "Released")
+
+
+async def test_a_finished_claim_is_deleted_after_its_time(desk: Counter, running: RunningControllers) -> None:
+    await desk.pool(0, claimPolicy={"onEmpty": "Fail", "ttlSecondsAfterFinished": 1})
+    await desk.claim("mine", poolName="web")
+    await desk.claim("kept", poolName="web", ttlSecondsAfterFinished=3600)
+
+    async def left() -> list[str]:
+        return [each["metadata"]["name"] for each in (await desk.api.list(CLAIMS, desk.namespace))[0]]
+
+    await desk.becomes("kept", "Failed")
+    await until(left, ["kept"])
 
 
 async def test_each_claim_has_one_vm_while_controllers_are_killed(desk: Counter, ours: Path) -> None:

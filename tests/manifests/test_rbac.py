@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinds import KINDS
+from kinds import CLAIM, KINDS
 from kinds.warmpool import WARM_POOL
 from manifests import rbac
 
@@ -39,6 +39,7 @@ def test_controllers_cannot_change_the_spec_of_a_kind() -> None:
                 verbs.setdefault(resource, set()).update(rule["verbs"])
         # A warm pool whose machines are to outlive it gets a finalizer, which is metadata.
         finalizes = {"patch"} if kind is WARM_POOL else set()
-        assert verbs[kind.plural] == {"get", "list", "watch"} | finalizes
+        deletes = {"delete"} if kind is CLAIM else set()
+        assert verbs[kind.plural] == {"get", "list", "watch"} | finalizes | deletes
         assert "patch" in verbs[f"{kind.plural}/status"]
         assert "update" in verbs[f"{kind.plural}/finalizers"]

@@ -16,6 +16,7 @@ from controllers.claim.steps import (
     CheckApplication,
     CheckHealth,
     CreateVM,
+    DeleteClaim,
     DeleteVM,
     FindVMs,
     HandOverVM,
@@ -765,3 +766,35 @@ def test_the_health_of_an_application_is_a_condition() -> None:
     assert failed.status.phase == "Ready", "the claimant may look for the cause in the instance"
     assert failed.event is not None
     assert (failed.event.reason, failed.event.type) == ("ApplicationFailed", "Warning")
+
+
+ENDED = {"phase": "Failed", "finishedAt": ago(60)}
+KEEPS = a_pool(claimPolicy={"ttlSecondsAfterFinished": 90})
+DELETES = a_pool(claimPolicy={"ttlSecondsAfterFinished": 60})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(snapshot(a_claim(status=ENDED)), Requeue(), id="it stays as a record"),
+        pytest.param(snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=60)), DeleteClaim(), id="its time is over"),
+        pytest.param(snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=90)), Requeue(30.0), id="it has time left"),
+        pytest.param(snapshot(a_claim(status=ENDED), pool=DELETES), DeleteClaim(), id="the pool's time is over"),
+        pytest.param(
+            snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=0), pool=KEEPS), DeleteClaim(), id="its own time"
+        ),
+        pytest.param(
+            snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=0), claimed_vm("m", deleting=True)),
+            Requeue(),
+            id="its VM is still being deleted",
+        ),
+    ],
+)
+def test_a_finished_claim(found: ClaimSnapshot, expected: Step) -> None:
+    assert plan(found, NOW) == expected
+
+
+def test_the_end_of_a_claim_has_a_time() -> None:
+    step = plan(snapshot(pool=FAIL), NOW)
+    assert isinstance(step, UpdateStatus)
+    assert step.status.finished_at == format_micro_time(NOW)

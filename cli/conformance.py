@@ -145,13 +145,13 @@ async def check(
     report: Callable[[Result], None] | None = None,
 ) -> tuple[str, list[Result]]:
     """Returns KubeVirt's version, "" if it is unknown, and the results. Deletes what it has created."""
-    version, release = await _version(api)
+    version, settings = await _version(api)
     results = []
     namespace = f"poolhouse-conformance-{uuid4().hex[:8]}"
     try:
         await _create_namespace(api, namespace)
         for number, behaviour in enumerate(behaviours):
-            result = _skipped(behaviour, release, guests=guests)
+            result = _skipped(behaviour, settings, guests=guests)
             if result is None:
                 result = await Trial(api, namespace, f"conformance-{number}", patience_seconds).run(behaviour)
             results.append(result)
@@ -162,21 +162,23 @@ async def check(
     return version, results
 
 
-def _skipped(behaviour: Behaviour, release: Release | None, *, guests: bool) -> Result | None:
+def _skipped(behaviour: Behaviour, settings: ClusterSettings, *, guests: bool) -> Result | None:
     if behaviour.guest and not guests:
         return Result(behaviour.name, "skipped", "it needs a running VM")
-    if release is not None and release < behaviour.since:
+    if settings.release is not None and settings.release < behaviour.since:
         return Result(behaviour.name, "skipped", f"it exists since KubeVirt {_text(behaviour.since)}")
+    if behaviour.gate is not None and settings.release is not None and not settings.enables(behaviour.gate):
+        return Result(behaviour.name, "skipped", f"KubeVirt's feature gate {behaviour.gate.name} is off")
     return None
 
 
-async def _version(api: Api) -> tuple[str, Release | None]:
+async def _version(api: Api) -> tuple[str, ClusterSettings]:
     from cli.cluster import list_visible
     from runtime.resource import KUBEVIRTS
 
     found = choose(await list_visible(api, KUBEVIRTS, None) or [])
     settings = ClusterSettings.of(found) if found is not None else ClusterSettings()
-    return next(iter(settings.versions), ""), settings.release
+    return next(iter(settings.versions), ""), settings
 
 
 async def _create_namespace(api: Api, name: str) -> None:
@@ -214,10 +216,16 @@ class Trial:
     """Performs the steps of one behaviour with one VM."""
 
     def __init__(self, api: Api, namespace: str, name: str, patience_seconds: float) -> None:
-        from runtime.resource import VMIS, VMS
+        from kinds.kubevirt import VM_RESTORE, VM_SNAPSHOT
+        from runtime.resource import VMIS, VMS, Resource
 
         self._api, self._namespace, self._name, self._patience = api, namespace, name, patience_seconds
-        self._resources: dict[Target, Resource] = {"VM": VMS, "VMI": VMIS}
+        self._resources: dict[Target, Resource] = {
+            "VM": VMS,
+            "VMI": VMIS,
+            "Snapshot": Resource.of(VM_SNAPSHOT),
+            "Restore": Resource.of(VM_RESTORE),
+        }
         self._uid = ""
 
     async def run(self, behaviour: Behaviour) -> Result:
@@ -234,7 +242,8 @@ class Trial:
                     return Result(behaviour.name, "differs", where)
             return Result(behaviour.name, "ok")
         finally:
-            await _shielded(self._delete_all())
+            created = [step.target for step in behaviour.steps if isinstance(step, Create)]
+            await _shielded(self._delete_all(dict.fromkeys(("VM", "VMI", *created))))
 
     async def _perform(self, step: Step) -> None:
         match step:
@@ -262,10 +271,16 @@ class Trial:
         # Not every cluster allows the network binding that KubeVirt would choose.
         domain = {"memory": {"guest": "64Mi"}, "devices": {"autoattachPodInterface": False}}
         inner = {"domain": domain, "terminationGracePeriodSeconds": 0}
-        smallest: Json = {"template": {"spec": inner}} if target == "VM" else inner
+        vm = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": self._name}
+        kinds: dict[Target, Json] = {
+            "VM": {"template": {"spec": inner}},
+            "VMI": inner,
+            "Snapshot": {"source": vm},
+            "Restore": {"target": vm, "virtualMachineSnapshotName": self._name},
+        }
         metadata = {"name": self._name, "namespace": self._namespace, "labels": dict(LABELS)}
         document = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata}
-        return {**document, "spec": merged(smallest, spec)}
+        return {**document, "spec": merged(kinds[target], spec)}
 
     async def _send(self, refused: Refusal | None, request: Awaitable[Any]) -> None:
         from runtime.errors import ApiError
@@ -350,11 +365,11 @@ class Trial:
         except NotFound:
             return None
 
-    async def _delete_all(self) -> None:
+    async def _delete_all(self, targets: Iterable[Target]) -> None:
         """Deletes the VM, so that the next behaviour has its capacity."""
         from runtime.errors import ApiError
 
-        for target in self._resources:
+        for target in targets:
             with contextlib.suppress(ApiError):
                 await self._api.delete(self._resources[target], self._namespace, self._name, grace_seconds=0)
 

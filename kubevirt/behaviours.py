@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kubevirt.versions import OLDEST, Release
+from kubevirt.versions import IN_PLACE_RESTORE, OLDEST, SNAPSHOT, FeatureGate, Release
 
 Json = dict[str, Any]
-Target = Literal["VM", "VMI"]
+Target = Literal["VM", "VMI", "Snapshot", "Restore"]
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Create:
-    """Creates the VM, or with `target` VMI a VMI without a VM. `spec` is merged into the smallest valid spec."""
+    """Creates the VM, or with `target` VMI a VMI without a VM, a snapshot of the VM, or its restore. `spec` is merged
+    into the smallest valid spec."""
 
     spec: Json = field(default_factory=dict)
     refused: Refusal | None = None
@@ -113,6 +114,7 @@ class Behaviour:
     guest: bool = False
     """whether a VM must run, which needs a node with capacity"""
     since: Release = OLDEST
+    gate: FeatureGate | None = None
 
 
 HALTED, MANUAL, ALWAYS, RERUN = ({"runStrategy": each} for each in ("Halted", "Manual", "Always", "RerunOnFailure"))
@@ -131,6 +133,7 @@ def _conflict(kind: str, text: str) -> Refusal:
 _ADMISSION = "Admission and dry runs of Poolhouse report KubeVirt's own refusals."
 _DEFAULTS = "virt-api's webhook runs before that of Poolhouse, which therefore finds these values set."
 _STANDBY = "Warm pools pause, stop and start waiting VMs by these requests."
+_SNAPSHOT = "Pools take snapshots of VMs before updates, if they are asked to."
 _RESTART = "Pools restart VMs, and wait until the VMI is another one."
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
@@ -443,6 +446,61 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
             Shows("VM", {"conditions.RestartRequired": "True"}),
         ),
         guest=True,
+    ),
+    Behaviour(
+        "snapshot-names-its-source",
+        "virt-api refuses a snapshot whose source has no API group",
+        _SNAPSHOT,
+        (
+            Create(HALTED),
+            Create({"source": {"apiGroup": None}}, Refusal(422, "missing apiGroup"), "Snapshot"),
+            Create({"source": {"kind": "Pod"}}, Refusal(422, "invalid kind"), "Snapshot"),
+        ),
+        gate=SNAPSHOT,
+    ),
+    Behaviour(
+        "snapshot-of-a-halted-vm",
+        "a snapshot of a halted VM becomes ready, cannot be changed, and has the VM's UID",
+        _SNAPSHOT,
+        (
+            Create(HALTED),
+            Create(target="Snapshot"),
+            Shows("Snapshot", {"status.readyToUse": True, "status.phase": "Succeeded", "status.sourceUID": ANY}),
+            Shows("Snapshot", {"conditions.Ready": "True", "conditions.Progressing": "False", "status.error": None}),
+            Shows("VM", {"status.snapshotInProgress": None}),
+            Change(
+                "Snapshot", {"spec": {"deletionPolicy": "Retain"}}, Refusal(422, "spec in immutable after creation")
+            ),
+            Delete("Snapshot"),
+            Gone("Snapshot"),
+        ),
+        gate=SNAPSHOT,
+    ),
+    Behaviour(
+        "restore-stops-the-vm",
+        "a restore stops a running VM, gives it the spec of the snapshot, and leaves it halted",
+        "Pools start the VM again after the restore.",
+        (
+            Create(ALWAYS),
+            Reaches("Running", STARTING),
+            Create(target="Snapshot"),
+            Shows("Snapshot", {"status.readyToUse": True, "status.indications.0": ANY}),
+            Change("VM", {"spec": {"template": {"metadata": {"annotations": {"conformance": "later"}}}}}),
+            Create({"targetReadinessPolicy": "StopTarget", "volumeRestorePolicy": "InPlace"}, target="Restore"),
+            Shows("Restore", {"status.complete": True, "metadata.ownerReferences.0.kind": "VirtualMachine"}),
+            Shows(
+                "VM",
+                {
+                    "spec.runStrategy": "Halted",
+                    "spec.template.metadata.annotations.conformance": None,
+                    "metadata.annotations.restore.kubevirt.io/lastRestoreUID": ANY,
+                    "status.restoreInProgress": None,
+                },
+            ),
+        ),
+        guest=True,
+        since=IN_PLACE_RESTORE,
+        gate=SNAPSHOT,
     ),
     Behaviour(
         "deleted-vm",

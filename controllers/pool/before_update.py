@@ -38,7 +38,9 @@ def before_update(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot | Waiting | No
     if not found.ready:
         progress = f": {found.problem}" if found.problem else ""
         return Waiting(vm.name, f"its snapshot {found.name} is not ready yet{progress}")
-    return None
+    # KubeVirt takes a moment to allow changes of the VM's run strategy and volumes again.
+    locked = vm.snapshot_in_progress
+    return Waiting(vm.name, f"KubeVirt has not released it after snapshot {locked}") if locked else None
 
 
 def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:

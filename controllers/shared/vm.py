@@ -158,6 +158,8 @@ class VM(ObjectView):
     """the annotation poolhouse.dev/disk-templates"""
     updates: int = 0
     """the annotation poolhouse.dev/updates: the number of updates before which the pool took a snapshot"""
+    snapshot_in_progress: str = ""
+    """the VirtualMachineSnapshot for which KubeVirt refuses some changes of the VM now"""
     restored: str = ""
     """the annotation poolhouse.dev/restored"""
     replaced_disks: str = ""
@@ -247,6 +249,7 @@ def parse_vm(document: Json) -> VM:
         disks=disk_names(document),
         disk_templates=intern(text(metadata, "annotations", meta.DISK_TEMPLATES)),
         updates=parse_count(text(metadata, "annotations", meta.UPDATES)),
+        snapshot_in_progress=text(status, "snapshotInProgress"),
         restored=text(metadata, "annotations", meta.RESTORED),
         replaced_disks=text(metadata, "annotations", meta.REPLACED_DISKS),
         persists_state=_persists_state(spec),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import shutil
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,13 @@ import pytest_asyncio
 from defaulter.contract import HARDWARE_ANNOTATION
 from kinds.meta import UNDEFAULTED
 from local.engine.qemu import capabilities
-from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS
+from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, PVCS, RESTORES, SNAPSHOTS
 from local.paths import StackPaths
 from local.services import worker_uid
 from runtime.api import Api
+from runtime.errors import NotFound
 from runtime.events import EVENTS
-from runtime.resource import VMIS, VMS
+from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.test_engine import (
     asked,
     nothing_left,
@@ -240,3 +243,135 @@ def _named(resource: Any, document: Json) -> Json:
 
 async def _told(api: Api, reason: str) -> list[Json]:
     return [each for each in (await api.list(EVENTS, "default"))[0] if each.get("reason") == reason]
+
+
+async def qemu_io(path: Path, command: str, *options: str) -> str:
+    done = await asyncio.to_thread(
+        lambda: subprocess.run(
+            ["qemu-io", *options, "-f", "qcow2", "-c", command, str(path)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    )
+    return done.stdout + done.stderr
+
+
+async def disk_of(api: Api, paths: StackPaths, name: str) -> Path:
+    """The file of the VM's disk, once its import is complete."""
+
+    async def bound() -> str | None:
+        with contextlib.suppress(NotFound):
+            claim = await api.get(PVCS, "default", f"{name}-disk")
+            return claim["metadata"]["uid"] if (claim.get("status") or {}).get("phase") == "Bound" else None
+        return None
+
+    return paths.disks / f"{await eventually(bound)}.qcow2"
+
+
+async def shows(api: Api, resource: Resource, name: str, field: str) -> Json:
+    async def shown() -> Json | None:
+        found = await api.get(resource, "default", name)
+        return found if (found.get("status") or {}).get(field) is True else None
+
+    found = await eventually(shown)
+    assert isinstance(found, dict)
+    return found
+
+
+async def test_a_snapshot_of_a_running_guest_is_restored(api: Api, paths: StackPaths) -> None:
+    await api.create(VMS, with_disk(vm("s", runStrategy="Halted"), {"blank": {}}))
+    disk = await disk_of(api, paths, "s")
+    assert "wrote" in await qemu_io(disk, "write -P 0x41 0 64k")
+    await api.patch(VMS, "default", "s", {"spec": {"runStrategy": "Always"}})
+    await says(api, "s", "Running")
+    console = Console(paths, "s")
+    await console.shows("second 1")
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "s"}
+    snapshot = {"apiVersion": SNAPSHOTS.api_version, "kind": SNAPSHOTS.kind, "spec": {"source": source}}
+    await api.create(SNAPSHOTS, {**snapshot, "metadata": {"name": "before", "namespace": "default"}})
+    taken = await shows(api, SNAPSHOTS, "before", "readyToUse")
+    assert taken["status"]["indications"] == ["NoGuestAgent", "Online"]
+    await console.counts_on()
+    await console.tells_of_one_start()
+    await api.patch(VMS, "default", "s", {"spec": {"runStrategy": "Halted"}})
+    await says(api, "s", "Stopped")
+    await eventually(lambda: gone(api, VMIS, "s"))
+    assert "wrote" in await qemu_io(disk, "write -P 0x42 0 64k")
+    await api.patch(VMS, "default", "s", {"spec": {"runStrategy": "Always"}})
+    await says(api, "s", "Running")
+    spec = {
+        "target": source,
+        "virtualMachineSnapshotName": "before",
+        "targetReadinessPolicy": "StopTarget",
+        "volumeRestorePolicy": "InPlace",
+    }
+    restore = {"apiVersion": RESTORES.api_version, "kind": RESTORES.kind, "spec": spec}
+    await api.create(RESTORES, {**restore, "metadata": {"name": "back", "namespace": "default"}})
+    await shows(api, RESTORES, "back", "complete")
+    assert (await api.get(VMS, "default", "s"))["spec"]["runStrategy"] == "Halted"
+    restored = await disk_of(api, paths, "s")
+    assert restored != disk
+    read = await qemu_io(restored, "read -P 0x41 0 64k", "-r", "-U")
+    assert "read 65536" in read
+    assert "verification failed" not in read
+    assert len(await asyncio.to_thread(lambda: list((paths.disks / "snapshots").iterdir()))) == 1
+    await api.delete(SNAPSHOTS, "default", "before")
+
+    async def no_copies() -> bool:
+        return not await asyncio.to_thread(lambda: list((paths.disks / "snapshots").iterdir()))
+
+    await eventually(no_copies)
+
+
+async def gone(api: Api, resource: Resource, name: str) -> bool:
+    try:
+        await api.get(resource, "default", name)
+    except NotFound:
+        return True
+    return False
+
+
+async def test_a_guest_whose_service_stops_is_not_ready_and_then_replaced(api: Api, paths: StackPaths) -> None:
+    document = vm("p")
+    inner = document["spec"]["template"]
+    inner["metadata"] = {"annotations": {"sim.poolhouse.dev/service-seconds": "25"}}
+    inner["spec"] |= {
+        "readinessProbe": {"httpGet": {"port": 80}, "periodSeconds": 1, "timeoutSeconds": 5, "failureThreshold": 1},
+        "livenessProbe": {
+            "tcpSocket": {"port": 80},
+            "initialDelaySeconds": 10,
+            "periodSeconds": 4,
+            "timeoutSeconds": 4,
+            "failureThreshold": 4,
+        },
+        "networks": [{"name": "default", "pod": {}}],
+    }
+    inner["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", "masquerade": {}}]
+    await api.create(VMS, document)
+    await says(api, "p", "Running")
+    first = (await api.get(VMIS, "default", "p"))["metadata"]["uid"]
+
+    async def ready() -> tuple[str, str, str]:
+        found = await api.get(VMIS, "default", "p")
+        conditions = {each["type"]: each for each in found["status"].get("conditions") or ()}
+        state = conditions.get("Ready") or {}
+        return found["metadata"]["uid"], state.get("status", ""), state.get("reason", "")
+
+    async def is_now(*expected: str) -> None:
+        async def is_it() -> bool:
+            return await ready() == expected
+
+        await eventually(is_it)
+
+    await is_now(first, "True", "")
+    await is_now(first, "False", "ContainersNotReady")
+
+    async def replaced() -> bool:
+        return await gone(api, VMIS, "p") or (await ready())[0] != first
+
+    await eventually(replaced)
+    events, _ = await api.list(EVENTS, "default", field_selector="regarding.name=p")
+    notes = [str(each.get("note")) for each in events if each.get("reason") == "Unhealthy"]
+    assert any(note.startswith("Liveness probe failed: ") for note in notes), notes

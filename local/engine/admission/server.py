@@ -15,6 +15,7 @@ from local.engine.admission.validation import Cause
 
 MUTATING, VALIDATING = "virt-api-mutator", "virt-api-validator"
 VMS, VMIS = "virtualmachines", "virtualmachineinstances"
+SNAPSHOTS, RESTORES = "virtualmachinesnapshots", "virtualmachinerestores"
 BODY_LIMIT_BYTES = 8 << 20
 TIMEOUT_SECONDS = 10
 RUNNING_IS_DEPRECATED = "spec.running is deprecated, please use spec.runStrategy instead."
@@ -40,9 +41,20 @@ def _mutate_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> 
 
 
 def _validate_vm(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
-    vm = request["object"]
+    vm, old = request["object"], request.get("oldObject")
     deprecated = (vm.get("spec") or {}).get("running") is not None
-    return _decided(validation.check_vm(vm, settings), [RUNNING_IS_DEPRECATED] if deprecated else [])
+    found = validation.check_vm(vm, settings)
+    if old:
+        found += validation.check_changed_vm(old, vm)
+    return _decided(found, [RUNNING_IS_DEPRECATED] if deprecated else [])
+
+
+def _validate_snapshot(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    return _decided(validation.check_snapshot(request.get("oldObject"), request["object"], "source"))
+
+
+def _validate_restore(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
+    return _decided(validation.check_snapshot(request.get("oldObject"), request["object"], "target"))
 
 
 def _validate_new_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
@@ -77,6 +89,20 @@ WEBHOOKS: Mapping[str, tuple[str, str, str, tuple[str, ...], Review]] = {
         VMIS,
         ("UPDATE",),
         _validate_changed_vmi,
+    ),
+    "/virtualmachinesnapshots-validate": (
+        VALIDATING,
+        "virtualmachinesnapshot-validator.snapshot",
+        SNAPSHOTS,
+        ("CREATE", "UPDATE"),
+        _validate_snapshot,
+    ),
+    "/virtualmachinerestores-validate": (
+        VALIDATING,
+        "virtualmachinerestore-validator.snapshot",
+        RESTORES,
+        ("CREATE", "UPDATE"),
+        _validate_restore,
     ),
 }
 """By path: configuration, name, resource, operations and function of each webhook. Names and paths are virt-api's."""
@@ -121,8 +147,8 @@ def _webhook(path: str, url: str, bundle: bytes, kubevirt_user: str) -> Json:
         "clientConfig": {"url": url + path, "caBundle": base64.b64encode(bundle).decode()},
         "rules": [
             {
-                "apiGroups": ["kubevirt.io"],
-                "apiVersions": ["v1"],
+                "apiGroups": ["snapshot.kubevirt.io" if resource in (SNAPSHOTS, RESTORES) else "kubevirt.io"],
+                "apiVersions": ["v1beta1" if resource in (SNAPSHOTS, RESTORES) else "v1"],
                 "operations": list(operations),
                 "resources": [resource],
                 "scope": "Namespaced",

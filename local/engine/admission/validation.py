@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at
+from kinds.vm_documents import run_strategy
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import DECLARATIVE_HOTPLUG_VOLUMES, PANIC_DEVICES, VIDEO_CONFIG
 from local.engine.admission.mutation import default_vmi
@@ -81,6 +82,37 @@ def check_vm(vm: Json, settings: ClusterSettings) -> list[Cause]:
     else:
         found += _instance_type(spec)
     return [*found, *_data_volume_templates(spec), *_run_strategy(spec)]
+
+
+def check_changed_vm(old: Json, new: Json) -> list[Cause]:
+    """Returns why virt-api refuses a change of a VM whose snapshot or restore is in progress."""
+    before, after, status = old.get("spec") or {}, new.get("spec") or {}, new.get("status") or {}
+    starts = run_strategy(before) != run_strategy(after)
+    if (restore := status.get("restoreInProgress")) and starts:
+        message = f'Cannot update VM runStrategy until restore "{restore}" completes'
+        return [Cause(message, "spec", "FieldValueNotSupported")]
+    if snapshot := status.get("snapshotInProgress"):
+        if at(before, "template", "spec", "volumes") != at(after, "template", "spec", "volumes"):
+            message = f'Cannot update vm disks or volumes until snapshot "{snapshot}" completes'
+            return [Cause(message, "spec", "FieldValueNotSupported")]
+        if starts:
+            message = f'Cannot update vm running state until snapshot "{snapshot}" completes'
+            return [Cause(message, "spec", "FieldValueNotSupported")]
+    return []
+
+
+def check_snapshot(old: Json | None, new: Json, field: Literal["source", "target"]) -> list[Cause]:
+    """Returns why virt-api refuses a VirtualMachineSnapshot with its source, or a VirtualMachineRestore with its
+    target."""
+    if old is not None:
+        changed = old.get("spec") != new.get("spec")
+        return [Cause("spec in immutable after creation", "spec")] if changed else []
+    named = (new.get("spec") or {}).get(field) or {}
+    if named.get("apiGroup") is None:
+        return [Cause("missing apiGroup", f"spec.{field}.apiGroup")]
+    if named["apiGroup"] != "kubevirt.io":
+        return [Cause("invalid apiGroup", f"spec.{field}.apiGroup")]
+    return [Cause("invalid kind", f"spec.{field}.kind")] if named.get("kind") != "VirtualMachine" else []
 
 
 def check_new_vmi(vmi: Json, settings: ClusterSettings, *, by_kubevirt: bool) -> list[Cause]:

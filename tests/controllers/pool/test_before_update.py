@@ -89,6 +89,11 @@ ONCE_OLD = taken(FIRST)
             id="the VM is updated when its snapshot is ready",
         ),
         pytest.param(
+            three(old(1, snapshot_in_progress="s"), old(2), old(3), vm_snapshots=(ONCE_OLD,)),
+            [],
+            id="and when KubeVirt allows changes of the VM again",
+        ),
+        pytest.param(
             three(old(1), old(2), old(3), vm_snapshots=(taken(old(3)),)),
             [("Update", "web-3")],
             id="a VM with a snapshot is updated before a VM without",

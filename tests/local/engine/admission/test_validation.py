@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from kubevirt.cluster_settings import ClusterSettings
-from local.engine.admission.validation import check_changed_vmi, check_new_vmi, check_vm
+from local.engine.admission.validation import (
+    check_changed_vm,
+    check_changed_vmi,
+    check_new_vmi,
+    check_snapshot,
+    check_vm,
+)
 
 Json = dict[str, Any]
 
@@ -182,3 +188,64 @@ def test_changes_of_vmis(change: Json, by_kubevirt: bool, message: str) -> None:
     old: Json = {"metadata": {}, "spec": {}}
     found = check_changed_vmi(old, {**old, **change}, by_kubevirt=by_kubevirt)
     assert [message in cause.message for cause in found] == ([True] if message else [])
+
+
+TAKING = {"snapshotInProgress": "s"}
+
+
+@pytest.mark.parametrize(
+    ("status", "changed", "message"),
+    [
+        pytest.param({}, {"runStrategy": "Halted"}, "", id="nothing in progress"),
+        pytest.param(
+            TAKING,
+            {"runStrategy": "Halted"},
+            'Cannot update vm running state until snapshot "s" completes',
+            id="a stop during a snapshot",
+        ),
+        pytest.param(
+            TAKING,
+            {"template": {"spec": {"volumes": [{"name": "new"}]}}},
+            'Cannot update vm disks or volumes until snapshot "s" completes',
+            id="a disk during a snapshot",
+        ),
+        pytest.param(TAKING, {"template": {"metadata": {"labels": {"a": "b"}}, "spec": {}}}, "", id="a label"),
+        pytest.param(
+            {"restoreInProgress": "r"},
+            {"runStrategy": "Always"},
+            "",
+            id="the run strategy that it has, during a restore",
+        ),
+        pytest.param(
+            {"restoreInProgress": "r"},
+            {"runStrategy": "Manual"},
+            'Cannot update VM runStrategy until restore "r" completes',
+            id="a start during a restore",
+        ),
+    ],
+)
+def test_changes_of_a_vm_during_a_snapshot_or_a_restore(status: Json, changed: Json, message: str) -> None:
+    old = {"spec": {"runStrategy": "Always", "template": {"spec": {}}}}
+    new = {"spec": {**old["spec"], **changed}, "status": status}
+    assert [cause.message for cause in check_changed_vm(old, new)] == ([message] if message else [])
+
+
+SOURCE = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("old", "source", "message"),
+    [
+        pytest.param(None, SOURCE, "", id="a VM"),
+        pytest.param(None, {**SOURCE, "apiGroup": None}, "missing apiGroup", id="no group"),
+        pytest.param(None, {**SOURCE, "apiGroup": "apps"}, "invalid apiGroup", id="another group"),
+        pytest.param(None, {**SOURCE, "kind": "Pod"}, "invalid kind", id="another kind"),
+        pytest.param({"spec": {"source": SOURCE}}, SOURCE, "", id="no change"),
+        pytest.param(
+            {"spec": {"source": SOURCE}}, {**SOURCE, "name": "b"}, "spec in immutable after creation", id="a change"
+        ),
+    ],
+)
+def test_snapshots(old: Json | None, source: Json, message: str) -> None:
+    found = check_snapshot(old, {"spec": {"source": source}}, "source")
+    assert [cause.message for cause in found] == ([message] if message else [])

@@ -27,6 +27,7 @@ from defaulter.stored_values import with_machine_type
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import locate, opted_out
+from service.cpu_lane import compute
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -250,10 +251,7 @@ class Defaulter:
         body |= {name: value for name, value in given.items() if value is not None}
         tenant = namespace or typed(str, document, "metadata", "namespace") or ""
         response = await self._post(body, tenant)
-        edit = follow_author(document, old)
-        if paths := forbidden_changes(edit.document, response.object):
-            raise ForbiddenChange(paths)
-        return response.model_copy(update={"object": record_defaults(edit, response.object)})
+        return response.model_copy(update={"object": await compute(_accept, document, old, response.object)})
 
     async def _matched_specs(self, document: Json, namespace: str | None) -> Json:
         location = locate(document, namespace)
@@ -294,6 +292,14 @@ class Defaulter:
             raise InvalidDocument(problems)
         failure = _FAILURES.get(status, DefaulterUnavailable)
         raise failure("; ".join(str(problem) if problem.path else problem.message for problem in problems))
+
+
+def _accept(document: Json, old: Json | None, completed: Json) -> Json:
+    """The completed document with the record of its defaults. Raises `ForbiddenChange`."""
+    edit = follow_author(document, old)
+    if paths := forbidden_changes(edit.document, completed):
+        raise ForbiddenChange(paths)
+    return record_defaults(edit, completed)
 
 
 def is_header_text(text: str) -> bool:

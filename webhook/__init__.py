@@ -9,6 +9,7 @@ Begin with `review` (requests and responses as values) and `admission` (which ha
     claims          right of a claim's user to read the Secret of its SSH keys
     templates       rights of a pool's user, dry run of one VM of its template
     conflicts       disk names, selectors of policies, the default warm pool
+    callers         the API server's certificate, limits of all other callers
     patch           the JSON patch between two documents
     dryrun          all steps of admission on demand, with the caller's rights
     explain         the migration policy of a VM and the reasons, with the caller's rights

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from apimachinery.unstructured import at
-from defaulter.contract import excessive_sizes
+from defaulter.contract import defaulted_fields, excessive_sizes
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.meta import DEFAULTING, DISABLED, REQUESTER
+from service.cpu_lane import compute
 from service.request_body import RequestRefused
 from webhook.defaulting import DEFAULTED_KINDS
 from webhook.hardware_drift import HardwareDrift
@@ -43,7 +44,7 @@ class Admission:
         self._defaulting, self._checks, self._drift = defaulting, checks, drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (decided := decide_at_once(request)) is not None:
+        if (decided := await compute(decide_at_once, request)) is not None:
             return decided
         if (request.api_version, request.kind) in DEFAULTED_KINDS:
             # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
@@ -64,13 +65,13 @@ class Admission:
     async def _default(self, request: AdmissionRequest) -> AdmissionResponse:
         response = await self._defaulting.handle(request)
         if self._drift is not None and response.object is not None:
-            self._drift.remember(request, response.object)
+            self._drift.remember(request, await compute(defaulted_fields, response.object))
         return response
 
     async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
         if kind.namespaced and not request.namespace:
             raise RequestRefused(400, f"request.namespace: is required for a {kind.kind}")
-        response = validate_kind(request, kind)
+        response = await compute(validate_kind, request, kind)
         if response.problems:
             return response
         response = complete(request, response, kind)

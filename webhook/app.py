@@ -8,8 +8,9 @@ OpenAPI document at `/openapi.json` and `/docs`.
 import hashlib
 import logging
 import math
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from time import monotonic, perf_counter
@@ -31,6 +32,7 @@ from runtime.api import Api
 from runtime.errors import ApiError
 from service import api_docs
 from service.callers import address_of
+from service.cpu_lane import BudgetSpent, CpuLane, LaneFull, compute
 from service.request_body import BodyReader, RequestRefused, parse
 from service.server import health
 from webhook import models
@@ -47,6 +49,11 @@ log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Decide = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
+
+COSTLY_BODY_BYTES = 32 * 1024
+COSTLY_OBJECTS = 400
+"""A review of a usual VM or pool is smaller: it takes the event loop a few milliseconds."""
+_NAMESPACE = re.compile(rb'"namespace":\s*"([a-z0-9.-]{1,253})"')
 
 BEARER = HTTPBearer(
     auto_error=False, scheme_name="token", description="A token of the cluster, as the API server accepts it."
@@ -74,8 +81,23 @@ class WebhookParts:
     rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
     address_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=100, burst=300))
     """of all tokens of an address, because tokens are verified only after the body is read"""
+    lane: CpuLane = field(default_factory=lambda: CpuLane(budget_seconds=1.0, max_per_tenant=32))
+    """for the computations of costly requests. The largest VM within the bounds takes about half a second."""
     max_queries_in_flight: int = 32
     """Limit for all callers, because a caller with a new token in each request evades the rate limiter."""
+
+    def lane_of(self, body: bytes, tenant: str) -> AbstractContextManager[None]:
+        """Enters the lane with a costly body."""
+        objects = body.count(b"{")
+        costly = len(body) > COSTLY_BODY_BYTES or objects > COSTLY_OBJECTS
+        return self.lane.enter(tenant, objects + len(body) // 100) if costly else nullcontext()
+
+
+def namespace_in(body: bytes) -> str:
+    """The namespace of a review that is not parsed yet. API servers write it before the object. A caller that writes
+    another one only chooses whose share of the lane it uses, among those of its own address."""
+    found = _NAMESPACE.search(body, 0, 4096)
+    return found[1].decode() if found else ""
 
 
 @dataclass(frozen=True)
@@ -116,7 +138,7 @@ def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None
     app.state.in_flight = InFlightLimit(parts)
 
     async def validate(request: AdmissionRequest) -> AdmissionResponse:
-        return parts.admission.validate(request)
+        return await compute(parts.admission.validate, request)
 
     async def state(http: Request) -> Response:
         status, media_type, body = health(http.url.path, ready, parts.metrics.registry)
@@ -127,6 +149,8 @@ def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None
     for path in ("/healthz", "/readyz", "/metrics"):
         app.add_route(path, state, methods=["GET"])
     app.add_exception_handler(RequestRefused, _refused)
+    app.add_exception_handler(LaneFull, _lane_full)
+    app.add_exception_handler(BudgetSpent, _budget_spent)
     app.add_exception_handler(RequestValidationError, _invalid_parameter)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _internal_error)
@@ -174,13 +198,22 @@ def _admission_endpoint(parts: WebhookParts, entry: str, decide: Decide) -> Call
     async def endpoint(http: Request) -> Response:
         began = perf_counter()
         async with parts.reviews.read(http.scope, http.receive) as body:
-            request = from_admission_review(parse(body))
-            response = await decide(request)
-            answer = JSONResponse(to_admission_review(request, response))
+            with parts.lane_of(body, f"{address_of(http.scope)} {namespace_in(body)}"):
+                request = await compute(read_review, body)
+                response = await decide(request)
+                answer = await compute(render_review, request, response)
         parts.metrics.reviewed(entry, request, response, perf_counter() - began)
         return answer
 
     return endpoint
+
+
+def read_review(body: bytes) -> AdmissionRequest:
+    return from_admission_review(parse(body))
+
+
+def render_review(request: AdmissionRequest, response: AdmissionResponse) -> Response:
+    return JSONResponse(to_admission_review(request, response))
 
 
 def _parts(http: Request) -> WebhookParts:
@@ -198,8 +231,10 @@ async def caller_token(
 
 
 async def read_document(http: Request, token: Annotated[str, Depends(caller_token)]) -> AsyncIterator[Document]:
-    async with _parts(http).bodies.json(http.scope, http.receive, address_of(http.scope)) as document:
-        yield Document(document, token)
+    parts, address = _parts(http), address_of(http.scope)
+    async with parts.bodies.raw(http.scope, http.receive, address) as body:
+        with parts.lane_of(body, address):
+            yield Document(await compute(parse, body), token)
 
 
 async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller_token)]) -> None:
@@ -316,6 +351,15 @@ async def _refused(http: Request, error: Exception) -> Response:
     assert isinstance(error, RequestRefused)
     _parts(http).metrics.unreadable.labels(http.url.path, str(error.status)).inc()
     return error_response(error.status, Problem("", error.message), wait=error.retry_after_seconds)
+
+
+async def _lane_full(http: Request, error: Exception) -> Response:
+    message = "too many large requests of this namespace or address are waiting; try again in a second"
+    return await _refused(http, RequestRefused(429, message, retry_after_seconds=1))
+
+
+async def _budget_spent(http: Request, error: Exception) -> Response:
+    return await _refused(http, RequestRefused(503, "the document needs too much processor time; make it smaller"))
 
 
 async def _invalid_parameter(http: Request, error: Exception) -> Response:

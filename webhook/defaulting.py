@@ -29,6 +29,7 @@ from defaulter.contract import (
 from kinds.vm_documents import is_restored, may_have_run, run_strategy, with_firmware_uuid, with_undefaulted
 from runtime.circuit_breaker import CircuitBreaker
 from runtime.errors import ApiError
+from service.cpu_lane import compute, is_costly
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, denied_or_tolerated
 
@@ -75,39 +76,43 @@ class DefaultingHandler:
         self._now, self._macs, self.breaker = now, macs, breaker
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if runs_undefaulted(request, self._macs):
+        if await compute(runs_undefaulted, request, self._macs):
             return await self._keep_machine_type(request)
-        if defaulted_by_its_vm(request, self._macs):
+        if await compute(defaulted_by_its_vm, request, self._macs):
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
         self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
-            return fail_open(request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
+            return await compute(fail_open, request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
         deadline = self._now() + self._budget_seconds
         try:
             async with asyncio.timeout(self._budget_seconds):
                 vmi = await self._running_vmi(request)
-                answer = await self._complete(request, with_stored_identity(request), request.old, vmi)
+                document = await compute(with_stored_identity, request)
+                answer = await self._complete(request, document, request.old, vmi)
         except ForbiddenChange as error:
             self.breaker = self.breaker.succeeded()
             log.error("ignored the defaulter's answer: %s", error.reason)
-            return fail_open(request, FailOpenReason.INVALID_DEFAULTER_RESPONSE, self._macs)
+            return await compute(fail_open, request, FailOpenReason.INVALID_DEFAULTER_RESPONSE, self._macs)
         except UndecidedDocument as error:
             self.breaker = self.breaker.succeeded()
-            return fail_open(request, FailOpenReason.HARDWARE_UNDECIDED, self._macs, error.reason)
+            return await compute(fail_open, request, FailOpenReason.HARDWARE_UNDECIDED, self._macs, error.reason)
         except DefaulterOverloaded:
             self.breaker = self.breaker.succeeded()
-            return fail_open(request, FailOpenReason.DEFAULTER_OVERLOADED, self._macs)
+            return await compute(fail_open, request, FailOpenReason.DEFAULTER_OVERLOADED, self._macs)
         except (DefaulterUnavailable, TimeoutError) as error:
+            if isinstance(error, TimeoutError) and is_costly():  # perhaps it waited for the lane, not for the defaulter
+                return await compute(fail_open, request, FailOpenReason.DEFAULTER_OVERLOADED, self._macs)
             self.breaker = self.breaker.failed(self._now())
             log.warning("the defaulter is unavailable: %s", error or f"no answer within {self._budget_seconds:g} s")
-            return fail_open(request, FailOpenReason.DEFAULTER_UNAVAILABLE, self._macs)
+            return await compute(fail_open, request, FailOpenReason.DEFAULTER_UNAVAILABLE, self._macs)
         except InvalidDocument as refusal:
             self.breaker = self.breaker.succeeded()
             stored = await self._stored_problems(request, deadline - self._now()) if request.old is not None else ()
             return denied_or_tolerated(problems_in(refusal), stored)
         self.breaker = self.breaker.succeeded()
         # Removes the annotation even if fields are unset, because the defaulter's settings leave such fields unset.
-        left_open = request.kind == "VirtualMachine" and vmi is not None and has_open_address(answer.object, self._macs)
+        left_open = request.kind == "VirtualMachine" and vmi is not None
+        left_open = left_open and await compute(has_open_address, answer.object, self._macs)
         reason = FailOpenReason.ADDED_WHILE_RUNNING if left_open else None
         if answer.undecided:
             reason = FailOpenReason.PREFERENCE_UNKNOWN
@@ -121,7 +126,8 @@ class DefaultingHandler:
             return None
         if request.kind == "VirtualMachineInstance":
             return request.old
-        if not open_addresses(preserve_stored_values(request.object or {}, request.old)):
+        preserved = await compute(preserve_stored_values, request.object or {}, request.old)
+        if not await compute(open_addresses, preserved):
             return None
         try:
             return await self._find_vmi(request.namespace, request.name)

@@ -26,6 +26,7 @@ from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.resource import VMIS, VMS, Resource
+from service.cpu_lane import compute
 from webhook.api_errors import problems_of, query_error, unknown_fields
 from webhook.defaulting import problems_in
 from webhook.models import DryRunResponse, PlanStep, QueryError
@@ -104,7 +105,7 @@ class DryRun:
             return _denied(Problem("kind", f"poolhouse does not check this kind: {document['kind']!r:.80}"))
         try:
             await self._authorize(target, token, operation)
-            problems = local_problems(target, operation)
+            problems = await compute(local_problems, target, operation)
             if problems:
                 warnings = target.kind.warnings(target.document) if target.kind is not None else ()
                 return _denied(*problems, warnings=tuple(warnings))

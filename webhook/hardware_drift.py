@@ -33,10 +33,10 @@ class HardwareDrift:
         self._now, self._macs = now, macs
         self._answers: OrderedDict[Key, list[tuple[float, Fields]]] = OrderedDict()
 
-    def remember(self, request: AdmissionRequest, document: dict[str, Any]) -> None:
-        """Records the defaulted object."""
+    def remember(self, request: AdmissionRequest, fields: Fields) -> None:
+        """Records the `defaulted_fields` of the defaulted object."""
         until, key = self._now() + REMEMBERED_SECONDS, _key(request)
-        self._answers[key] = [*self._fresh(key), (until, defaulted_fields(document))]
+        self._answers[key] = [*self._fresh(key), (until, fields)]
         self._answers.move_to_end(key)
         while len(self._answers) > _MAX_OBJECTS:
             self._answers.popitem(last=False)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from runtime.resource import KUBEVIRTS, VMIS, Resource
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.certwatcher import CABundle
+from service.cpu_lane import SWITCH_SECONDS
 from service.server import serve
 from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
@@ -118,6 +120,7 @@ class Budgets:
 
 
 async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
     registry = CollectorRegistry()
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(

@@ -6,18 +6,29 @@ times as much.
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
 
-from defaulter.contract import forbidden_changes, open_addresses, preserve_stored_values, undefaulted_fields
+from defaulter.contract import (
+    defaulted_fields,
+    forbidden_changes,
+    open_addresses,
+    preserve_stored_values,
+    undefaulted_fields,
+)
 from defaulter.limits import MAX_DEVICES, MAX_VALUES
 from defaulter.superseded import follow_author, record_defaults
 from kinds import by_gvk
-from tests.webhook.builders import POOL, request, vm
+from service.cpu_lane import CpuLane, compute
+from tests.waiting import PATIENCE_SECONDS, eventually
+from tests.webhook.builders import POOL, request, review, vm
+from tests.webhook.conftest import RunningWebhook
 from webhook.admission import Admission, decide_at_once, validate_kind
 from webhook.defaulting import NoDefaulter
 from webhook.hardware_drift import HardwareDrift
@@ -101,7 +112,7 @@ def validated(document: Json, old: Json | None = None) -> Any:
 
 def drift(document: Json) -> Any:
     check = HardwareDrift(now=lambda: 0.0)
-    check.remember(request(document), document)
+    check.remember(request(document), defaulted_fields(document))
     return check.check(request(document))
 
 
@@ -174,3 +185,47 @@ def test_a_document_with_too_many_values_is_denied() -> None:
 
 def test_the_largest_vm_is_within_the_bounds() -> None:
     assert decide_at_once(request(addressed(many(MAX_DEVICES)))) is None
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+async def test_a_costly_review_is_computed_apart_from_the_event_loop(webhook: RunningWebhook, path: str) -> None:
+    """Each computation of a costly review holds the lane, so none of them holds the event loop."""
+    lane = webhook.service.lane
+    with lane.enter("holder", 1):
+        release = threading.Event()
+        holder = asyncio.create_task(compute(release.wait, PATIENCE_SECONDS))
+    await eventually(lambda: lane._busy)
+    large = asyncio.create_task(webhook.review(review(many(MAX_DEVICES)), path))
+    await eventually(lambda: len(lane) == 1)
+    assert (await webhook.review(review(vm()), path))["allowed"], "an ordinary VM does not wait for the large one"
+    assert not large.done()
+    release.set()
+    assert (await large)["allowed"]
+    assert await holder
+
+
+async def test_large_reviews_of_one_namespace_are_refused_when_too_many_wait(webhook: RunningWebhook) -> None:
+    webhook.service.lane = CpuLane(budget_seconds=60, max_per_tenant=1)
+    with webhook.service.lane.enter("holder", 1):
+        release = threading.Event()
+        holder = asyncio.create_task(compute(release.wait, PATIENCE_SECONDS))
+    await eventually(lambda: webhook.service.lane._busy)
+    body = review(many(MAX_DEVICES))
+    first = asyncio.create_task(webhook.client.post("/validate", json=body))
+    await eventually(lambda: len(webhook.service.lane) == 1)
+    refused = await webhook.client.post("/validate", json=body)
+    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "1")
+    other = {**body, "request": {**body["request"], "namespace": "other"}}
+    second = asyncio.create_task(webhook.client.post("/validate", json=other))
+    await eventually(lambda: len(webhook.service.lane) == 2)
+    release.set()
+    assert [(await each).status_code for each in (first, second)] == [200, 200]
+    assert await holder
+
+
+async def test_a_review_beyond_its_budget_of_processor_time_is_given_up(webhook: RunningWebhook) -> None:
+    webhook.service.lane = CpuLane(budget_seconds=0, max_per_tenant=10)
+    refused = await webhook.client.post("/validate", json=review(many(MAX_DEVICES)))
+    assert refused.status_code == 503
+    assert "too much processor time" in refused.text
+    assert (await webhook.review(review(vm()), "/validate"))["allowed"]

@@ -33,7 +33,7 @@ class Clock:
 def late(*answers: Json, clock: Clock | None = None) -> HardwareDrift:
     found = HardwareDrift(now=clock or Clock())
     for document in answers:
-        found.remember(request(VM), document)
+        found.remember(request(VM), defaulted_fields(document))
     return found
 
 
@@ -112,7 +112,7 @@ def test_an_answer_is_forgotten_after_the_request() -> None:
 def test_the_number_of_remembered_answers_is_bounded() -> None:
     found = HardwareDrift(now=Clock())
     for number in range(1000):
-        found.remember(request(VM, name=f"vm-{number}"), DONE)
+        found.remember(request(VM, name=f"vm-{number}"), defaulted_fields(DONE))
     assert len(found._answers) <= 512
 
 

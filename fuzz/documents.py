@@ -15,7 +15,7 @@ import yaml
 
 from apimachinery.unstructured import Json
 from fuzz.mutations import NUMBERS, WORDS, scalar
-from kinds import KINDS, by_gvk
+from kinds import KINDS, by_gvk, meta
 from kinds.kind import Kind
 from kubevirt.fields import VM_SPEC, VMI_SPEC, fields_of
 
@@ -172,6 +172,64 @@ def ours(random: Random, *kinds: Kind) -> Json:
     document.setdefault("metadata", {}).setdefault("name", "x")
     if declared.namespaced:
         document["metadata"].setdefault("namespace", "shop")
+    return document
+
+
+_OURS = sorted(
+    value for value in vars(meta).values() if isinstance(value, str) and "/" in value and not value.startswith("/")
+)
+_OTHERS: dict[str, Json] = {
+    "ControllerRevision": {"apiVersion": "apps/v1", "revision": 3, "data": {"spec": {"template": {"spec": {}}}}},
+    "PersistentVolumeClaim": {"apiVersion": "v1", "spec": {"resources": {"requests": {"storage": "1Gi"}}}},
+    "VirtualMachineSnapshot": {
+        "apiVersion": "snapshot.kubevirt.io/v1beta1",
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "web-1"}},
+        "status": {"phase": "Succeeded", "readyToUse": True, "error": {"message": "no"}, "conditions": []},
+    },
+    "VirtualMachineRestore": {
+        "apiVersion": "snapshot.kubevirt.io/v1beta1",
+        "spec": {"target": {"kind": "VirtualMachine", "name": "web-1"}, "virtualMachineSnapshotName": "a"},
+        "status": {"complete": False, "conditions": [{"type": "Ready", "status": "False", "reason": "x"}]},
+    },
+}
+
+
+def stored(random: Random, kind: str) -> Json:
+    """An object of this kind as an API server may hold it, with labels and annotations of ours."""
+    if kind in _OTHERS:
+        document = {"kind": kind, "metadata": {"name": "web-1", "namespace": "shop"}, **copy.deepcopy(_OTHERS[kind])}
+    elif declared := next((each for each in KINDS if each.kind == kind), None):
+        document = ours(random, declared)
+    else:
+        document = {**vm(random), "kind": kind}
+        document["status"] = {
+            "printableStatus": random.choice(("Running", "Stopped", "ErrImagePull")),
+            "phase": random.choice(("Running", "Failed", "Scheduled")),
+            "nodeName": "node-1",
+            "created": True,
+            "ready": random.random() < 0.5,
+            "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "interfaces": [{"ipAddress": "10.0.0.1", "mac": "52:54:00:00:00:01"}],
+            "volumeStatus": [{"name": "root", "persistentVolumeClaimInfo": {"claimName": "a"}}],
+        }
+    owner = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachinePool",
+        "name": "web",
+        "uid": "u",
+        "controller": True,
+    }
+    document["metadata"] |= {
+        "name": random.choice(("web-1", "web-2", "web-x")),
+        "uid": "u1",
+        "resourceVersion": "7",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+        "labels": {key: random.choice(_TEXTS) for key in random.sample(_OURS, 6)},
+        "annotations": {
+            key: random.choice((*_TEXTS, *WORDS, "{}", "[]", '{"a": [1]}')) for key in random.sample(_OURS, 9)
+        },
+        "ownerReferences": random.choice(([], [owner])),
+    }
     return document
 
 

@@ -9,7 +9,7 @@ import os
 import time
 import xml.etree.ElementTree as ET
 from asyncio import Runner
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -21,11 +21,16 @@ import yaml
 
 from apimachinery.unstructured import Json, at
 from cli.main import main as poolhouse
-from controllers.pool.observe import list_stores as list_pool_stores
+from controllers.claim.snapshot import SOURCE as CLAIM_SOURCE
+from controllers.pool import observe as pools
 from controllers.pool.simulate import answer as plan_of_pool
-from controllers.replicaset.observe import list_stores as list_set_stores
+from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE
+from controllers.replicaset import observe as replica_sets
 from controllers.replicaset.simulate import answer as plan_of_set
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.sources import Source
+from controllers.warmpool.cache import WARM_VMIS, WARM_VMS
+from controllers.warmpool.warm_pool import SOURCE as WARM_POOL_SOURCE
 from defaulter import libvirt_vm, xml
 from defaulter.contract import API_VERSION, DEFAULTS_PATH
 from defaulter.handler import LONE_SURROGATE, HandlerConfig, handle
@@ -45,6 +50,7 @@ from fuzz.services import (
     NAMESPACE,
     POOL_NAME,
     SEED,
+    EmptyCluster,
     LocalDefaulter,
     NoLibvirt,
     PoolCluster,
@@ -54,10 +60,13 @@ from fuzz.services import (
     running,
 )
 from kinds import by_gvk
+from kinds.claim import CLAIM
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
+from kinds.warmpool import WARM_POOL
 from manifests.crd import object_schema
 from runtime.api import Api
+from runtime.resource import object_key
 from service.request_body import MAX_BODY_BYTES
 from tests.webhook.json_patch import apply
 
@@ -515,8 +524,8 @@ class Plans:
     def __init__(self, runner: Runner) -> None:
         transport: Any = PoolCluster()
         api = Api(transport, "fuzz")
-        self._pools = runner.run(list_pool_stores(api, NAMESPACE))
-        self._sets = runner.run(list_set_stores(api, NAMESPACE))
+        self._pools = runner.run(pools.list_stores(api, NAMESPACE))
+        self._sets = runner.run(replica_sets.list_stores(api, NAMESPACE))
 
     def generate(self, random: Random) -> Json:
         document = documents.ours(random, *self.KINDS)
@@ -544,6 +553,59 @@ class Plans:
             check_problems([{"path": "spec", "message": found.problem}])
         else:
             json.dumps(found)
+
+
+class Views:
+    """Objects of tenants in the informers of the controllers, which skip and log what they cannot read. An object that
+    stops an informer would stop the controllers for all tenants."""
+
+    name, share = "views", 150
+    SOURCES: Mapping[str, tuple[str, Source[Any]]] = {
+        "pool": (POOL.kind, pools.POOL_SOURCE),
+        "pool/vm": ("VirtualMachine", pools.VM_SOURCE),
+        "pool/vmi": ("VirtualMachineInstance", pools.VMI_SOURCE),
+        "pool/revision": ("ControllerRevision", pools.REVISION_SOURCE),
+        "pool/disk": ("PersistentVolumeClaim", pools.DISK_SOURCE),
+        "pool/snapshot": ("VirtualMachineSnapshot", SNAPSHOT_SOURCE),
+        "pool/restore": ("VirtualMachineRestore", RESTORE_SOURCE),
+        "replicaset": (REPLICA_SET.kind, replica_sets.SET_SOURCE),
+        "replicaset/vmi": ("VirtualMachineInstance", replica_sets.VMI_SOURCE),
+        "warmpool": (WARM_POOL.kind, WARM_POOL_SOURCE),
+        "warmpool/vm": ("VirtualMachine", WARM_VMS),
+        "warmpool/vmi": ("VirtualMachineInstance", WARM_VMIS),
+        "claim": (CLAIM.kind, CLAIM_SOURCE),
+    }
+
+    def __init__(self) -> None:
+        transport: Any = EmptyCluster()
+        api = Api(transport, "fuzz")
+        self._informers = {name: source.informer(api) for name, (_, source) in self.SOURCES.items()}
+
+    def generate(self, random: Random) -> Json:
+        name = random.choice(sorted(self.SOURCES))
+        document = documents.stored(random, self.SOURCES[name][0])
+        changed = mutate(random, document, [documents.stored(random, self.SOURCES[name][0])])
+        return {"source": name, "document": changed if _is_object(changed) and _is_stored(changed) else document}
+
+    def repair(self, given: Any) -> Json | None:
+        document = given.get("document")
+        known = str(given.get("source")) in self.SOURCES
+        return given if known and _is_object(document) and _is_stored(document) else None
+
+    def run(self, given: Json) -> None:
+        document, informer = given["document"], self._informers[given["source"]]
+        informer.change(object_key(document), document)
+
+
+def _is_stored(document: Json) -> bool:
+    """Whether an API server may hold the object: it checks owner references, and sets UID, version and times."""
+    metadata = document["metadata"]
+    owners = metadata.get("ownerReferences") or []
+    if not isinstance(owners, list) or not all(isinstance(owner, dict) for owner in owners):
+        return False
+    texts = [metadata.get(key) for key in ("name", "uid", "resourceVersion", "creationTimestamp")]
+    texts += [owner.get(key) for owner in owners for key in ("apiVersion", "kind", "name", "uid")]
+    return all(isinstance(text, str) for text in texts)
 
 
 class Growth:
@@ -625,6 +687,7 @@ def all_targets(folder: Path, *, libvirt: bool) -> Iterator[list[Target]]:
             Domains(runner, workers),
             Commands(folder),
             Plans(runner),
+            Views(),
             Growth(runner),
         ]
         if workers is not None:

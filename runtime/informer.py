@@ -111,7 +111,11 @@ class Informer(Generic[V]):
         return not self._selector or matches(self._selector, document["metadata"].get("labels"))
 
     def _put(self, key: Key, view: V) -> None:
-        old = self.store.put(key, view)
+        try:
+            old = self.store.put(key, view)
+        except Exception:  # an index cannot read the view: one object must not stop the others
+            log.exception("%s: cannot index %s", self.resource.plural, key)
+            return
         if old is None or old != view:
             self._notify(old, view)
 

@@ -36,11 +36,12 @@ class Store(Generic[V]):
         return iter(self.all())
 
     def put(self, key: Key, view: V) -> V | None:
-        """Stores a view. Returns the view that it replaces, or None."""
+        """Stores a view. Returns the view that it replaces, or None. The store stays as it is if an index raises."""
+        values = {name: set(index(view)) for name, index in self._indexes.items()}
         old = self.drop(key)
         self._views[key] = view
-        for name, index in self._indexes.items():
-            for value in set(index(view)):
+        for name, found in values.items():
+            for value in found:
                 self._keys[name].setdefault(value, {})[key] = None
         return old
 

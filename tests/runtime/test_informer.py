@@ -86,6 +86,26 @@ async def test_an_unreadable_object_does_not_hide_others(server: Server, api: Ap
         assert ("gone", "a") not in seen
 
 
+async def test_an_object_that_no_index_can_read_does_not_stop_the_others(server: Server, api: Api) -> None:
+    def by_size(view: View) -> list[Any]:
+        if view.size == 2:
+            raise TypeError("unhashable")
+        return [view.size]
+
+    cluster = Cluster(server, thing("a", 1, size=1), thing("b", 2, size=2))
+    cluster.events = [
+        ("MODIFIED", thing("a", 11, size=2)),
+        ("ADDED", thing("c", 12, size=3)),
+        ("DELETED", thing("a", 13, size=2)),
+    ]
+    informer = informer_of(api, indexes={"size": by_size})
+    async with running(informer) as seen:
+        await asyncio.sleep(1)
+        assert seen == [("new", "a"), ("new", "c"), ("gone", "a")]
+        assert [view.name for view in informer.store.by("size", 3)] == ["c"]
+        assert informer.problem is None
+
+
 async def test_a_failing_handler_stops_neither_others_nor_the_informer(server: Server, api: Api) -> None:
     Cluster(server, thing("a", 1)).events = [("ADDED", thing("b", 11))]
     informer = informer_of(api)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from apimachinery.timestamps import format_time
 from controllers.pool.controller import build as build_pool
+from controllers.pool.hooks import ABANDON
 from controllers.shared.component import Component
+from controllers.shared.vm import LifecycleHold, parse_hold
 from kinds import meta
 from runtime.api import Api
 from runtime.events import EventRecorder
@@ -26,7 +30,20 @@ MOMENT_SECONDS = 40.0
 """A request may hang for 15 s and an event may be seconds late. A controller acts on a state that is at most this
 old."""
 
+HOOKS: list[Json] = [
+    {"name": "drain", "transition": "Terminating", "timeoutSeconds": 60},
+    {"name": "log", "transition": "Terminating", "timeoutSeconds": 30, "defaultResult": "Continue"},
+    {"name": "quiesce", "transition": "Restarting", "timeoutSeconds": 30, "defaultResult": "Continue"},
+]
+
+CLOCK = timedelta(seconds=2)
+"""The controllers know the time of the API server from whole seconds in its answers."""
+
 STRATEGIES: Mapping[str, Json] = {
+    "hooks": {
+        "lifecycleHooks": HOOKS,
+        "scaleInStrategy": {"proactive": {"statePreservation": "Offline"}},
+    },
     "proactive": {},
     "opportunistic": {
         "updateStrategy": {"opportunistic": {}},
@@ -54,6 +71,10 @@ class PoolWitness(Witness):
     """Judges each write when it is stored, with the name of its author."""
 
     server: ApiServer = field(kw_only=True)
+    hooks: bool = False
+    """whether the pool has lifecycle hooks"""
+    clocks_jumped: bool = False
+    """Whether a clock has jumped, so that the pool may see a timeout earlier or later than the API server."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,6 +85,8 @@ class PoolWitness(Witness):
         kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
         if change.begins_deletion and not self._by_pool(change):
             self.budget.spared.add(document["metadata"]["uid"])
+        elif change.begins_deletion and self.hooks:
+            self._judge_hold(change)
         match change.plural:
             case "virtualmachines.kubevirt.io":
                 self.machine(kind, document)
@@ -71,6 +94,30 @@ class PoolWitness(Witness):
                 self.guest(kind, document)
             case "persistentvolumeclaims":
                 self.claim(kind, document)
+
+    def _judge_hold(self, change: Change) -> None:
+        """The pool deletes a VM, or the VMI of a VM that stays, only after it has held the VM."""
+        metadata = change.document["metadata"]
+        name, vm = metadata["name"], self.server.get("virtualmachines.kubevirt.io", HERE, metadata["name"])
+        if change.plural not in ("virtualmachines.kubevirt.io", "virtualmachineinstances.kubevirt.io") or vm is None:
+            return
+        if change.plural == "virtualmachineinstances.kubevirt.io" and "deletionTimestamp" in vm["metadata"]:
+            return
+        wanted = "Terminating" if change.plural == "virtualmachines.kubevirt.io" else "Restarting"
+        hold = parse_hold(vm["metadata"])
+        if hold is None or hold.transition != wanted:
+            self.wrong.append(f"{name} is stopped ({wanted}) without a hold: {hold}")
+        elif wanted == "Restarting" and hold.vmi_uid != metadata["uid"]:
+            self.wrong.append(f"{name} is restarted with a hold of another VMI")
+        elif hold.hooks and not self.clocks_jumped and not self._has_ended(hold):
+            self.wrong.append(f"{name} is stopped, and its hooks have not ended: {hold.hooks}")
+        elif wanted == "Restarting" and meta.IN_SERVICE in (metadata.get("labels") or {}):
+            self.wrong.append(f"{name} is stopped in service")
+
+    def _has_ended(self, hold: LifecycleHold) -> bool:
+        """Whether a hook that is left lets the pool go on: by its result, or by its timeout."""
+        now = format_time(self.server.now() + CLOCK)
+        return any(value == ABANDON or value <= now for _, value in hold.hooks)
 
     def _by_pool(self, change: Change) -> bool:
         """Whether the pool deletes the object, or the engine deletes a VMI because the pool requested a restart."""
@@ -85,7 +132,21 @@ class Users(People):
     strategy: str = "proactive"
 
     def acts(self) -> list[Callable[[], Awaitable[str]]]:
-        return [*super().acts(), self.change_faults, self.change_faults]
+        owner = [self.end_hook] * 6 if self.strategy == "hooks" else []
+        return [*super().acts(), self.change_faults, self.change_faults, *owner]
+
+    async def end_hook(self) -> str:
+        """The owner of a hook ends it."""
+        held = [vm for vm in (await self.place.machines()).values() if parse_hold(vm["metadata"])]
+        if not held:
+            return ""
+        vm = self.chance.choice(held)["metadata"]
+        hooks = [key for key in vm["annotations"] if key.startswith(meta.HOOK_PREFIX)]
+        if not hooks:
+            return ""
+        hook, value = self.chance.choice(hooks), self.chance.choice([None, None, "Abandon"])
+        await self.place.meta(vm["name"], annotations={hook: value})
+        return f"{hook} of {vm['name']} ends with {value}"
 
     async def change_faults(self) -> str:
         """A template whose guests fail to start, or crash while they run."""
@@ -117,11 +178,13 @@ class PoolHistory(History):
             5, template=sized("64Mi"), maxUnavailable=TOLERATED, autohealing={"startupFailureThreshold": 2}, **spec
         )
         self.witness = PoolWitness(self.place, made["metadata"]["uid"], self.tolerated, server=self.world.server)
+        self.witness.hooks = self.strategy == "hooks"
         self.users = Users(self.place, self.world.random, self.witness, strategy=self.strategy)
         await self.users.scale(5)
 
     def saw(self, change: Change) -> list[str]:
         known = len(self.witness.wrong)
+        self.witness.clocks_jumped |= bool(self.world.jumped)
         self.witness.saw(change)
         return self.witness.wrong[known:]
 

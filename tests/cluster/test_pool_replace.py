@@ -135,7 +135,11 @@ def golden(**spec: Any) -> Json:
 
 async def test_a_new_image_of_a_data_source_reaches_all_vms(control_plane: Any, guests: Place) -> None:
     def source(image: str) -> Json:
-        return {"spec": {"source": {"pvc": {"name": image}}}}
+        return {
+            "apiVersion": DATA_SOURCES.api_version,
+            "kind": DATA_SOURCES.kind,
+            "spec": {"source": {"pvc": {"name": image}}},
+        }
 
     metadata = {"namespace": guests.namespace, "name": "debian"}
     await guests.api.create(DATA_SOURCES, {"metadata": metadata, **source("debian-1")})

@@ -17,7 +17,7 @@ from controllers.shared.vm import LifecycleHold, parse_hold
 from kinds import meta
 from runtime.api import Api
 from runtime.events import EventRecorder
-from tests.cluster.chaos import TOLERATED, People, Witness, sized
+from tests.cluster.chaos import MOST, TOLERATED, People, Witness, sized
 from tests.cluster.pooling import Place
 from tests.cluster.test_pool_chaos import complaints
 from tests.histories.api_server import ApiServer, Change
@@ -26,6 +26,8 @@ from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
 
+CREATED_BY = "kubevirt.io/created-by"
+"""KubeVirt's label of DataVolumes with the UID of their VM, which the engine copies to their claims."""
 MOMENT_SECONDS = 40.0
 """A request may hang for 15 s and an event may be seconds late. A controller acts on a state that is at most this
 old."""
@@ -39,7 +41,7 @@ HOOKS: list[Json] = [
 CLOCK = timedelta(seconds=2)
 """The controllers know the time of the API server from whole seconds in its answers."""
 
-STRATEGIES: Mapping[str, Json] = {
+KEEPING: Mapping[str, Json] = {
     "hooks": {
         "lifecycleHooks": HOOKS,
         "scaleInStrategy": {"proactive": {"statePreservation": "Offline"}},
@@ -60,6 +62,13 @@ STRATEGIES: Mapping[str, Json] = {
         }
     },
 }
+SURGE = 2
+REPLACING: Mapping[str, Json] = {
+    "recreate": {"updateStrategy": {"proactive": {"replacePolicy": "Recreate"}}},
+    "surge": {"updateStrategy": {"proactive": {"maxSurge": SURGE}}},
+}
+"""Strategies of pools whose users change disks in the template too."""
+STRATEGIES: Mapping[str, Json] = {**KEEPING, **REPLACING}
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
@@ -94,6 +103,15 @@ class PoolWitness(Witness):
                 self.guest(kind, document)
             case "persistentvolumeclaims":
                 self.claim(kind, document)
+                if change.begins_deletion:
+                    self._deleted_disk(document)
+
+    def _deleted_disk(self, claim: Json) -> None:
+        """A disk is deleted with its VM, and not before."""
+        uid = (claim["metadata"].get("labels") or {}).get(CREATED_BY)
+        for vm in self.server.objects("virtualmachines.kubevirt.io"):
+            if vm["metadata"]["uid"] == uid and "deletionTimestamp" not in vm["metadata"]:
+                self.wrong.append(f"disk {claim['metadata']['name']} of VM {vm['metadata']['name']} was deleted")
 
     def _judge_hold(self, change: Change) -> None:
         """The pool deletes a VM, or the VMI of a VM that stays, only after it has held the VM."""
@@ -133,7 +151,8 @@ class Users(People):
 
     def acts(self) -> list[Callable[[], Awaitable[str]]]:
         owner = [self.end_hook] * 6 if self.strategy == "hooks" else []
-        return [*super().acts(), self.change_faults, self.change_faults, *owner]
+        disks = [self.change_disk] * 6 if self.strategy in REPLACING else []
+        return [*super().acts(), self.change_faults, self.change_faults, *owner, *disks]
 
     async def end_hook(self) -> str:
         """The owner of a hook ends it."""
@@ -147,6 +166,17 @@ class Users(People):
         hook, value = self.chance.choice(hooks), self.chance.choice([None, None, "Abandon"])
         await self.place.meta(vm["name"], annotations={hook: value})
         return f"{hook} of {vm['name']} ends with {value}"
+
+    async def scale(self, wanted: int | None = None) -> str:
+        more = SURGE if self.strategy == "surge" else 0
+        self.witness.most = max(self.witness.most, MOST + more) if more else self.witness.most
+        return await super().scale(wanted)
+
+    async def change_disk(self) -> str:
+        template, size = sized("64Mi"), self.chance.choice(["1Gi", "2Gi", "3Gi"])
+        template["spec"]["dataVolumeTemplates"][0]["spec"]["pvc"]["resources"]["requests"]["storage"] = size
+        await self.place.change(template=template)
+        return f"disks of {size}"
 
     async def change_faults(self) -> str:
         """A template whose guests fail to start, or crash while they run."""
@@ -196,7 +226,15 @@ class PoolHistory(History):
 
     async def make_peace(self) -> None:
         await self.users.make_peace()
-        await self.place.change(template={**sized("80Mi"), "metadata": None}, updateStrategy=None, scaleInStrategy=None)
+        strategy = REPLACING.get(self.strategy, {}).get("updateStrategy")
+        template = {**sized("80Mi"), "metadata": None}
+        await self.place.change(template=template, updateStrategy=strategy, scaleInStrategy=None)
 
     async def why_not_at_rest(self) -> str:
-        return complaints(await self.place.seen())
+        pool = await self.place.seen()
+        if found := complaints(pool):
+            return found
+        conditions = {each["type"]: each for each in pool["status"].get("conditions") or ()}
+        if self.strategy in REPLACING and conditions.get("DisksOutdated", {}).get("status") == "True":
+            return str(conditions["DisksOutdated"]["message"])
+        return ""

@@ -1,11 +1,13 @@
-"""Measures a rolling update of 1,000 simulated VMs to a new template, 25 % of the VMs at a time.
+"""Measures rolling updates of 1,000 simulated VMs to new templates, 25 % of the VMs at a time, without and with steps.
 
     python -m bench.rollout [--dir DIR] [--vms 1000]
 
-The bare client patches and restarts the same VMs in waves of the same size, and waits until each wave is ready.
+The bare client patches and restarts the same VMs in waves of the same size, and waits until each wave is ready. The
+update with steps is compared with the updates without steps before and after it.
 """
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 from apimachinery.unstructured import Json
@@ -17,6 +19,7 @@ from runtime.resource import VMIS, VMS, Resource
 from tests.cluster.pooling import engine
 
 NAME = "bench"
+STEPS = ({"setReplicas": "1%"}, {"setReplicas": "10%"}, {"setReplicas": "50%"})
 
 
 async def run(directory: Path, vms: int) -> None:
@@ -26,13 +29,23 @@ async def run(directory: Path, vms: int) -> None:
         async with engine(kubeconfig, directory), harness.controllers(kubeconfig):
             await api.create(POOLS, pool(NAME, vms))
             started, _ = await updated(api, vms)
-            await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": {"template": with_memory("192Mi")}})
-            pooled, lowest = await updated(api, vms)
+            pooled, lowest = await update(api, vms, "192Mi")
+            stepped, _ = await update(api, vms, "208Mi", STEPS)
+            again, _ = await update(api, vms, "224Mi")
             await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": {"paused": True}})
             floor = await bare(api, max(1, vms // 4))
     print(f"\nrolling update of {vms} VMs, {vms // 4} at a time")
     harness.report_ratio("until all VMs have the new template and are ready", floor, pooled)
+    plain = (pooled + again) / 2
+    said = f"without {plain:.2f} s, with {stepped:.2f} s, ratio {stepped / plain:.2f}"
+    harness.report(f"the same with {len(STEPS)} steps", said)
     harness.report("from 0 to all VMs ready", f"{started:.1f} s; at least {lowest} VMs available during the update")
+
+
+async def update(api: Api, vms: int, memory: str, steps: Sequence[Json] = ()) -> tuple[float, int]:
+    spec = {"template": with_memory(memory), "updateStrategy": {"proactive": {"steps": list(steps)}}}
+    await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": spec})
+    return await updated(api, vms)
 
 
 def with_memory(memory: str) -> Json:

@@ -130,10 +130,14 @@ def _checkpoint(snapshot: PoolSnapshot, now: datetime) -> Iterator[Checkpoint]:
     if limit.waits is PoolReason.ANALYSIS_INCONCLUSIVE:
         yield Checkpoint("Analyse", limit.reason, limit.progress.model_copy(update={"checks": ()}))
         return
-    done = limit.progress.steps_done + 1
+    done, reason = limit.progress.steps_done + 1, limit.reason
+    pause = strategy.all_steps[done - 1].pause
+    if pause is not None and pause.duration_seconds is not None and snapshot.progress.paused_since is None:
+        # The simulation knows no time at which the pause begins.
+        reason = f"step {done} of {len(strategy.all_steps)}: the update is paused for {pause.duration_seconds} s"
     at = {"steps_done": done, "steps_hash": hash_steps(strategy.all_steps[:done]), "paused_since": None, "checks": ()}
     verb = "Pause" if limit.waits is PoolReason.UPDATE_PAUSED else "Analyse"
-    yield Checkpoint(verb, limit.reason, limit.progress.model_copy(update=at))
+    yield Checkpoint(verb, reason, limit.progress.model_copy(update=at))
 
 
 def rows(found: Simulation) -> Iterator[Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,16 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
+import yaml
 
-from controllers.pool.observe import POOLS
+from controllers.pool.actions import RunJob
+from controllers.pool.apply import run_job
+from controllers.pool.observe import POOLS, Pool, parse_pool
 from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusServer
 from controllers.shared.sources import CRON_JOBS, JOBS
+from manifests import rbac
+from runtime.api import Api
+from runtime.errors import Forbidden
 from runtime.events import EVENTS
 from tests.cluster.pooling import Place, controller, engine, until
 from tests.cluster.test_pool import condition, said, status
@@ -224,6 +230,44 @@ async def test_a_job_judges_an_update(control_plane: Any, place: Place, tmp_path
         await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
         assert await said(place, "Progressing", "check smoke failed: Job")
         assert await said(place, "Progressing", "BackoffLimitExceeded")
+
+
+async def test_the_right_to_create_jobs_is_the_operators_choice(
+    control_plane: Any, place: Place, tmp_path: Path
+) -> None:
+    await place.pool(1)
+    await cron_job(place, {"poolhouse.dev/pool-analysis": "true"})
+    pool = parse_pool(await place.seen())
+    assert isinstance(pool, Pool)
+    action = RunJob("web-smoke", "smoke", "smoke-test", "web-1", "a test")
+    account = {"metadata": {"namespace": place.namespace, "name": "controllers"}}
+    path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
+    await place.api.request("POST", path, body=account)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = (await place.api.request("POST", f"{path}/controllers/token", body=request))["status"]["token"]
+    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    async with await Api.connect(tmp_path / "kubeconfig", user_agent="tests") as controllers:
+        with pytest.raises(Forbidden, match=r"controllers\.analysis\.jobs"):
+            await run_job(controllers, pool, action)
+        group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
+        here = {"namespace": place.namespace, "name": "jobs"}
+        rules = [each.rule() for each in rbac.ANALYSIS_JOB_RULES]
+        await place.api.request("POST", f"{group}/roles", body={"metadata": here, "rules": rules})
+        subject = {"kind": "ServiceAccount", "name": "controllers", "namespace": place.namespace}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jobs"}
+        binding = {"metadata": here, "roleRef": role, "subjects": [subject]}
+        await place.api.request("POST", f"{group}/rolebindings", body=binding)
+
+        async def created() -> list[str]:
+            with suppress(Forbidden):  # the API server hears of a new role after a moment
+                await run_job(controllers, pool, action)
+            return [each["metadata"]["name"] for each in await jobs(place)]
+
+        await until(created, ["web-smoke"])
+        await run_job(controllers, pool, action)
+        assert (await controllers.get(JOBS, place.namespace, "web-smoke"))["spec"]["ttlSecondsAfterFinished"] == 86400
 
 
 async def cron_job(place: Place, labels: Json) -> None:

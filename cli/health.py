@@ -19,7 +19,7 @@ State = Literal["Healthy", "Progressing", "Degraded"]
 
 COLOURS: dict[State, str | None] = {"Healthy": None, "Progressing": "yellow", "Degraded": "red"}
 
-DEGRADED_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "Degraded"})
+DEGRADED_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "SnapshotFailure", "Degraded"})
 DEGRADED_WHILE_FALSE = frozenset({"Available", "Valid", "Active", "Enforced"})
 DEGRADED_REASONS = frozenset(
     {

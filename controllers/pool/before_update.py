@@ -18,13 +18,15 @@ from kinds.pool_strategies import UpdateProactive
 
 RETRY_AFTER = timedelta(minutes=10)
 """Age at which a failed snapshot is deleted and taken again. KubeVirt lets a snapshot fail after 5 minutes."""
+MAX_AGE = timedelta(days=1)
+"""Age at which a snapshot is too old for the update that follows it, for example because a maintenance window ended."""
 NOT_SERVED = (
     f"the cluster does not serve {VM_SNAPSHOTS.plural}.{VM_SNAPSHOTS.group}/{VM_SNAPSHOTS.version}, which KubeVirt has"
     " since 1.3: install it, or set snapshotBeforeUpdate to false"
 )
 
 
-def before_update(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot | Waiting | None:
+def before_update(snapshot: PoolSnapshot, vm: VM, now: datetime) -> TakeSnapshot | Waiting | None:
     """What must happen before the VM may be updated; None if it may be updated now."""
     if not is_needed(snapshot, vm):
         return None
@@ -38,6 +40,8 @@ def before_update(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot | Waiting | No
     if not found.ready:
         progress = f": {found.problem}" if found.problem else ""
         return Waiting(vm.name, f"its snapshot {found.name} is not ready yet{progress}")
+    if _is_old(found, now):
+        return Waiting(vm.name, f"its snapshot {found.name} is a day old, and is taken again")
     # KubeVirt takes a moment to allow changes of the VM's run strategy and volumes again.
     locked = vm.snapshot_in_progress
     return Waiting(vm.name, f"KubeVirt has not released it after snapshot {locked}") if locked else None
@@ -53,14 +57,16 @@ def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:
     return has is None or has.vmi_hash != snapshot.revision.vmi_hash
 
 
-def held_by_snapshots(snapshot: PoolSnapshot) -> tuple[Waiting, ...]:
+def held_by_snapshots(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
     """Outdated VMs that wait because of a snapshot that is not ready, failed or is impossible."""
-    found = (before_update(snapshot, vm) for vm in snapshot.active if snapshot.outdated(vm))
+    found = (before_update(snapshot, vm, now) for vm in snapshot.active if snapshot.outdated(vm))
     return tuple(each for each in found if isinstance(each, Waiting))
 
 
 def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnapshot]:
-    """Deletes failed snapshots after a pause, so that they are taken again, and those that a newer one replaces."""
+    """Deletes failed snapshots after a pause, so that they are taken again, those whose VM was not updated for a day,
+    and those that a newer one replaces."""
+    next_of = {snapshot_name(vm) for vm in snapshot.active} if snapshot.vm_snapshots else set()
     newest: dict[tuple[str, str], VMSnapshot] = {}
     for each in sorted(snapshot.vm_snapshots, key=lambda each: each.update):
         if each.deleting:
@@ -68,6 +74,8 @@ def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnap
         if each.failed:
             if now >= _retry_at(each):
                 yield PruneSnapshot(each.name, each.uid, "it failed, and is taken again if it is needed")
+        elif each.ready and each.name in next_of and _is_old(each, now):
+            yield PruneSnapshot(each.name, each.uid, "it is a day old, and its VM is not updated yet")
         elif each.ready:
             key = each.vm_uid, each.revision
             if key in newest:
@@ -86,6 +94,10 @@ def _take(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot:
     has = snapshot.revisions_by_label.get(vm.revision)
     name, uid = (has.name, has.uid) if has is not None else ("", "")
     return TakeSnapshot(vm.name, vm.uid, snapshot_name(vm), vm.revision, name, uid, vm.updates + 1, reason)
+
+
+def _is_old(each: VMSnapshot, now: datetime) -> bool:
+    return now - parse_time(each.created_at) >= MAX_AGE
 
 
 def _retry_at(each: VMSnapshot) -> datetime:

@@ -145,7 +145,7 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
             found = Waiting(vm.name, refusal)
         disrupts, found = found is None, found or _disruption(snapshot, vm, source)
         if isinstance(found, Update):
-            found = before_update(snapshot, vm) or found
+            found = before_update(snapshot, vm, now) or found
         if disrupts and (prepared or not isinstance(found, Waiting)):
             budget, zones = budget.without(vm, begun=begun), zones.without(vm)
         room -= isinstance(found, Update | TakeSnapshot | Restore) or (prepared and snapshot.outdated(vm))
@@ -297,7 +297,7 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
     # An outdated VM may become available with the new template.
     failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
-    held, waiting = held_by_snapshots(snapshot), _wait_for_disks(snapshot)
+    held, waiting = held_by_snapshots(snapshot, now), _wait_for_disks(snapshot)
     if end is None or now < end or not (failing or waiting or snapshot.missing or held):
         return ""
     if waiting and not failing:

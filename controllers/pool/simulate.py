@@ -203,7 +203,7 @@ def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
             taken = VMSnapshot(
                 *(namespace, action.snapshot, uid, snapshot.pool.name, action.name, action.uid, action.revision),
                 update=action.update,
-                created_at=snapshot.pool.created_at,
+                created_at=LATEST_TIME,
                 ready=True,
             )
             return replace(snapshot, vm_snapshots=(*snapshot.vm_snapshots, taken))

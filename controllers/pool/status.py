@@ -107,7 +107,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     else:
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
     yield _disks_outdated(snapshot)
-    yield _snapshot_failure(snapshot)
+    yield _snapshot_failure(snapshot, now)
     yield _held(snapshot, now)
     yield from _healing(snapshot, plan, now)
     yield _progressing(snapshot, now)
@@ -147,8 +147,8 @@ def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
     return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
 
 
-def _snapshot_failure(snapshot: PoolSnapshot) -> Condition:
-    held, unserved = held_by_snapshots(snapshot), not snapshot.serves_snapshots
+def _snapshot_failure(snapshot: PoolSnapshot, now: datetime) -> Condition:
+    held, unserved = held_by_snapshots(snapshot, now), not snapshot.serves_snapshots
     restores = [each for each in snapshot.restores_by_vm.values() if each.failed]
     failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
     if held and unserved:

@@ -119,6 +119,11 @@ ONCE_OLD = taken(FIRST)
             id="a VM that is down has a snapshot too",
         ),
         pytest.param(
+            three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, created_at=ago(86400)),)),
+            [("PruneSnapshot", "web-1-")],
+            id="a snapshot of yesterday is taken again",
+        ),
+        pytest.param(
             three(halted(1, revision="r0"), halted(2, revision="r0"), vm(3)),
             [("TakeSnapshot", "web-1"), ("TakeSnapshot", "web-2")],
             id="halted VMs need no budget",

@@ -121,6 +121,7 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     stopped, budget = deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot)
     zones = ZoneGuard.of(snapshot)
     closed = refusal_of_updates(snapshot, now)
+    replaced = replacement_reason(snapshot) if snapshot.surges else ""
     limit = update_limit(snapshot, now)
     room = limit.allowed - with_template(snapshot)
     for vm in _in_order(snapshot, behind):
@@ -133,7 +134,7 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
             continue
         if is_replaced(snapshot, vm):
-            yield Waiting(vm.name, stopped or closed or replacement_reason(snapshot))
+            yield Waiting(vm.name, stopped or closed or replaced)
             continue
         found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source)
         if found is None and not snapshot.outdated(vm) and (reason := unready_disk(snapshot, vm)):

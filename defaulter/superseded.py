@@ -109,7 +109,7 @@ def follow_author(document: Json, old: Json | None) -> Edit:
         superseded,
         frozenset(bases.keys() - old_bases.keys()),
         _filled_in_earlier_call(document, location, old, known)
-        | {path: value for path, value in superseded.items() if path in own and value in ({}, [])},
+        | {path: value for path, value in superseded.items() if path not in written and value in ({}, [])},
     )
 
 

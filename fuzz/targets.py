@@ -9,6 +9,7 @@ import os
 import time
 import xml.etree.ElementTree as ET
 from asyncio import Runner
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -73,6 +74,10 @@ from tests.webhook.json_patch import apply
 PATHS = ("/mutate", "/validate", "/apis/vms/dryrun", "/apis/policies/explain")
 
 
+MAX_STORED = 40
+"""number of objects of earlier inputs that further inputs update"""
+
+
 def review(document: Json, old: Json | None = None) -> Json:
     """The AdmissionReview of an API server, which has checked the object's metadata."""
     metadata = document.get("metadata")
@@ -119,12 +124,17 @@ class Admission:
         self.name, self.share = name, share
         self._runner, self._workers = runner, workers
         self._webhook = create_webhook(LocalDefaulter(workers.app if workers is not None else None))
+        self._stored: deque[tuple[Json, Json]] = deque(maxlen=MAX_STORED)
 
     def generate(self, random: Random) -> Json:
         make = documents.vm if self._workers is not None or random.random() < 0.4 else documents.ours
         document = make(random)
         given: Json = {"document": document, "old": None}
-        if random.random() < 0.3:
+        if self._stored and random.random() < 0.25:
+            # An edit of a stored object, or another manifest for it.
+            manifest, given["old"] = random.choice(self._stored)
+            given["document"] = mutate(random, random.choice((manifest, given["old"])), [document])
+        elif random.random() < 0.3:
             given["old"] = document
             given["document"] = mutate(random, document, [])
         elif random.random() < 0.5:
@@ -172,6 +182,8 @@ class Admission:
         verdict = await self._review("/validate", stored, old)
         if not verdict["allowed"]:
             raise Finding("not idempotent", f"/validate denies what /mutate made: {verdict['status']['message']:.300}")
+        if old is None:
+            self._stored.append((document, stored))
         if kind is not None and old is None:
             for violation in schema_violations(_schema(kind.crd_name), stored):
                 raise Finding("invalid output", violation)

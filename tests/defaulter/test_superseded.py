@@ -516,6 +516,17 @@ def test_a_removed_nic_keeps_its_fields_until_it_is_unplugged(libvirt: Libvirt) 
     assert not answer.warnings
 
 
+def test_an_object_that_only_defaults_are_in_is_a_default() -> None:
+    defaults = {"domain": {}, "domain.devices": {}, "domain.firmware": {}, "domain.firmware.serial": "a"}
+    firmware = {"firmware": {"serial": "a"}}
+    stored = vm({"domain": {"devices": {}, **firmware}}, preference={"name": "linux"})
+    stored["metadata"]["annotations"] = {DEFAULTED_FIELDS: json.dumps(defaults)}
+    edit = follow_author(vm({}, preference={"name": "linux"}), stored)
+    answer = record_defaults(edit, vm({"domain": firmware}, preference={"name": "linux"}))
+    record = json.loads(answer["metadata"]["annotations"][DEFAULTED_FIELDS])
+    assert record == {"domain": {}, "domain.firmware": {}, "domain.firmware.serial": "a"}
+
+
 @pytest.mark.libvirt
 @pytest.mark.parametrize(
     ("stored", "changes"),

@@ -235,9 +235,11 @@ class ClaimWriter:
 
     async def _update_status(self, s: ClaimSnapshot, step: steps.UpdateStatus, record: ClaimRecord) -> None:
         claim = s.claim
-        change = status_patch(step.status, claim.uid, claim.resource_version)
+        change = status_patch(step.status, resource_version=claim.resource_version)
         try:
-            answer = await self.api.patch(CLAIMS, claim.namespace, claim.name, change, subresource="status")
+            answer = await self.api.patch(
+                CLAIMS, claim.namespace, claim.name, change, kind="json", subresource="status"
+            )
         except (Conflict, NotFound):
             record.stale = True
             return

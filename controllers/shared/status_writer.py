@@ -3,11 +3,10 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from apimachinery.unstructured import Json
 from kinds.model import Model
-from runtime.api import Api
+from runtime.api import Api, JSONPatch
 from runtime.errors import NotFound
 from runtime.events import ObjectMeta
 from runtime.resource import Resource
@@ -57,29 +56,22 @@ class StatusWriter(Generic[S]):
         return StatusUpdate(written=True)
 
     async def write(self, view: View[S], fresh: S, last: LastWrite) -> None:
+        """Raises Invalid if the name now belongs to another object."""
+        change = status_patch(fresh, uid=view.uid)
         with suppress(NotFound):  # the object has been deleted
-            await self.api.patch(
-                self.resource, view.namespace, view.name, status_patch(fresh, view.uid), subresource="status"
-            )
+            await self.api.patch(self.resource, view.namespace, view.name, change, kind="json", subresource="status")
         last.at = self.clock()
 
 
-def status_patch(status: Model, uid: str, resource_version: str = "") -> Json:
-    """The merge patch of a status.
+def status_patch(status: Model, *, uid: str = "", resource_version: str = "") -> JSONPatch:
+    """The JSON patch of a whole status.
 
-    Absent fields are null, also inside objects, because a merge would keep their old values. The UID makes the API
-    server refuse the patch
-    for another object of the same name. The resourceVersion makes it refuse the patch for a changed object."""
-    metadata: dict[str, Any] = {"uid": uid}
+    With the UID, the API server refuses the patch (Invalid) for another object of the same name. A merge patch cannot
+    do that, because a write of the status ignores all metadata except the resourceVersion. With the resourceVersion,
+    the API server refuses the patch (Conflict) for a changed object."""
+    known: JSONPatch = []
+    if uid:
+        known.append({"op": "test", "path": "/metadata/uid", "value": uid})
     if resource_version:
-        metadata["resourceVersion"] = resource_version
-    return {"metadata": metadata, "status": _with_nulls(status)}
-
-
-def _with_nulls(model: Model) -> Json:
-    written = model.json()
-    found: Json = {}
-    for name, alias in zip(type(model).model_fields, model.model_dump(by_alias=True), strict=True):
-        value = getattr(model, name)
-        found[alias] = _with_nulls(value) if isinstance(value, Model) else written.get(alias)
-    return found
+        known.append({"op": "replace", "path": "/metadata/resourceVersion", "value": resource_version})
+    return [*known, {"op": "add", "path": "/status", "value": status.json()}]

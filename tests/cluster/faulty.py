@@ -108,7 +108,10 @@ class Faulty:
         if watching:
             return self._chance.choice(["reset", "expired", "short", "throttled"])
         if request.method == "GET":
-            faults.append("expired")
+            faults += ["expired", "truncated"]
+        else:
+            faults += ["timeout", "truncated"]
+        faults.append("delayed")
         if request.method in ("PATCH", "DELETE", "PUT"):
             faults += ["conflict", "invalid", "lost"]
         if request.method == "POST":
@@ -128,11 +131,20 @@ class Faulty:
             if fault == "lost":  # it was done, and nobody hears of it
                 await answer.read()
                 return cut(request)
+            if fault == "timeout":  # the API server has executed the request, and says that it took too long
+                await answer.read()
+                return _status(504, "Timeout")
+            if fault == "delayed":
+                await asyncio.sleep(self._chance.uniform(0.5, 3.0))
             response = web.StreamResponse(status=answer.status)
             for name in ("Content-Type", "Retry-After", "Warning"):
                 if name in answer.headers:
                     response.headers[name] = answer.headers[name]
             await response.prepare(request)
+            if fault == "truncated":
+                whole = await answer.read()
+                await response.write(whole[: len(whole) // 2])
+                return cut(request)
             end = asyncio.get_running_loop().time() + self._chance.uniform(0.2, 2.0) if fault == "short" else None
             try:
                 async with asyncio.timeout_at(end):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -45,6 +46,9 @@ POLICY = CertificatePolicy(
 BEHIND = timedelta(hours=9)
 KIND = {"apiVersion": POOLS.api_version, "kind": POOLS.kind}
 PAUSE_SECONDS = 0.2
+CHAOS_SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 0)
+ROTATION_SECONDS = 20.0
+MIN_ROTATIONS = 3
 MOST_SECONDS = 30
 """that the API server waits for the webhook"""
 
@@ -183,6 +187,21 @@ async def test_not_one_admission_is_refused(control_plane: StackPaths, tmp_path:
         await story.shown(await story.until(lambda s: s.certificate is not None))
 
         assert story.load.refused == []
+
+
+async def test_no_admission_is_refused_by_one_rotation_after_another(control_plane: StackPaths, tmp_path: Path) -> None:
+    """A rotation each `ROTATION_SECONDS`, for POOLHOUSE_CHAOS_SECONDS."""
+    loop = asyncio.get_running_loop()
+    async with namespace(control_plane.kubeconfig, "rotations") as place, kept(place, tmp_path) as story:
+        rotations, end = 0, loop.time() + CHAOS_SECONDS
+        while rotations < MIN_ROTATIONS or loop.time() < end:
+            began, before = loop.time(), await story.until(lambda s: s.certificate is not None)
+            await place.api.delete(SECRETS, place.namespace, meta.SERVING_SECRET)
+            await story.shown(await story.until(lambda s, before=before: has_other(s, before, "certificate")))
+            rotations += 1
+            await asyncio.sleep(max(0.0, min(began + ROTATION_SECONDS, end) - loop.time()))
+        assert story.load.refused == []
+        print(f"{rotations} rotations, {story.load.answered} admissions")
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
+from tests.histories.client import Failpoint
 from tests.histories.history import History
 from tests.histories.policies import PolicyHistory
 from tests.histories.pools import STRATEGIES, PoolHistory
@@ -70,6 +71,30 @@ def run_history(make: Callable[[World], History], seed: str, acts: int = ACTS) -
         return runner.run(history())
 
 
+def run_script(make: Callable[[World], History], failpoint: Failpoint | None) -> tuple[World, int]:
+    """The history of a script with a crash at a write, and the number of writes before the end or the crash."""
+
+    async def history() -> tuple[World, int]:
+        world = World(Random("script"))
+        return world, await make(world).run_script(failpoint)
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        return runner.run(history())
+
+
+def crash_at_each_write(kind: str, every: int = 1) -> tuple[int, list[str]]:
+    """Crashes before and after each write of the script. Returns the number of crashes, and what was violated."""
+    world, writes = run_script(KINDS[kind], None)
+    crashes, found = 0, [f"without a crash: {each}" for each in world.violations]
+    for number in range(1, writes + 1, every):
+        for after in (False, True):
+            world, _ = run_script(KINDS[kind], Failpoint(number, after))
+            gc.collect()
+            crashes += world.crashes
+            found += [f"{'after' if after else 'before'} write {number}: {each}" for each in world.violations]
+    return crashes, found
+
+
 def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets of strings must be the same in each run, so that a seed repeats its history.
@@ -84,11 +109,19 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no history after this time")
     parser.add_argument("--keep-going", action="store_true", help="run the other seeds after a failure")
+    parser.add_argument("--each-write", action="store_true", help="crash at each write of a script instead")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what happened in each history")
     options = parser.parse_args()
     quiet_logs()
     # A history leaves no cycles that matter, and the collector would visit all objects again and again.
     gc.disable()
+    if options.each_write:
+        failed = 0
+        for kind in options.kind or KINDS:
+            crashes, found = crash_at_each_write(kind)
+            failed += len(found)
+            print(f"{kind}: {crashes} crashes, {len(found)} violations", *found, sep="\n  ", flush=True)
+        return 1 if failed else 0
     began, totals = time.monotonic(), {kind: Total() for kind in options.kind or KINDS}
     for seed in range(options.first, options.first + options.seeds):
         for kind, total in totals.items():

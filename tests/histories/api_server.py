@@ -141,7 +141,7 @@ class ApiServer:
             case "PUT":
                 return self._update(actor, parsed, lambda old: body, dry)
             case "PATCH":
-                return self._update(actor, parsed, lambda old: merged(old, body), dry)
+                return self._update(actor, parsed, lambda old: patched(old, body), dry)
             case "DELETE":
                 return self._delete(actor, parsed, body or {})
         raise Refused(405, "MethodNotAllowed", method)
@@ -408,6 +408,23 @@ def selector(path: Path, query: Mapping[str, str]) -> Callable[[Json], bool]:
 
 def line(kind: str, document: Json) -> bytes:
     return encode({"type": kind, "object": document}) + b"\n"
+
+
+def patched(document: Json, patch: Any) -> Json:
+    """A list is a JSON patch, of which clients use `test` and writes of members; an object is a merge patch."""
+    if isinstance(patch, dict):
+        return dict(merged(document, patch))
+    found: Json = json.loads(json.dumps(document))
+    for operation in patch:
+        *parents, last = operation["path"].strip("/").split("/")
+        target = found
+        for each in parents:
+            target = target[each]
+        if operation["op"] == "test" and target.get(last) != operation["value"]:
+            raise Refused(422, "Invalid", f"testing value {operation['path']} failed: test failed")
+        if operation["op"] in ("add", "replace"):
+            target[last] = operation["value"]
+    return found
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -155,7 +156,7 @@ class MemoryTransport:
             raw = b""
         else:
             # The body is copied, because the caller may change it later.
-            body = parse_object(encode(request.body), str(request)) if request.body is not None else None
+            body = json.loads(encode(request.body)) if request.body is not None else None
             raw = encode(self.server.answer(self.actor, request.method, request.path, body, request.query or {}))
         await self._fail(after=True)
         return raw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
@@ -20,6 +21,10 @@ REST_SECONDS = 7200.0
 QUIET_SECONDS = 120.0
 """At rest no controller writes for this time."""
 JUMP = timedelta(hours=1)
+SCRIPT_CHECKS = 12
+"""Seconds between two acts of a script, in which a crashed process is replaced."""
+
+Act = Callable[[], Awaitable[str]]
 
 
 class History(ABC):
@@ -111,6 +116,32 @@ class History(ABC):
     def _failpoint(self) -> Failpoint | None:
         random = self.world.random
         return Failpoint(random.randint(1, 20), random.random() < 0.5) if random.random() < 0.7 else None
+
+    def script(self) -> list[Act]:
+        """Acts that let the controllers take every kind of write."""
+        raise NotImplementedError
+
+    async def run_script(self, failpoint: Failpoint | None) -> int:
+        """Runs the script without other faults. The process crashes at the failpoint, and another one starts. Returns
+        the number of writes of the first process."""
+        async with engine(self.world):
+            await self.begin()
+            self.world.server.observers.append(self._check)
+            self.leaders_changed(1)
+            first = process = Process.start(self.world, self.build, Network(self.world.random), failpoint)
+            for act in self.script():
+                self.world.note(await act())
+                for _ in range(SCRIPT_CHECKS):
+                    await asyncio.sleep(1)
+                    if process.transport.crashed:
+                        self.leaders_changed(1)
+                        process = Process.start(self.world, self.build, Network(self.world.random))
+            await process.kill()
+            try:
+                await self._rest()
+            except AssertionError as error:
+                self.world.violated(str(error))
+            return first.writes
 
     async def _act(self, acts: int) -> None:
         random = self.world.random

@@ -20,7 +20,7 @@ from runtime.events import EventRecorder
 from runtime.resource import VMIS
 from tests.cluster.replicating import Place
 from tests.histories.api_server import Change
-from tests.histories.history import History
+from tests.histories.history import Act, History
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -89,6 +89,9 @@ class PolicyHistory(History):
         ]
         with suppress(ApiError):
             self.world.note(await self.world.random.choice(acts)())
+
+    def script(self) -> list[Act]:
+        return [self.change_policy, self.relabel_vmi, self.damage_upstream, self.forge_label, self.delete_policy]
 
     def _labels(self, values: tuple[str, ...] = VALUES) -> dict[str, str]:
         random = self.world.random

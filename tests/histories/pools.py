@@ -13,6 +13,7 @@ from apimachinery.timestamps import format_time
 from controllers.pool.controller import build as build_pool
 from controllers.pool.hooks import ABANDON
 from controllers.shared.component import Component
+from controllers.shared.names import ordinal_of
 from controllers.shared.vm import LifecycleHold, parse_hold
 from kinds import meta
 from runtime.api import Api
@@ -20,8 +21,8 @@ from runtime.events import EventRecorder
 from tests.cluster.chaos import MOST, TOLERATED, People, Witness, sized
 from tests.cluster.pooling import Place
 from tests.cluster.test_pool_chaos import complaints
-from tests.histories.api_server import ApiServer, Change
-from tests.histories.history import History
+from tests.histories.api_server import ApiServer, Change, is_deleting
+from tests.histories.history import Act, History
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -84,6 +85,8 @@ class PoolWitness(Witness):
     """whether the pool has lifecycle hooks"""
     clocks_jumped: bool = False
     """Whether a clock has jumped, so that the pool may see a timeout earlier or later than the API server."""
+    deleted: dict[str, float] = field(default_factory=dict)
+    """When the last VM of a name was removed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -98,13 +101,17 @@ class PoolWitness(Witness):
             self._judge_hold(change)
         match change.plural:
             case "virtualmachines.kubevirt.io":
+                self._check_ordinal(change)
                 self.machine(kind, document)
             case "virtualmachineinstances.kubevirt.io":
                 self.guest(kind, document)
             case "persistentvolumeclaims":
+                self._check_return(change)
                 self.claim(kind, document)
                 if change.begins_deletion:
                     self._deleted_disk(document)
+            case "virtualmachinepools.kubevirt.io":
+                self._check_steps(change)
 
     def _deleted_disk(self, claim: Json) -> None:
         """A disk is deleted with its VM, and not before."""
@@ -136,6 +143,40 @@ class PoolWitness(Witness):
         """Whether a hook that is left lets the pool go on: by its result, or by its timeout."""
         now = format_time(self.server.now() + CLOCK)
         return any(value == ABANDON or value <= now for _, value in hold.hooks)
+
+    def _check_ordinal(self, change: Change) -> None:
+        """A new VM has an ordinal that the pool needs: others are taken by other VMs, or were a moment ago."""
+        name, now = change.document["metadata"]["name"], self.budget.clock()
+        if change.new is None:
+            self.deleted[name] = now
+        if change.old is None and change.actor.startswith("controllers"):
+            foreign = len(self.free) + sum(now - at < MOMENT_SECONDS for at in self.deleted.values())
+            terminating = sum(map(is_deleting, self.server.objects(change.plural)))
+            ordinal, limit = ordinal_of("web", name), self.most + foreign + terminating
+            if ordinal is None or not 1 <= ordinal <= limit:
+                self.wrong.append(f"{name} was created, and at most {limit} ordinals were needed")
+
+    def _check_return(self, change: Change) -> None:
+        """A retained disk goes back to the VM of the name for which it was retained."""
+        if change.old is None or change.new is None:
+            return
+        before, after = (each["metadata"].get("labels") or {} for each in (change.old, change.new))
+        if meta.KEPT_BY in before and meta.KEPT_BY not in after:
+            owners = change.new["metadata"].get("ownerReferences") or ()
+            vms = {each["name"] for each in owners if each["kind"] == "VirtualMachine"}
+            if vms - {before.get(meta.KEPT_FOR)}:
+                name = change.new["metadata"]["name"]
+                self.wrong.append(f"{name} was retained for {before.get(meta.KEPT_FOR)}, and {sorted(vms)} got it")
+
+    def _check_steps(self, change: Change) -> None:
+        """The steps of an update are done in order, and none is taken back."""
+        if change.old is None or change.new is None:
+            return
+        before, after = ((each.get("status") or {}).get("update") or {} for each in (change.old, change.new))
+        same = all(before.get(key) == after.get(key) for key in ("revision", "stepsHash"))
+        done, was = after.get("stepsDone", 0), before.get("stepsDone", 0)
+        if before and after and same and done < was:
+            self.wrong.append(f"{done} steps of {after['revision']} are done after {was} were done")
 
     def _by_pool(self, change: Change) -> bool:
         """Whether the pool deletes the object, or the engine deletes a VMI because the pool requested a restart."""
@@ -223,6 +264,18 @@ class PoolHistory(History):
         await self.users.act()
         for each in self.users.log[before:]:
             self.world.note(each)
+
+    def script(self) -> list[Act]:
+        users = self.users
+        return [
+            lambda: users.scale(3),
+            users.change_template,
+            lambda: users.scale(1),
+            lambda: users.scale(3),
+            users.break_one,
+            users.detach,
+            users.attach,
+        ]
 
     async def make_peace(self) -> None:
         await self.users.make_peace()

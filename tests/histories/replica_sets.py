@@ -21,7 +21,7 @@ from runtime.resource import VMIS
 from tests.cluster.pooling import CRDS
 from tests.cluster.replicating import LABELS, Place, the_set
 from tests.histories.api_server import Change
-from tests.histories.history import History
+from tests.histories.history import Act, History
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -88,6 +88,9 @@ class ReplicaSetHistory(History):
         ]
         with suppress(ApiError):
             self.world.note(await self.world.random.choice(acts)())
+
+    def script(self) -> list[Act]:
+        return [self.scale, self.crash, self.relabel, self.bring, self.disown, self.delete]
 
     async def scale(self) -> str:
         self.wanted = self.world.random.randint(0, MAX_REPLICAS)

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from controllers.pool.observe import POOLS
+from controllers.shared.status_writer import status_patch
+from kinds.replicaset import ReplicaSetStatus
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
@@ -124,6 +126,22 @@ async def status_and_generation(api: Api, namespace: str) -> Any:
         await outcome(api.patch(VMS, namespace, "vm", {"spec": {"running": False}})),
         await outcome(api.patch(VMS, namespace, "vm", {"metadata": {"labels": {"a": "1"}}})),
         (await api.get(VMS, namespace, "vm"))["spec"]["running"],
+    ]
+
+
+async def status_patches(api: Api, namespace: str) -> Any:
+    made = (await api.create(VMS, vm(namespace)))["metadata"]
+    fresh = ReplicaSetStatus(replicas=1)
+
+    async def patch(**known: str) -> Any:
+        change = status_patch(fresh, **known)
+        return await outcome(api.patch(VMS, namespace, "vm", change, kind="json", subresource="status"))
+
+    return [
+        await patch(uid=OTHER_UID),
+        await patch(uid=made["uid"]),
+        await patch(resource_version=made["resourceVersion"]),
+        await patch(uid=made["uid"]),
     ]
 
 
@@ -247,6 +265,7 @@ CASES: list[Case] = [
     resource_versions,
     uids,
     status_and_generation,
+    status_patches,
     vmi_status,
     finalizers,
     owners,

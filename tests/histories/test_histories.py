@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.histories.__main__ import KINDS, run_history
+from tests.histories.__main__ import KINDS, crash_at_each_write, run_history
 from tests.histories.history import History
 from tests.histories.pools import PoolHistory
 from tests.histories.world import World
@@ -42,3 +42,12 @@ def test_a_pool_that_exceeds_the_disruption_budget_is_found() -> None:
 
     found = [each for seed in range(1, 4) for each in run_history(strict, str(seed)).violations]
     assert any("must be" in each for each in found), found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["pool-offline", "replica-set", "warm-pool", "migration-policy"])
+def test_a_crash_between_two_writes_does_no_harm(kind: str) -> None:
+    """`python -m tests.histories --each-write` crashes at all writes, and not only at every eighth."""
+    crashes, found = crash_at_each_write(kind, every=8)
+    assert crashes > 0
+    assert found == []

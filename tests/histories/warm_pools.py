@@ -14,7 +14,7 @@ from tests.cluster.claiming import Counter
 from tests.cluster.test_warm_chaos import MAX_TOTAL, Users, why_not_at_rest
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.histories.api_server import Change
-from tests.histories.history import History
+from tests.histories.history import Act, History
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -61,6 +61,10 @@ class WarmPoolHistory(History):
         await self.users.act()
         for each in self.users.log[before:]:
             self.world.note(each)
+
+    def script(self) -> list[Act]:
+        users = self.users
+        return [users.create_claim, users.create_claim, users.release, users.scale, users.change_template]
 
     async def make_peace(self) -> None:
         await self.users.restore()

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
-from kinds.pool import Healing, PoolStatus, UpdateProgress
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
 from runtime.errors import NotFound
@@ -23,13 +22,13 @@ class View:
 
 class FakeApi:
     def __init__(self, gone: bool = False) -> None:
-        self.patches: list[dict[str, Any]] = []
+        self.patches: list[list[dict[str, Any]]] = []
         self.gone = gone
 
     async def patch(
-        self, resource: Any, namespace: str, name: str, change: dict[str, Any], *, subresource: str
+        self, resource: Any, namespace: str, name: str, change: list[dict[str, Any]], *, kind: str, subresource: str
     ) -> None:
-        assert (namespace, name, subresource) == ("default", "web", "status")
+        assert (namespace, name, kind, subresource) == ("default", "web", "json", "status")
         if self.gone:
             raise NotFound("gone", status=404)
         self.patches.append(change)
@@ -44,7 +43,7 @@ async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
     assert await writer.update(View(), ReplicaSetStatus(replicas=2), last) == StatusUpdate(wait_seconds=0.75)
     now = 11.0
     assert await writer.update(View(), ReplicaSetStatus(replicas=2), last) == StatusUpdate(written=True)
-    assert [each["status"]["replicas"] for each in api.patches] == [1, 2]
+    assert [each[-1]["value"]["replicas"] for each in api.patches] == [1, 2]
 
 
 async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:
@@ -52,18 +51,18 @@ async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:
     assert await writer.update(View(), ReplicaSetStatus(replicas=1), LastWrite()) == StatusUpdate(written=True)
 
 
-def test_a_patch_removes_absent_fields_and_names_the_object() -> None:
-    patch = status_patch(ReplicaSetStatus(replicas=1), "u-web", "7")
-    assert patch["metadata"] == {"uid": "u-web", "resourceVersion": "7"}
-    assert patch["status"]["replicas"] == 1
-    assert patch["status"]["observedGeneration"] is None
+def test_a_patch_names_the_object_and_its_version() -> None:
+    patch = status_patch(ReplicaSetStatus(replicas=1), uid="u-web", resource_version="7")
+    assert patch[:2] == [
+        {"op": "test", "path": "/metadata/uid", "value": "u-web"},
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+    ]
+    assert status_patch(ReplicaSetStatus(replicas=1)) == patch[2:]
 
 
-def test_a_patch_removes_what_is_absent_inside_objects() -> None:
-    """A merge keeps the fields that the patch does not name, at any depth."""
-    status = PoolStatus(update=UpdateProgress(revision="web-1"), healing=Healing())
-    written = status_patch(status, "u-web")["status"]
-    assert written["update"]["aborted"] is None
-    assert written["update"]["pausedSince"] is None
-    assert written["healing"]["breaker"] is None
-    assert written["lastProgressTime"] is None
+def test_a_patch_replaces_the_whole_status() -> None:
+    """A merge would keep the fields that the patch does not name, at any depth."""
+    (patch,) = status_patch(ReplicaSetStatus(replicas=1))
+    assert (patch["op"], patch["path"]) == ("add", "/status")
+    assert patch["value"]["replicas"] == 1
+    assert "observedGeneration" not in patch["value"]

@@ -36,6 +36,8 @@ GAUGES = {
     "snapshots": "VirtualMachineSnapshots that the pool took before updates.",
     "snapshot_failing": "1 while VMs of the pool are not updated or restored because snapshots fail.",
     "rollout_stalled": "1 while the pool has exceeded progressDeadlineSeconds.",
+    "update_aborted": "1 while an update is aborted, and the VMs get their former template.",
+    "analysis_undecided": "1 while an update stops because the last measurement of a check was not successful.",
     "healing_stopped": "1 while healing is stopped because too many VMs of the pool fail at once.",
 }
 
@@ -81,6 +83,7 @@ class PoolMetrics:
 
     def pool(self, pool: Pool, status: PoolStatus) -> None:
         breaker = status.healing.breaker if status.healing else None
+        progressing = next((each.reason for each in status.conditions if each.type == "Progressing"), None)
         values = {
             "desired_replicas": pool.spec.replicas,
             "replicas": status.replicas,
@@ -93,10 +96,9 @@ class PoolMetrics:
             "snapshot_failing": any(
                 each.type == "SnapshotFailure" and each.status == "True" for each in status.conditions
             ),
-            "rollout_stalled": any(
-                each.type == "Progressing" and each.reason == PoolReason.PROGRESS_DEADLINE_EXCEEDED
-                for each in status.conditions
-            ),
+            "rollout_stalled": progressing == PoolReason.PROGRESS_DEADLINE_EXCEEDED,
+            "update_aborted": progressing == PoolReason.UPDATE_ABORTED,
+            "analysis_undecided": progressing == PoolReason.ANALYSIS_INCONCLUSIVE,
             "healing_stopped": breaker is not None and breaker.open,
         }
         for name, value in values.items():

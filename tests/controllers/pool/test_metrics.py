@@ -92,9 +92,23 @@ def test_counts_of_a_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> 
     assert value(registry, "vmpool_kept_disks") == 4
     assert value(registry, "vmpool_healing_stopped") == 1
     assert value(registry, "vmpool_rollout_stalled") == 0
-    stuck = Condition(type="Progressing", status="False", reason="ProgressDeadlineExceeded", message="")
+
+
+@pytest.mark.parametrize(
+    ("reason", "gauge"),
+    [
+        ("ProgressDeadlineExceeded", "rollout_stalled"),
+        ("UpdateAborted", "update_aborted"),
+        ("AnalysisInconclusive", "analysis_undecided"),
+    ],
+)
+def test_an_update_that_does_not_go_on(
+    registry: CollectorRegistry, metrics: PoolMetrics, reason: str, gauge: str
+) -> None:
+    assert value(registry, f"vmpool_{gauge}") == 0
+    stuck = Condition(type="Progressing", status="False", reason=reason, message="")
     metrics.pool(a_pool(3), PoolStatus(conditions=(stuck,)))
-    assert value(registry, "vmpool_rollout_stalled") == 1
+    assert value(registry, f"vmpool_{gauge}") == 1
 
 
 @pytest.mark.sentence("1.50", "1.51")

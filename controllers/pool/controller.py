@@ -48,6 +48,7 @@ from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches
 from defaulter.contract import Defaulter
 from kinds.pool import POOL, Healing, PoolStatus, UpdateProgress
+from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
 from runtime.controller import Controller, RetryWithBackoff
 from runtime.events import EventRecorder
@@ -147,6 +148,7 @@ class PoolController:
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
     _memories: dict[str, PoolMemory] = field(default_factory=dict)
+    _serves_snapshots: bool = False
 
     def forget(self) -> None:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
@@ -376,6 +378,16 @@ class PoolController:
         self.metrics.vmi(pool, old, new)
         enqueue(pool, GATHER_SECONDS)
 
+    def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
+        """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""
+        if served == self._serves_snapshots:
+            return
+        self._serves_snapshots = served
+        for pool in self.stores.pools.all():
+            chosen = pool.spec.update_strategy.chosen if isinstance(pool, Pool) else None
+            if isinstance(chosen, UpdateProactive) and chosen.snapshot_before_update:
+                enqueue(pool.key, 0.0)
+
     def snapshot_changed(self, enqueue: Enqueue, old: VMSnapshot | None, new: VMSnapshot | None) -> None:
         self._created_object_changed(enqueue, old, new)
 
@@ -488,6 +500,7 @@ def build(
     vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
     vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
     disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
+    snapshots.subscribe(lambda: pooling.snapshots_served(controller.enqueue, snapshots.served))
     snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))
     restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
     data_sources.subscribe(partial(pooling.data_sources_changed, controller.enqueue))

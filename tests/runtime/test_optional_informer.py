@@ -111,3 +111,21 @@ async def test_a_later_run_starts_without_objects(server: Server, api: Api) -> N
         await asyncio.sleep(1)
         assert seen(optional) == (True, True, ["a"])
     assert seen(optional) == (False, False, [])
+
+
+async def test_objects_are_found_by_an_index_and_followed(server: Server, api: Api) -> None:
+    Kind(server)
+    optional: OptionalInformer[str] = OptionalInformer(
+        api, THINGS, lambda document: str(document["metadata"]["name"]), indexes={"first": lambda name: [name[0]]}
+    )
+    changes: list[tuple[str | None, str | None]] = []
+    optional.subscribe_objects(lambda old, new: changes.append((old, new)))
+    assert optional.by("first", "a") == []
+    task = asyncio.create_task(optional.run())
+    try:
+        assert await optional.settled(60)
+        assert (optional.by("first", "a"), optional.by("first", "b")) == (["a"], [])
+        assert changes == [(None, "a")]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

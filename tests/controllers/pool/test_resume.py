@@ -1,0 +1,82 @@
+"""A restored VM gets the run strategy of before, in the write that completes its restore."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from controllers.pool.actions import Update
+from controllers.pool.apply import PoolWriter
+from controllers.shared.creation import DefaultingCreator
+from controllers.shared.subresources import Subresources
+from controllers.shared.write_batches import WriteBatches
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import Conflict
+from runtime.resource import VMS
+from tests.controllers.pool.builders import snapshot, template
+
+REQUEST = "web-r1=2026-03-01T11:59:00Z"
+
+
+class Cluster:
+    """An API server with one VM, as a restore has left it, and KubeVirt's start request."""
+
+    def __init__(self, runs: bool, **spec: Any) -> None:
+        inner = {key: value for key, value in template()["spec"].items() if key != "running"}
+        self.vm = {"metadata": {"name": "web-1", "uid": "u-web-1"}, "spec": {**inner, **spec}}
+        self.runs, self.asked = runs, []
+
+    async def get(self, resource: Any, namespace: str, name: str) -> Any:
+        return self.vm if resource.kind == VMS.kind else {"data": {"template": template()}}
+
+    async def replace(self, resource: Any, document: Any) -> None:
+        self.asked.append((resource.kind, document))
+
+    async def put(self, verb: str, namespace: str, name: str, uid: str) -> None:
+        self.asked.append((verb, name))
+        if self.runs:
+            raise Conflict("VM is already running", status=409)
+
+
+async def completed(cluster: Cluster, strategy: str, start: bool) -> tuple[list[str], dict[str, Any]]:
+    """Requests before the write, and the VM that was written."""
+    writer = PoolWriter(
+        cast(Api, cluster),
+        cast("WriteBatches[Any]", None),
+        cast(DefaultingCreator, None),
+        cast(Subresources, cluster),
+    )
+    update = Update(
+        *("web-1", "u-web-1", 1, "r1", "r1", "its disks are restored"),
+        restored=REQUEST,
+        run_strategy=strategy,
+        start=start,
+    )
+    await writer._update(snapshot(3), update)
+    *requests, (kind, written) = cluster.asked
+    assert kind == VMS.kind
+    assert written["metadata"]["annotations"][meta.RESTORED] == REQUEST
+    return [verb for verb, _ in requests], {k: v for k, v in written["spec"].items() if k.startswith("run")}
+
+
+@pytest.mark.parametrize(
+    ("spec", "strategy", "start", "requests", "written"),
+    [
+        pytest.param({"runStrategy": "Halted"}, "Always", True, [], {"runStrategy": "Always"}, id="started again"),
+        pytest.param({"running": False}, "Always", True, [], {"running": True}, id="by the older field"),
+        pytest.param({"runStrategy": "Halted"}, "Halted", False, [], {"runStrategy": "Halted"}, id="it was halted"),
+        pytest.param({"runStrategy": "Manual"}, "Manual", True, ["start"], {"runStrategy": "Manual"}, id="by request"),
+        pytest.param({"runStrategy": "Manual"}, "Manual", False, [], {"runStrategy": "Manual"}, id="it did not run"),
+    ],
+)
+async def test_the_run_strategy(
+    spec: Any, strategy: str, start: bool, requests: list[str], written: dict[str, Any]
+) -> None:
+    assert await completed(Cluster(False, **spec), strategy, start) == (requests, written)
+
+
+async def test_a_vm_that_a_first_try_has_started_is_not_an_error() -> None:
+    requests, _ = await completed(Cluster(True, runStrategy="Manual"), "Manual", True)
+    assert requests == ["start"]

@@ -517,14 +517,19 @@ def test_a_removed_nic_keeps_its_fields_until_it_is_unplugged(libvirt: Libvirt) 
 
 
 def test_an_object_that_only_defaults_are_in_is_a_default() -> None:
-    defaults = {"domain": {}, "domain.devices": {}, "domain.firmware": {}, "domain.firmware.serial": "a"}
-    firmware = {"firmware": {"serial": "a"}}
-    stored = vm({"domain": {"devices": {}, **firmware}}, preference={"name": "linux"})
-    stored["metadata"]["annotations"] = {DEFAULTED_FIELDS: json.dumps(defaults)}
-    edit = follow_author(vm({}, preference={"name": "linux"}), stored)
-    answer = record_defaults(edit, vm({"domain": firmware}, preference={"name": "linux"}))
-    record = json.loads(answer["metadata"]["annotations"][DEFAULTED_FIELDS])
-    assert record == {"domain": {}, "domain.firmware": {}, "domain.firmware.serial": "a"}
+    firmware = {"uuid": "00000000-0000-4000-8000-000000000001", "serial": "a"}
+    record = {f"domain.firmware.{name}": value for name, value in firmware.items()}
+    record |= {"domain": {}, "domain.firmware": {}, "domain.devices": {}, "domain.devices.disks": []}
+    record |= {"domain.devices.disks[root]": {}, "domain.devices.disks[root].disk": {}}
+    domain = {"devices": {"disks": [{"name": "root", "disk": {}}]}, "firmware": firmware}
+    preference = {"preference": {"name": "linux"}}
+    stored = vm({"domain": domain, "volumes": [{"name": "root", "emptyDisk": {"capacity": "1Gi"}}]}, **preference)
+    stored["metadata"]["annotations"] = {DEFAULTED_FIELDS: json.dumps(record)}
+    edit = follow_author(vm({}, **preference), stored)
+    answer = record_defaults(edit, vm({"domain": {"firmware": firmware}}, **preference))
+    assert json.loads(answer["metadata"]["annotations"][DEFAULTED_FIELDS]).keys() == {
+        *("domain", "domain.firmware", "domain.firmware.uuid", "domain.firmware.serial")
+    }
 
 
 @pytest.mark.libvirt

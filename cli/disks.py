@@ -22,6 +22,7 @@ LISTING = Listing(
         field("VM", "vm"),
         Column("POOL", lambda row: row["pool"] or f"deleted ({row['keptBy']})"),
         Column("EXPIRES", lambda row: row["expires"] if not row["usedAt"] else f"in use at {row['usedAt']}"),
+        field("CAUSE", "cause", wide=True),
         field("RETAINED", "retained", wide=True),
         field("CREATED", "created", wide=True),
     ),
@@ -35,7 +36,10 @@ LISTING = Listing(
 @all_namespaces
 @cluster_options
 def disks(cluster: Cluster, pool: str | None, output: str) -> None:
-    """List the disks that pools retained at scale-in, and the VM that gets each one back.
+    """List the disks that pools retained, and the VM that gets each one back.
+
+    A disk that was retained at scale-in returns to the next VM of the name. A disk that an update replaced returns if
+    the update is undone; -o wide shows the cause.
 
     EXPIRES is the time at which the pool deletes a disk by its retainedDisks.ttlSeconds. A retained disk of a deleted
     pool stays until you delete its PersistentVolumeClaim.
@@ -67,6 +71,7 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
                 "expires": _expiry(claim, known[keeper]) if keeper in known else None,
                 "retained": (metadata.get("annotations") or {}).get(meta.RETAINED_AT),
                 "usedAt": (metadata.get("annotations") or {}).get(meta.USED_AT),
+                "cause": "update" if meta.REPLACED in labels else "scale-in",
                 "keptBy": labels[meta.KEPT_BY],
                 "size": capacity.get("storage"),
                 "created": metadata.get("creationTimestamp"),

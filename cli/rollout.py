@@ -261,7 +261,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
     With --restore-snapshots, the pool restores the snapshots of snapshotBeforeUpdate, within maxUnavailable. A VM
     without a snapshot of the revision only gets the template."""
 
-    async def restore(api: Api) -> tuple[Json, int]:
+    async def restore(api: Api) -> tuple[Json, int, bool]:
         from apimachinery.timestamps import format_time
         from controllers.pool.observe import POOLS
         from kinds import meta
@@ -275,17 +275,20 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
         annotations = {key: value for key, value in annotations.items() if value is not None}
         # The patch fails if another client has changed the object meanwhile.
         patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
-        patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in _fields(chosen, document)]
+        fields, pins = fields_to_restore(chosen, document)
+        patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in fields.items()]
         if annotations != (document["metadata"].get("annotations") or {}):
             patch += [
                 {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
                 {"op": "add", "path": "/metadata/annotations", "value": annotations},
             ]
         await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
-        return chosen, len(vms)
+        return chosen, len(vms), pins
 
-    chosen, vms = cluster.run(restore)
+    chosen, vms, pins = cluster.run(restore)
     revision, text = chosen["revision"], f"{pool} has the template of revision {chosen['revision']} again"
+    if pins:
+        text += ", with the images of then in place of the DataSources"
     if not restore_snapshots:
         print_result(output, text, pool=pool, revision=revision)
         return
@@ -293,18 +296,20 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
     print_result(output, text, pool=pool, revision=revision, vms=vms)
 
 
-def _fields(revision: Json, pool: Json) -> Iterator[tuple[str, Any]]:
-    """Yields the fields of the pool's spec that a revision determines. If the revision differs from the pool only in
-    the images of its DataSources, the template names these images instead of the DataSources."""
+def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
+    """Returns the fields of the pool's spec that a revision determines. If the revision differs from the pool only in
+    the images of its DataSources, the template names these images in place of the DataSources, and the flag is true."""
     from controllers.pool.data_sources import pinned
     from controllers.pool.revisions import content_hash, of_spec
 
     fields = copy.deepcopy(of_spec(revision))
-    if all(
-        content_hash({key: value}) == content_hash({key: pool["spec"].get(key) or {}}) for key, value in fields.items()
-    ):
-        pinned(fields["template"].get("spec") or {}, revision["data"].get("dataSources") or {})
-    yield from fields.items()
+    sources = revision["data"].get("dataSources") or {}
+    same = all(
+        content_hash({"": each}) == content_hash({"": pool["spec"].get(key) or {}}) for key, each in fields.items()
+    )
+    if same and sources:
+        pinned(fields["template"].get("spec") or {}, sources)
+    return fields, same and bool(sources)
 
 
 async def _restorable_vms(api: Api, pool: Json, revision: Json) -> set[str]:

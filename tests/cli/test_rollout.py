@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from cli.rollout import _previous, differences, progress, summarize_changes
+from cli.rollout import _previous, differences, fields_to_restore, progress, summarize_changes
 from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -197,3 +197,24 @@ def test_undo_chooses_a_revision(
     document = pool(currentRevision=current, history=[{"revision": r, "outcome": o} for r, o in outcomes.items()])
     revisions = [{"metadata": {"name": f"web-{n}"}} for n in (1, 2, 3)]
     assert _previous(document, revisions)["metadata"]["name"] == chosen
+
+
+ROOT = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}}}
+IMAGE = {"pvc": {"namespace": "images", "name": "debian-1"}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "sources", "expected"),
+    [
+        pytest.param({"dataVolumeTemplates": [ROOT]}, {"root": IMAGE}, {"source": IMAGE}, id="only the image differs"),
+        pytest.param({"dataVolumeTemplates": []}, {"root": IMAGE}, ROOT["spec"], id="the template differs too"),
+        pytest.param({"dataVolumeTemplates": [ROOT]}, {}, ROOT["spec"], id="no DataSource is tracked"),
+    ],
+)
+def test_an_undone_image_is_named_in_the_template(spec: Any, sources: Any, expected: Any) -> None:
+    data = {"nameGeneration": {}, "template": {"spec": {"dataVolumeTemplates": [ROOT]}}}
+    revision = {"data": {**data, **({"dataSources": sources} if sources else {})}}
+    fields, pins = fields_to_restore(revision, {"spec": {"template": {"spec": spec}}})
+    assert fields["template"]["spec"]["dataVolumeTemplates"][0]["spec"] == expected
+    assert pins == (expected == {"source": IMAGE})
+    assert "sourceRef" in ROOT["spec"], "the revision stays"

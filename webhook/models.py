@@ -35,7 +35,7 @@ class PlanStep(Body):
     """One step of a controller towards the spec."""
 
     action: str = Field(description="What the controller would do, for example `Create`.")
-    vm: str | None = Field(description="Name of the VM or VMI.")
+    vm: str | None = Field(description="Name of the VM or VMI. Null for a pause or an analysis of an update.")
     reason: str
 
 

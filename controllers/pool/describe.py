@@ -14,11 +14,11 @@ from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
 def describe_update(snapshot: PoolSnapshot, now: datetime) -> Json | None:
     """The parts of a proactive update as texts, and the number of steps that are done. None if no VM is updated."""
     strategy, replicas = snapshot.pool.spec.update_strategy.chosen, snapshot.pool.spec.replicas
-    if not isinstance(strategy, UpdateProactive) or not any(is_behind(snapshot, vm) for vm in snapshot.active):
-        return None
     if snapshot.aborted is not None:
         revision, abort = snapshot.aborted
         return {"aborted": f"the update to {revision.name} is aborted: {abort.message}"}
+    if not isinstance(strategy, UpdateProactive) or not any(is_behind(snapshot, vm) for vm in snapshot.active):
+        return None
     returns = snapshot.pool.status.current_revision == snapshot.revision.name
     steps = () if returns else strategy.all_steps
     progress = update_limit(snapshot, now).progress

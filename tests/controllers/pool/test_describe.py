@@ -76,6 +76,15 @@ def four(*vms: Any, status: Json | None = None, **proactive: Any) -> PoolSnapsho
         ),
         pytest.param(
             four(
+                status={
+                    "update": {"revision": REVISION.name, "aborted": {"reason": "X", "message": "m", "time": ago(1)}}
+                },
+            ),
+            [f"the update to {REVISION.name} is aborted: m"],
+            id="an aborted update that is undone",
+        ),
+        pytest.param(
+            four(
                 vm(1),
                 *[vm(n, revision=OLD.label) for n in range(2, 5)],
                 status={

@@ -359,13 +359,15 @@ class Stores:
 
     def zones(self, pool: Pool, vms: Iterable[VM]) -> dict[str, str]:
         """The known zones of the VMs, by name of the VM."""
-        key, found = pool.spec.failure_domains.topology_key, {}
-        for vm in vms if key else ():
+        label, last, found = pool.spec.failure_domains.topology_key, self._last_nodes, {}
+        zones = {node.name: zone for node in self.nodes.all() if (zone := node.labels.get(label))} if label else {}
+        for vm in vms if zones else ():
             if vm.vmi is not None and vm.vmi.node:
-                self._last_nodes[vm.key] = vm.vmi.node
-            node = self.nodes.get(("", self._last_nodes.get(vm.key, "")))
-            if node is not None and (zone := node.labels.get(key)):
-                found[vm.name] = zone
+                node = last[vm.key] = vm.vmi.node
+            else:
+                node = last.get(vm.key, "")
+            if node in zones:
+                found[vm.name] = zones[node]
         return found
 
     def replacing_disks(self) -> Iterator[VM]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +46,23 @@ STATUS = Listing(
         field("MESSAGE", "message"),
     ),
     name=lambda row: qualified_name("VirtualMachineWarmPool", row["name"]),
+)
+
+
+def _result(row: Json) -> str:
+    if row["problems"]:
+        return "refused"
+    return "adopted" if row["adopted"] else "can be adopted"
+
+
+ADOPTIONS = Listing(
+    (
+        field("INSTANCE", "instance"),
+        Column(
+            "RESULT", lambda row: "refused" if row["problems"] else "adopted" if row["adopted"] else "can be adopted"
+        ),
+        Column("MESSAGE", lambda row: "; ".join(row["problems"])),
+    )
 )
 FINDINGS = Listing(
     (
@@ -99,6 +117,92 @@ def pool_row(document: Json, now: datetime) -> Json:
         **dict.fromkeys((*COUNTS, "queuedClaims"), 0),
         **pool_status,
     }
+
+
+@warmpool.command()
+@click.argument("pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"))
+@click.argument("instances", metavar="[INSTANCE]...", nargs=-1)
+@click.option("--orphaned", is_flag=True, help="All orphaned instances of the pool's namespace.")
+@click.option("--region", metavar="REGION", help="AWS region of the instances. Default: boto3's.")
+@click.option("--yes", is_flag=True, help="Adopt the instances. Without it, nothing is changed.")
+@ADOPTIONS.option
+@cluster_options
+def adopt(
+    cluster: Cluster,
+    pool: str,
+    instances: tuple[str, ...],
+    orphaned: bool,
+    region: str | None,
+    yes: bool,
+    output: str,
+) -> None:
+    """Adopt EC2 instances that no pool manages: orphaned ones, or those that a Virtual Kubelet launched.
+
+    An instance must have what the pool's template asks for, and must never have been used. The command tags it with
+    your own AWS credentials; the controllers then check its health. Exits with 1 if an instance is refused.
+    """
+    if bool(instances) == orphaned:
+        raise click.UsageError("name the instances, or give --orphaned")
+    rows = cluster.run(lambda api: adopt_instances(api, cluster.namespace, pool, instances, region, write=yes))
+    ADOPTIONS.show(output, rows, nothing="there are no orphaned instances", everywhere=False)
+    if refused := sum(bool(row["problems"]) for row in rows):
+        raise Failed(f"{count_noun(refused, 'instance')} refused")
+    if rows and not yes and output in ("table", "wide"):
+        click.echo("nothing was changed; give --yes to adopt", err=True)
+
+
+async def adopt_instances(
+    api: Api, namespace: str, name: str, instances: tuple[str, ...], region: str | None, *, write: bool
+) -> list[Json]:
+    """Checks each instance, and adopts those without a problem if `write`. Without `instances`, all orphaned ones."""
+    try:
+        from botocore.exceptions import NoRegionError
+
+        from controllers.warmpool.ec2.client import Boto3EC2Client
+    except ImportError as error:
+        raise Failed("boto3 is not installed: install poolhouse[cli,ec2]") from error
+    from controllers.shared.sources import NAMESPACES
+    from controllers.warmpool.ec2 import tags
+    from controllers.warmpool.ec2.adoption import adoption
+    from controllers.warmpool.ec2.poller import LISTED_STATES
+    from controllers.warmpool.ec2.settings import EC2Settings
+    from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
+    from kinds import meta
+
+    pool = parse_warm_pool(await api.get(WARM_POOLS, namespace, name))
+    if isinstance(pool, InvalidWarmPool):
+        raise Failed(f"warm pool {name} is not valid: {pool.problem}")
+    if pool.spec.ec2 is None:
+        raise Failed(f"warm pool {name} has VMs; only instances of EC2 can be adopted")
+    uid = (await api.get(NAMESPACES, None, "kube-system"))["metadata"]["uid"]
+    try:
+        client = Boto3EC2Client(EC2Settings(region=region or ""))
+    except NoRegionError as error:
+        raise Failed("no AWS region is configured: give --region, or set AWS_DEFAULT_REGION") from error
+    orphans = {"tag-key": [meta.ORPHANED], f"tag:{tags.NAMESPACE}": [namespace]}
+    filters: dict[str, Iterable[str]] = {"instance-id": instances} if instances else {**orphans}
+    found = {
+        each["InstanceId"]: each for each in await client.describe({**filters, "instance-state-name": LISTED_STATES})
+    }
+    desired = pool.spec.replicas if pool.spec.autoscaling is None else pool.status.desired_replicas or 0
+    room = max(0, desired - pool.status.replicas)
+    rows: list[Json] = []
+    for instance_id in instances or found:
+        if instance_id not in found:
+            problems: tuple[str, ...] = ("is not an instance of this region and account",)
+        elif not instances and not tags.from_aws(found[instance_id]).get(meta.ORPHANED):
+            continue  # a pool has adopted it; the tag is empty
+        else:
+            decision = adoption(found[instance_id], pool, uid, datetime.now(UTC))
+            problems = decision.problems
+            if not problems and room == 0:
+                problems = (f"the pool has its {desired} replicas and would delete it; raise spec.replicas",)
+            elif not problems:
+                room -= 1
+                if write:
+                    await client.tag(instance_id, decision.tags)
+        rows.append({"instance": instance_id, "problems": list(problems), "adopted": write and not problems})
+    return rows
 
 
 @warmpool.command()

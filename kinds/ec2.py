@@ -19,6 +19,8 @@ POD = {"name": "KubernetesPodName", "namespace": "KubernetesPodNamespace", "uid"
 RESERVED_TAGS = frozenset({DISPLAY_NAME, STATE, *POD.values()})
 """Tags of an instance that only the controllers write, in addition to all tags of the project's domain."""
 
+DEFAULT_INSTANCE_TYPE = "mac1.metal"
+"""As in the design document of warm pools."""
 MAX_USER_DATA = 16384
 """Limit of EC2 for the user data of an instance, in bytes before the encoding."""
 
@@ -165,7 +167,7 @@ class EC2(Model):
 
     image_id: Annotated[str, Field(alias="imageID", min_length=1, max_length=255)]
     """AMI of the instances."""
-    instance_type: Annotated[str, Field(min_length=1, max_length=64)] = "mac1.metal"
+    instance_type: Annotated[str, Field(min_length=1, max_length=64)] = DEFAULT_INSTANCE_TYPE
     """Type of the instances."""
     key_pair: KeyPair | None = None
     """Key pair that grants login."""

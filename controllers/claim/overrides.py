@@ -11,6 +11,7 @@ from typing import Any
 
 from apimachinery.unstructured import at, entries, typed
 from kinds.claim import Overrides
+from kinds.ec2 import DEFAULT_INSTANCE_TYPE
 
 Json = dict[str, Any]
 
@@ -69,7 +70,9 @@ def forbidden(
 
 
 def instancetype(template: Json) -> str:
-    return at(template, "instanceType") or at(template, "spec", "instancetype", "name") or ""
+    if "spec" not in template:
+        return at(template, "instanceType") or DEFAULT_INSTANCE_TYPE
+    return at(template, "spec", "instancetype", "name") or ""
 
 
 def image(template: Json) -> str:

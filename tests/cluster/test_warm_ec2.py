@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from click.testing import CliRunner, Result
 
+from cli.main import poolhouse
 from cli.virtual_kubelet import ImportOptions as Wish
 from cli.virtual_kubelet import import_config
 from controllers.claim.application import SECRETS
@@ -23,7 +25,7 @@ from kinds import meta
 from runtime.errors import NotFound
 from tests.cli.test_virtual_kubelet import SAMPLE
 from tests.cluster.claiming import CLAIMS, Counter
-from tests.cluster.instances import Agent, Ec2, agent, ec2
+from tests.cluster.instances import REGION, Agent, Ec2, agent, ec2
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import controllers, namespace
@@ -121,7 +123,9 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
         tags = instance["Tags"]
         assert tags["WarmPool"] == "Ready"
         assert instance["SubnetId"] == tags[meta.PLACEMENT]
-        assert (instance["Placement"].get("Tenancy") == "host") == (instance["InstanceType"] == "mac1.metal")
+        number = int(tags[meta.WARM_POOL].removeprefix("warmpool-")) - 1
+        # The default of the design document is a Mac; EC2's own default is another type.
+        assert instance["InstanceType"] == SAMPLE[number].get("InstanceType", "mac1.metal")
 
 
 async def test_instances_get_the_user_data_of_a_virtual_kubelet(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
@@ -254,6 +258,46 @@ async def test_an_instance_is_ready_when_its_agent_serves(
         (left,) = cloud.instances()
         assert left["Tags"][meta.ORPHANED] == "PoolDeleted"
         assert left["Tags"]["WarmPool"] == "Ready"
+
+
+async def test_orphaned_instances_are_adopted(
+    control_plane: Any, desk: Counter, cloud: Ec2, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", cloud.endpoint)
+    options = ("--kubeconfig", str(control_plane.kubeconfig), "-n", desk.namespace)
+
+    async def adopt(*words: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, ["warmpool", "adopt", "mac", *words, *options])
+
+    def of_region(*words: str) -> Any:
+        return adopt(*words, "--region", REGION)
+
+    async with controllers(control_plane.kubeconfig, cloud.settings):
+        await made(desk, cloud, 2, deletionPolicy="Orphan")
+        await until(states(cloud), ["Ready", "Ready"])
+        await until(lambda: finalizers(desk), [FINALIZER])
+        await desk.api.delete(WARM_POOLS, desk.namespace, "mac")
+        await until(lambda: finalizers(desk), None)
+        orphans = cloud.ids()
+        pool = await made(desk, cloud, 0)
+        await until(lambda: observed(desk), True)
+        assert "give --region" in (await adopt("--orphaned")).output
+        full = await of_region("--orphaned")
+        assert (full.exit_code, "raise spec.replicas" in full.stdout) == (1, True), (full.output, full.exception)
+        # The pool would launch instances of its own if it were not paused.
+        await desk.change("mac", paused=True, replicas=2)
+        tried = await of_region("--orphaned", "-o", "json")
+        assert {(row["instance"], row["adopted"]) for row in json.loads(tried.stdout)} == {(i, False) for i in orphans}
+        done = await of_region(*sorted(orphans), "--yes")
+        assert done.exit_code == 0, done.output
+        await desk.change("mac", paused=False)
+        await until(states(cloud), ["Ready", "Ready"])
+        await until(lambda: desk.available("mac"), 2)
+        assert cloud.ids() == orphans, "none was launched or terminated"
+        assert {each["Tags"][meta.POOL_UID] for each in cloud.instances()} == {pool["metadata"]["uid"]}
+        again = await of_region(*sorted(orphans), "i-0123456789abcdef0")
+        assert again.exit_code == 1
+        assert "belongs to the pool already" in again.stdout
 
 
 async def observed(desk: Counter) -> bool:

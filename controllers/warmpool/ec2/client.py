@@ -68,7 +68,7 @@ class Boto3EC2Client:
         )
         session = boto3.Session()
         self._ec2, self._s3 = (
-            session.client(service, region_name=settings.region, endpoint_url=settings.endpoint, config=config)
+            session.client(service, region_name=settings.region or None, endpoint_url=settings.endpoint, config=config)
             for service in ("ec2", "s3")
         )
         self._threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="ec2")

@@ -6,7 +6,7 @@ from typing import Any
 
 from apimachinery.unstructured import Json, at
 from controllers.warmpool.ec2.settings import SUBNET, EC2Settings
-from kinds.ec2 import MAX_USER_DATA
+from kinds.ec2 import DEFAULT_INSTANCE_TYPE, MAX_USER_DATA
 from runtime.errors import Invalid
 
 DEDICATED_HOST_TYPES = "mac"
@@ -14,12 +14,13 @@ DEDICATED_HOST_TYPES = "mac"
 
 
 def launch_parameters(template: Json, subnet: str, settings: EC2Settings, user_data: str) -> Json:
-    """`subnet` is the drawn placement. The settings have the subnet for pools that name none."""
+    """`subnet` is the drawn placement. The settings have the subnet for pools that name none. The template has no field
+    whose value is the default."""
     if subnet not in (template.get("subnets") or ()):
         subnet = settings.subnet
     if not subnet:
         raise Invalid(f"spec.ec2.subnets: Required value: give a subnet, or set {SUBNET} for the controllers")
-    instance_type = str(template.get("instanceType") or "")
+    instance_type = str(template.get("instanceType") or DEFAULT_INSTANCE_TYPE)
     profile = str(template.get("iamInstanceProfile") or "")
     return _without_none(
         {

@@ -25,6 +25,7 @@ def parameters(template: dict[str, Any], subnet: str = "subnet-a") -> dict[str, 
         pytest.param(PLAIN, "SubnetId", "subnet-a", id="the drawn subnet"),
         pytest.param({**PLAIN, "subnets": []}, "SubnetId", "subnet-m", id="the subnet of the settings"),
         pytest.param(PLAIN, "Placement", None, id="no placement"),
+        pytest.param({"imageID": "ami-1"}, "InstanceType", "mac1.metal", id="the default type"),
         pytest.param(MAC, "Placement", {"Tenancy": "host"}, id="a Mac is on a host"),
         pytest.param(
             {**MAC, "placement": {"hostID": "h-1"}}, "Placement", {"Tenancy": "host", "HostId": "h-1"}, id="one host"

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from apimachinery.unstructured import Json, at
 from controllers.shared.sources import DATA_VOLUMES, PODS
-from controllers.shared.vm import DISKS, disk_names, references
+from controllers.shared.vm import disk_names, references
+from controllers.shared.vmi import DISKS
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import VMS

@@ -21,7 +21,8 @@ from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.names import name_of
-from controllers.shared.vm import DISKS, disk_names, references
+from controllers.shared.vm import disk_names, references
+from controllers.shared.vmi import DISKS
 from kinds import meta
 from kinds.pool import NameGeneration
 

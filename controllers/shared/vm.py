@@ -11,13 +11,6 @@ from controllers.shared.vmi import VMI, ObjectView, group_kind, object_facts, pa
 from kinds import meta
 from kinds.vm_documents import run_strategy
 
-DISKS = (
-    ("dataVolume", "name"),
-    ("persistentVolumeClaim", "claimName"),
-    ("ephemeral", "persistentVolumeClaim", "claimName"),
-)
-"""Paths in a volume to the name of a DataVolume or PersistentVolumeClaim."""
-
 
 def disk_names(vm: Json) -> tuple[str, ...]:
     """Names of the DataVolumes of a VM or template. Their PersistentVolumeClaims have the same names."""

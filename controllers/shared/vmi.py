@@ -10,6 +10,12 @@ from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at
 from kinds import meta
 
+DISKS = (
+    ("dataVolume", "name"),
+    ("persistentVolumeClaim", "claimName"),
+    ("ephemeral", "persistentVolumeClaim", "claimName"),
+)
+"""Paths in a volume to the name of a DataVolume or PersistentVolumeClaim."""
 MAX_DIGITS = 9
 """Longer numbers in annotations count as 0, because the controllers never write them."""
 
@@ -173,7 +179,8 @@ def parse_vmi(document: Json) -> VMI:
 
 def _disks(volumes: Iterable[Json]) -> Iterator[str]:
     for volume in volumes:
-        if name := text(volume, "dataVolume", "name") or text(volume, "persistentVolumeClaim", "claimName"):
+        names = (text(volume, *path) for path in DISKS)
+        if name := next(filter(None, names), ""):
             yield name
 
 

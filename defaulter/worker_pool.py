@@ -130,6 +130,8 @@ class WorkerPool:
         """set when a waiting worker may find a request"""
         self._taking_costly = 0
         """number of workers that take costly documents"""
+        self._waiting_for_small = 0
+        """number of workers for small documents that wait for one"""
         self._serving = asyncio.Semaphore(limits.workers)
         self._known_costly = CostlyDocuments()
         self._confinement_logged = False
@@ -312,17 +314,25 @@ class WorkerPool:
             # No other task runs between the look at the queue and this line, so no request is missed.
             self._changed.clear()
             changed = asyncio.create_task(self._changed.wait())
+            self._waiting_for_small += not costly
             try:
                 await asyncio.wait((changed, ended), return_when=asyncio.FIRST_COMPLETED)
             finally:
+                self._waiting_for_small -= not costly
                 changed.cancel()
+        self._changed.set()  # the other workers may have what was left to this one
         return None
 
     def _take(self, costly: bool) -> QueuedRequest | None:
         while self._urgent:
             if self._in_time(request := self._urgent.popleft()):
                 return request
-        return self._queue.pop(costly=costly, wanted=self._in_time)
+        # A worker of lower priority leaves a small document to one of normal priority that waits.
+        small = not costly or not self._waiting_for_small
+        found = self._queue.pop(costly=costly, small=small, wanted=self._in_time)
+        if found is not None and not costly:
+            self._changed.set()  # the other workers may have the next one
+        return found
 
     def _in_time(self, request: QueuedRequest) -> bool:
         """Whether the response can still come before the deadline. Under overload, a late request must not delay the

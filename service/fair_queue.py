@@ -85,10 +85,12 @@ class FairQueue(Generic[T]):
         self._waiting[tenant] = queue
         (queue.costly if cost > self._costly else queue.small).append(_Entry(next(self._numbers), cost, item))
 
-    def pop(self, *, costly: bool, wanted: Callable[[T], bool] = lambda item: True) -> T | None:
+    def pop(
+        self, *, costly: bool = True, small: bool = True, wanted: Callable[[T], bool] = lambda item: True
+    ) -> T | None:
         """The next request; None if none may be handled now. Requests that are not `wanted` any more are
-        dropped. `costly` says whether a costly request may be handled."""
-        while (head := next_tenant(self._heads(costly))) is not None:
+        dropped. `costly` and `small` say which requests may be handled."""
+        while (head := next_tenant(self._heads(costly, small))) is not None:
             queue = self._waiting[head.tenant]
             is_small = bool(queue.small) and queue.small[0].number == head.number
             entry = (queue.small if is_small else queue.costly).popleft()
@@ -101,9 +103,10 @@ class FairQueue(Generic[T]):
                 return entry.item
         return None
 
-    def _heads(self, costly: bool) -> Iterator[Head]:
+    def _heads(self, costly: bool, small: bool) -> Iterator[Head]:
         for name, queue in self._waiting.items():
-            firsts = [each[0].number for each in (queue.small, queue.costly if costly else ()) if each]
+            allowed = (queue.small if small else (), queue.costly if costly else ())
+            firsts = [each[0].number for each in allowed if each]
             if firsts:
                 yield Head(name, queue.used, min(firsts))
 

@@ -300,6 +300,33 @@ def test_a_tenant_that_floods_delays_no_other_tenant(objects: int) -> None:
     assert max(delays) < 3 * 0.0102
 
 
+def test_the_worker_of_normal_priority_gets_small_documents_first() -> None:
+    handled: list[str] = []
+
+    class Named(Scripted):
+        def __init__(self) -> None:
+            super().__init__(after(0.01))
+            self.name = "normal"
+
+        def lower_priority(self) -> None:
+            self.name = "low"
+
+        async def ask(self, tag: int, body: bytes = b"") -> Response:
+            if tag == Operation.DOCUMENT:
+                handled.append(self.name)
+            return await super().ask(tag, body)
+
+    async def small(workers: WorkerPool) -> None:
+        await until(lambda: workers.counts.ready == 2)
+        for number in range(5):
+            await workers.ask(Operation.DOCUMENT, document(1, number))
+        assert handled == ["normal"] * 5
+        await asyncio.gather(*(workers.ask(Operation.DOCUMENT, document(1, number)) for number in range(2)))
+        assert sorted(handled[5:]) == ["low", "normal"]
+
+    kept(small, Named(), Named(), limits=WorkerLimits(workers=2, spares=0))
+
+
 def test_a_tenant_may_have_a_part_of_the_requests_that_wait() -> None:
     async def flooded(workers: WorkerPool) -> None:
         await ready(workers)

@@ -55,6 +55,15 @@ def test_a_costly_request_does_not_hold_up_the_small_ones_of_its_tenant() -> Non
     assert queue.pop(costly=True) == LARGE
 
 
+def test_small_requests_can_be_left_to_others() -> None:
+    queue: FairQueue[int] = FairQueue(max_per_tenant=10, costly=COSTLY)
+    for cost in (SMALL, LARGE):
+        queue.push(cost, "a", cost)
+    assert queue.pop(small=False) == LARGE
+    assert queue.pop(small=False) is None
+    assert queue.pop() == SMALL
+
+
 def test_a_tenant_that_was_away_gets_no_credit() -> None:
     queue: FairQueue[str] = FairQueue(max_per_tenant=100, costly=COSTLY)
     for _ in range(50):

@@ -80,7 +80,7 @@ def object_row(kind: Kind, document: Json, now: datetime) -> Json:
         "kind": kind.kind,
         "namespace": document["metadata"].get("namespace"),
         "name": document["metadata"]["name"],
-        "desired": spec.get("replicas"),
+        "desired": status.get("desiredReplicas", spec.get("replicas")),
         "ready": int(status.get(kind.ready_replicas) or 0) if scales else None,
         "updated": int(status.get(kind.updated_replicas) or 0) if scales and kind.updated_replicas else None,
         "age": format_age(document, now),

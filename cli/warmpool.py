@@ -19,6 +19,7 @@ from cli.manifests import as_list, print_manifests
 from cli.output import Column, Failed, Listing, count_noun, field, output_option, print_json
 from cli.overview import STATE
 from cli.parameters import WARM_POOL, qualified_name
+from cli.sizing import advise, why
 from cli.yaml_reader import InvalidYAML, load
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ FINDINGS = Listing(
 
 @click.group()
 def warmpool() -> None:
-    """Inspect warm pools, and import pools of a Virtual Kubelet."""
+    """Inspect and size warm pools, and import pools of a Virtual Kubelet."""
+
+
+warmpool.add_command(advise)
+warmpool.add_command(why)
 
 
 @warmpool.command()
@@ -108,7 +113,7 @@ def pool_row(document: Json, now: datetime) -> Json:
         "namespace": document["metadata"].get("namespace"),
         "name": document["metadata"]["name"],
         "default": bool(spec.get("default")),
-        "desired": spec.get("replicas", 1),
+        "desired": pool_status.get("desiredReplicas", spec.get("replicas", 1)),
         "ready": pool_status.get("availableReplicas", 0),
         "age": format_age(document, now),
         "state": health.state,

@@ -30,6 +30,9 @@ LATE_MEMORY = 0.9998
 SLOT_SECONDS = 900.0
 SLOTS = 672
 """Seven days in slots."""
+AIM = 0.85
+"""The late claims that the size aims at, as a share of those that the target allows: the next claims differ from the
+earlier ones."""
 MAX_SLOT_CLAIMS = 100_000
 MAX_BYTES = 200_000
 """Limit on the decompressed history, because anyone who may write the status may write it."""
@@ -122,7 +125,6 @@ class DemandHistory:
         seconds = min(max(seconds, 1.0), MAX_BOOT_SECONDS)
         before = self.boot_seconds
         self.boot_seconds = seconds if before is None else before + NEW_BOOT_SHARE * (seconds - before)
-        self.changed = True
 
     def waited(self, time: float, waiting: int) -> None:
         """Records how many VMs wait from now on."""
@@ -166,6 +168,7 @@ class DemandHistory:
 
     def _corrected(self, late_share: float) -> float:
         """The share, corrected by what was achieved: boots may fail, and the demand may differ from its history."""
+        late_share *= AIM
         allowed = late_share * self.served_claims
         return late_share * min(2.0, max(0.3, 1 + (allowed - self.late_claims) / (allowed + 5)))
 

@@ -3,8 +3,8 @@
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -187,6 +187,7 @@ def simulate(
     learn before. `arrivals` are seconds since 1970 in ascending order."""
     first = min(begin, arrivals[0]) if arrivals else begin
     run = _Run(pool, policy, begin, end, claim_seconds, at=first)
+    run.size = run.ready = policy.replicas(first, 0, 0)  # the pool exists since before the first claim
     next_decision, claims = first, 0
     while True:
         arrival = arrivals[claims] if claims < len(arrivals) else math.inf
@@ -223,21 +224,10 @@ def best_fixed_size(
         return simulate(arrivals, pool, FixedSize(size), begin=begin, end=end).wait(percentile) <= wait_seconds
 
     low, high = -1, 1
-    while not enough(high):
+    # With a VM for each claim, all claims are in time.
+    while high < len(arrivals) and not enough(high):
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def with_recorded_demand(spec: Autoscaling, pool: Pool, history: DemandHistory) -> AutoscaledSize:
-    """A policy that knows the hours of earlier weeks, as the controller does, but not the claims that are replayed."""
-    known = replace(DemandHistory(time_zone=history.time_zone), weekly=dict(history.weekly))
-    return AutoscaledSize(spec, pool, known)
-
-
-def span(arrivals: Iterable[float]) -> tuple[float, float]:
-    """The times of the first and the last claim."""
-    times = list(arrivals)
-    return (times[0], times[-1]) if times else (0.0, 0.0)

@@ -1,0 +1,358 @@
+"""`poolhouse warmpool advise` and `poolhouse warmpool why`: the size of a warm pool, compared and explained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from apimachinery.timestamps import format_time
+from apimachinery.unstructured import Json
+from cli.cluster import Cluster, cluster_options
+from cli.completion import complete_names
+from cli.output import Column, Failed, Listing, count_noun, is_structured, output_option, print_structured
+from cli.output import field as column
+from cli.parameters import WARM_POOL
+from cli.svg import Series, step_chart
+
+if TYPE_CHECKING:
+    from controllers.warmpool.autoscaling.history import DemandHistory
+    from controllers.warmpool.autoscaling.simulation import Policy, Pool
+    from controllers.warmpool.warm_pool import WarmPool
+    from kinds.warmpool import Autoscaling
+    from runtime.api import Api
+
+MAX_CLAIMS = 100_000
+"""Limit on the replayed claims: the newest ones, so that the answer takes seconds."""
+RESUME_SECONDS = 1.0
+HANDOVER_SECONDS = 0.1
+WEEK = 604_800.0
+MAX_REPLICAS = 1_000_000
+
+ADVICE = Listing(
+    (
+        column("POLICY", "policy"),
+        column("STANDBY", "standby"),
+        Column("WAIT P50", lambda row: _seconds(row["waitP50"])),
+        Column("WAIT P99", lambda row: _seconds(row["waitP99"])),
+        column("COLD STARTS", "coldStarts"),
+        Column("IDLE VM-HOURS", lambda row: f"{row['idleVMHours']:.1f}"),
+        column("VMS CREATED", "created"),
+        Column(
+            "TARGET",
+            lambda row: "met" if row["meetsTarget"] else "missed",
+            colour=lambda row: "green" if row["meetsTarget"] else "red",
+        ),
+    )
+)
+
+
+@dataclass
+class _Recorded:
+    """A policy that keeps the sizes that another one decides, for the plot."""
+
+    policy: Policy
+    sizes: list[tuple[float, int]] = field(default_factory=list)
+
+    def arrived(self, time: float) -> None:
+        self.policy.arrived(time)
+
+    def served(self, wait_seconds: float) -> None:
+        self.policy.served(wait_seconds)
+
+    def replicas(self, time: float, waiting: int, claimed: int) -> int:
+        size = self.policy.replicas(time, waiting, claimed)
+        if not self.sizes or self.sizes[-1][1] != size:
+            self.sizes.append((time, size))
+        return size
+
+
+@click.command()
+@click.argument("pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"))
+@click.option("--wait-seconds", type=click.IntRange(1), help="Target of the wait. Default: that of the pool, or 1.")
+@click.option("--percentile", type=click.IntRange(50, 99), help="Percentile of the target. Default: the pool's, or 99.")
+@click.option("--size", "sizes", type=click.IntRange(0, 10_000), multiple=True, help="Another fixed size; repeatable.")
+@click.option("--boot-seconds", type=click.FloatRange(1, 3600), help="Default: the measured time.")
+@click.option(
+    "--resume-seconds", type=click.FloatRange(0), default=RESUME_SECONDS, show_default=True, help="Of a paused VM."
+)
+@click.option(
+    "--claim-seconds", type=click.FloatRange(0), default=3600.0, show_default=True, help="Time that claims hold a VM."
+)
+@click.option("--plot", type=click.File("w", lazy=True), help="Write an SVG of claims and sizes to this file.")
+@ADVICE.option
+@cluster_options
+def advise(
+    cluster: Cluster,
+    pool: str,
+    wait_seconds: int | None,
+    percentile: int | None,
+    sizes: tuple[int, ...],
+    boot_seconds: float | None,
+    resume_seconds: float,
+    claim_seconds: float,
+    plot: TextIO | None,
+    output: str,
+) -> None:
+    """Compare sizes, standby modes and autoscaling of a warm pool for the claims of its last week.
+
+    The controller records how many claims come in each quarter of an hour, and how many of them within one boot. The
+    claims are replayed in virtual time; nothing is changed. The autoscaling learns from one replay of the same claims
+    before the one that counts. Cold starts are claims that found no VM.
+    """
+    found = _read(cluster, pool)
+    history = found[1]
+    boot = boot_seconds or history.boot_seconds
+    if boot is None:
+        raise Failed(f"no VM of {pool} has become ready yet; give --boot-seconds")
+    target = found[0].spec.autoscaling.target if found[0].spec.autoscaling else None
+    wait = wait_seconds or (target.wait_seconds if target else None) or 1
+    share = percentile or (target.percentile if target else 99)
+    arrivals = [*history.replay()][-MAX_CLAIMS:]
+    if not arrivals:
+        raise Failed(f"no claims of {pool} are recorded in the last week")
+    replay = _Replay(found[0], arrivals, boot, resume_seconds, claim_seconds, wait, share)
+    rows = list(replay.rows(sizes))
+    if not is_structured(output):
+        days = (replay.end - replay.begin) / 86_400
+        begin = datetime.fromtimestamp(replay.begin, UTC)
+        click.echo(
+            f"{count_noun(len(arrivals), 'claim')} in {days:.1f} days from {format_time(begin)}; a VM boots in"
+            f" {boot:.0f} s; target: {share} % of the claims within {wait} s"
+        )
+    ADVICE.show(output, rows, nothing="")
+    if plot is not None:
+        plot.write(replay.plot(pool))
+        click.echo(f"wrote {plot.name}", err=True)
+
+
+def _read(cluster: Cluster, name: str) -> tuple[WarmPool, DemandHistory]:
+    from controllers.warmpool.autoscaling.history import DemandHistory
+    from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
+
+    async def read(api: Api) -> Json:
+        return await api.get(WARM_POOLS, cluster.namespace, name)
+
+    pool = parse_warm_pool(cluster.run(read))
+    if isinstance(pool, InvalidWarmPool):
+        raise Failed(f"warm pool {name} is invalid: {pool.problem}")
+    return pool, DemandHistory.decode(pool.status.demand_history)
+
+
+class _Replay:
+    """The claims of a pool with the policies that are compared."""
+
+    def __init__(
+        self,
+        pool: WarmPool,
+        arrivals: Sequence[float],
+        boot_seconds: float,
+        resume_seconds: float,
+        claim_seconds: float,
+        wait_seconds: int,
+        percentile: int,
+    ) -> None:
+        self.pool = pool
+        self.boot_seconds, self.claim_seconds = boot_seconds, claim_seconds
+        self.wait_seconds, self.percentile = wait_seconds, percentile
+        self.begin = math.floor(arrivals[0] / 900) * 900.0
+        self.end = math.ceil((arrivals[-1] + 1) / 900) * 900.0
+        self.arrivals = arrivals
+        self.handover = {"Running": HANDOVER_SECONDS, "Paused": resume_seconds, "Stopped": boot_seconds}
+        self.best: int | None = None
+        self.recorded: list[tuple[str, _Recorded]] = []
+
+    def rows(self, sizes: Sequence[int]) -> Iterator[Json]:
+        """The pool as it is, other sizes and the autoscaling, in all standby modes that can meet the target."""
+        from controllers.warmpool.autoscaling.simulation import FixedSize, best_fixed_size
+
+        own = self.pool.spec.standby.mode
+        for standby in sorted(self.handover, key=lambda each: (each != own, self.handover[each])):
+            simulated = self._simulated(standby)
+            if standby == own:
+                yield self._current(standby)
+                for size in sizes:
+                    yield self._row(f"replicas: {size}", standby, FixedSize(size))
+            best = best_fixed_size(
+                self.arrivals,
+                simulated,
+                wait_seconds=self.wait_seconds,
+                percentile=self.percentile,
+                begin=self.begin,
+                end=self.end,
+            )
+            if simulated.handover_seconds > self.wait_seconds:
+                if standby != own:
+                    yield self._row(f"replicas: {self.pool.spec.replicas}", standby, FixedSize(self.pool.spec.replicas))
+                continue
+            best_row = self._row(f"replicas: {best} (smallest)", standby, FixedSize(best))
+            yield best_row
+            for mode, name in (("Off", "autoscaling"), ("ForecastAndScale", "autoscaling with forecast")):
+                yield self._row(name, standby, self._autoscaled(simulated, self._spec(mode)), plotted=standby == own)
+            if standby == own:
+                self.best = best
+
+    def _current(self, standby: str) -> Json:
+        from controllers.warmpool.autoscaling.simulation import FixedSize
+
+        spec = self.pool.spec
+        if spec.autoscaling is None:
+            return self._row(f"replicas: {spec.replicas} (now)", standby, FixedSize(spec.replicas))
+        return self._row(
+            "spec.autoscaling (now)", standby, self._autoscaled(self._simulated(standby), spec.autoscaling)
+        )
+
+    def _spec(self, mode: str) -> Autoscaling:
+        """The target without bounds, schedules and ceiling."""
+        from kinds.warmpool import Autoscaling
+
+        own = self.pool.spec.autoscaling
+        zone = own.predictive.time_zone if own else "UTC"
+        target = {"waitSeconds": self.wait_seconds, "percentile": self.percentile}
+        given = {"maxReplicas": MAX_REPLICAS, "target": target, "predictive": {"mode": mode, "timeZone": zone}}
+        return Autoscaling.model_validate(given)
+
+    def _simulated(self, standby: str) -> Pool:
+        from controllers.warmpool.autoscaling.simulation import Pool
+
+        return Pool(self.boot_seconds, self.handover[standby], self.pool.spec.claim_policy.on_empty)
+
+    def _autoscaled(self, simulated: Pool, spec: Autoscaling) -> Policy:
+        from controllers.warmpool.autoscaling.simulation import AutoscaledSize
+
+        return AutoscaledSize(spec, simulated)
+
+    def _row(self, name: str, standby: str, policy: Policy, *, plotted: bool = False) -> Json:
+        from controllers.warmpool.autoscaling.simulation import FixedSize, simulate
+
+        arrivals = self.arrivals
+        if not isinstance(policy, FixedSize):
+            # Whole weeks earlier, so that hours of the week stay the same.
+            earlier = math.ceil((self.end - self.begin) / WEEK) * WEEK
+            arrivals = [*(each - earlier for each in arrivals), *arrivals]
+        if plotted:
+            policy = _Recorded(policy)
+            self.recorded.append((name, policy))
+        result = simulate(
+            arrivals,
+            self._simulated(standby),
+            policy,
+            begin=self.begin,
+            end=self.end,
+            claim_seconds=self.claim_seconds,
+        )
+        return {
+            "policy": name,
+            "standby": standby,
+            "waitP50": _finite(result.wait(50)),
+            "waitP99": _finite(result.wait(99)),
+            "coldStarts": result.cold_starts,
+            "idleVMHours": round(result.idle_hours, 2),
+            "created": result.booted,
+            "meetsTarget": result.wait(self.percentile) <= self.wait_seconds,
+        }
+
+    def plot(self, title: str) -> str:
+        """An SVG with the claims of each quarter of an hour, and the sizes of the policies."""
+        slots = range(int(self.begin // 900), int(self.end // 900))
+        counts = dict.fromkeys(slots, 0)
+        for each in self.arrivals:
+            counts[int(each // 900)] += 1
+        sizes = [
+            Series(name, [(time, size) for time, size in each.sizes if size < MAX_REPLICAS])
+            for name, each in self.recorded
+        ]
+        if self.best is not None:
+            sizes.insert(0, Series(f"replicas: {self.best}", [(self.begin, self.best)]))
+        claims = Series("claims in 15 minutes", [(each * 900.0, count) for each, count in counts.items()])
+        return step_chart(title, self.begin, self.end, [claims], sizes)
+
+
+@click.command()
+@click.argument("pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"))
+@output_option("text")
+@cluster_options
+def why(cluster: Cluster, pool: str, output: str) -> None:
+    """Explain how many VMs of a warm pool wait, why, and what changes next."""
+    found, history = _read(cluster, pool)
+    explained = explain(found, history)
+    if is_structured(output):
+        print_structured(output, explained)
+        return
+    for line in lines(explained):
+        click.echo(line)
+
+
+def explain(pool: WarmPool, history: DemandHistory) -> Json:
+    status = pool.status
+    decided = status.autoscaling
+    known = history.boot_seconds is not None or history.slots
+    return {
+        "pool": pool.name,
+        "desiredReplicas": pool.spec.replicas if status.desired_replicas is None else status.desired_replicas,
+        "availableReplicas": status.available_replicas,
+        "provisioning": status.provisioning,
+        "queuedClaims": status.queued_claims,
+        "autoscaling": decided.json() if decided and pool.spec.autoscaling else None,
+        "decidedBy": "spec.autoscaling" if pool.spec.autoscaling else "spec.replicas",
+        "demand": {
+            "claims": sum(each.claims for each in history.slots.values()),
+            "bootSeconds": history.boot_seconds,
+        }
+        if known
+        else None,
+        "problems": [
+            f"{each.type}: {each.reason}: {each.message}"
+            for each in status.conditions
+            if (each.type, each.status) in PROBLEMS or each.reason == "ScaleIgnored"
+        ],
+    }
+
+
+PROBLEMS = {
+    ("Valid", "False"),
+    ("Available", "False"),
+    ("Progressing", "False"),
+    ("Degraded", "True"),
+    ("RolloutComplete", "False"),
+}
+"""Types and statuses of conditions that explain why a pool has fewer VMs than desired."""
+
+
+def lines(explained: Json) -> Iterator[str]:
+    wanted, decided = explained["desiredReplicas"], explained["autoscaling"]
+    available = explained["availableReplicas"]
+    now = f"{available} of {count_noun(wanted, 'VM')} can be claimed, {explained['provisioning']} not ready yet"
+    yield f"{explained['pool']}: {now}, {count_noun(explained['queuedClaims'], 'claim')} queued"
+    if decided is None:
+        yield f"the size is {explained['decidedBy']}: {wanted}"
+    else:
+        yield f"size {decided['desiredReplicas']} ({decided['reason']}): {decided['message']}"
+        late, idle = decided.get("lateClaimsPercent"), decided.get("idleHoursToday")
+        yield f"decided at {decided['decidedTime']}; {late} % of the claims were late; VMs waited {idle} hours that day"
+        if change := decided.get("nextChange"):
+            yield f"next change: {change['replicas']} at {change['time']} ({change['reason']})"
+    if demand := explained["demand"]:
+        boot = demand["bootSeconds"]
+        text = f"last week: {count_noun(demand['claims'], 'claim')}"
+        yield f"{text}; a VM boots in {boot:.0f} s" if boot is not None else text
+    yield from explained["problems"]
+    hours = [each for each in (decided or {}).get("forecast", ()) if each["claims"]]
+    if hours:
+        yield "forecast:"
+        for each in hours:
+            yield f"  {each['time']}  {count_noun(each['claims'], 'claim')}, size {each['replicas']}"
+    if decided is None and demand:
+        yield "compare sizes and autoscaling with: poolhouse warmpool advise " + explained["pool"]
+
+
+def _finite(seconds: float) -> float | None:
+    return None if math.isinf(seconds) else round(seconds, 3)
+
+
+def _seconds(value: Any) -> str:
+    return "failed" if value is None else f"{value:.1f} s"

@@ -1,0 +1,104 @@
+"""`poolhouse warmpool advise` and `why`: the compared policies, the plot and the sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from cli.sizing import _Replay, explain, lines
+from cli.svg import Series, step_chart
+from controllers.warmpool.autoscaling.history import DemandHistory
+from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
+from tests.controllers.warmpool.builders import a_pool
+
+HOUR = 3600.0
+BURSTS = [MONDAY + hour * HOUR + each for hour in range(48) for each in range(6)]
+
+
+def a_replay(**pool: Any) -> _Replay:
+    return _Replay(a_pool(3, **pool), BURSTS, 60.0, 2.0, HOUR, 1, 99)
+
+
+@pytest.fixture(scope="module")
+def compared() -> tuple[_Replay, list[dict[str, Any]]]:
+    replay = a_replay()
+    return replay, list(replay.rows([5]))
+
+
+def test_the_pool_is_compared_with_other_sizes_and_autoscaling(compared: Any) -> None:
+    rows = {(row["policy"], row["standby"]): row for row in compared[1]}
+    now, smallest = rows["replicas: 3 (now)", "Running"], rows["replicas: 6 (smallest)", "Running"]
+    assert (now["coldStarts"], now["waitP50"], now["waitP99"], now["meetsTarget"]) == (3 * 48, 0.1, 60.0, False)
+    assert now["idleVMHours"] == pytest.approx(3 * 47.25, rel=0.01)
+    assert (smallest["coldStarts"], smallest["meetsTarget"]) == (0, True)
+    assert rows["replicas: 5", "Running"]["coldStarts"] == 48
+    scaled = rows["autoscaling", "Running"]
+    assert scaled["idleVMHours"] <= smallest["idleVMHours"] * 1.1
+    assert scaled["waitP50"] == 0.1
+    # A resume and a boot take longer than the target, whatever the size.
+    assert {row["meetsTarget"] for (_, standby), row in rows.items() if standby != "Running"} == {False}
+
+
+def test_the_own_standby_mode_comes_first() -> None:
+    row = next(a_replay(standby={"mode": "Paused"}).rows(()))
+    assert (row["standby"], row["waitP50"]) == ("Paused", 2.0)
+
+
+def test_claims_that_fail_have_no_wait() -> None:
+    row = next(a_replay(claimPolicy={"onEmpty": "Fail"}).rows(()))
+    assert row["waitP99"] is None
+
+
+def test_the_plot_is_an_svg_with_claims_and_sizes(compared: Any) -> None:
+    drawn = compared[0].plot("a <pool>")
+    texts = [each.text for each in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert {"a <pool>", "claims in 15 minutes", "replicas: 6", "autoscaling", "Mon 00:00"} <= set(texts)
+
+
+def test_a_series_begins_at_its_last_value_before_the_chart() -> None:
+    drawn = step_chart("x", 0.0, 70.0, [Series("s", [(-20.0, 9.0), (-10.0, 2.0), (35.0, 4.0)])])
+    assert "M60.0 140.0H500.0V60.0H940.0" in drawn
+
+
+AUTOSCALING = {"maxReplicas": 9, "target": {"waitSeconds": 1}, "predictive": {"mode": "ForecastOnly"}}
+DECIDED = {
+    "desiredReplicas": 4,
+    "reason": "WaitTarget",
+    "message": "12.0 claims per hour",
+    "decidedTime": "2026-01-05T00:00:00Z",
+    "lateClaimsPercent": "0.5",
+    "idleHoursToday": "3.0",
+    "nextChange": {"time": "2026-01-05T08:00:00Z", "replicas": 6, "reason": "Schedule"},
+    "forecast": [
+        {"time": "2026-01-05T00:00:00Z", "claims": 0, "replicas": 1},
+        {"time": "2026-01-05T01:00:00Z", "claims": 7, "replicas": 2},
+    ],
+}
+
+
+def test_why_has_the_decision_the_next_change_and_the_forecast() -> None:
+    status = {"desiredReplicas": 4, "availableReplicas": 3, "provisioning": 1, "autoscaling": DECIDED}
+    found = explain(a_pool(2, autoscaling=AUTOSCALING, status=status), a_history(MONDAY))
+    assert list(lines(found)) == [
+        "web: 3 of 4 VMs can be claimed, 1 not ready yet, 0 claims queued",
+        "size 4 (WaitTarget): 12.0 claims per hour",
+        "decided at 2026-01-05T00:00:00Z; 0.5 % of the claims were late; VMs waited 3.0 hours that day",
+        "next change: 6 at 2026-01-05T08:00:00Z (Schedule)",
+        "last week: 1 claim; a VM boots in 60 s",
+        "forecast:",
+        "  2026-01-05T01:00:00Z  7 claims, size 2",
+    ]
+
+
+def test_why_of_a_fixed_size_has_the_problems_and_names_the_comparison() -> None:
+    condition = {"type": "Available", "status": "False", "reason": "InsufficientCapacity", "message": "full"}
+    found = explain(a_pool(2, status={"conditions": [condition]}), a_history(MONDAY))
+    assert list(lines(found))[1:] == [
+        "the size is spec.replicas: 2",
+        "last week: 1 claim; a VM boots in 60 s",
+        "Available: InsufficientCapacity: full",
+        "compare sizes and autoscaling with: poolhouse warmpool advise web",
+    ]
+    assert list(lines(explain(a_pool(2), DemandHistory())))[1:] == ["the size is spec.replicas: 2"]

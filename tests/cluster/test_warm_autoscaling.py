@@ -1,0 +1,85 @@
+"""The autoscaling of warm pools on a real API server with simulated guests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from controllers.warmpool.autoscaling.history import DemandHistory
+from controllers.warmpool.warm_pool import WARM_POOLS
+from local.paths import StackPaths
+from runtime.resource import Resource
+from tests.cluster.claiming import Counter, counter
+from tests.cluster.pooling import until
+from tests.cluster.resting import rests
+from tests.cluster.test_engine import ALONE
+from tests.cluster.warm_pools import controllers
+from tests.conftest import stack
+
+WAIT = {"maxReplicas": 6, "target": {"waitSeconds": 1}, "scaleDownDelaySeconds": 3600}
+SCALE = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", "VirtualMachineWarmPool")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    paths = StackPaths(tmp_path_factory.mktemp("sizing"))
+    with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
+
+
+@pytest.fixture
+def ours(simulated: StackPaths) -> Path:
+    return simulated.kubeconfig_of("controllers")
+
+
+@pytest_asyncio.fixture
+async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
+    async with counter(simulated.kubeconfig) as found:
+        yield found
+
+
+async def test_a_burst_of_claims_makes_the_pool_larger_and_a_new_process_keeps_the_size(
+    desk: Counter, ours: Path
+) -> None:
+    async def desired() -> int:
+        return int((await desk.status()).get("desiredReplicas") or 0)
+
+    async def claims_in_history() -> int:
+        history = DemandHistory.decode((await desk.status()).get("demandHistory") or "")
+        return sum(slot.claims for slot in history.slots.values())
+
+    made = await desk.pool(2, autoscaling=WAIT)
+    async with controllers(ours) as running:
+        await until(desk.available, 2)
+        for each in range(9):
+            await desk.claim(f"c{each}", poolName="web")
+        await until(desired, 6)
+        await until(desk.available, 6)
+        assert await claims_in_history() >= 1
+        status = (await desk.status())["autoscaling"]
+        assert (status["desiredReplicas"], status["reason"]) == (6, "MaxReplicas")
+        assert await desk.condition("Autoscaling") == ("True", "MaxReplicas")
+        await rests(running.written, 3)
+    stored = await desk.api.get(WARM_POOLS, desk.namespace, "web")
+    assert stored["spec"]["replicas"] == 2
+    assert stored["metadata"]["generation"] == made["metadata"]["generation"], "the spec is never written"
+
+    async with controllers(ours) as running:
+        # Claims that came after the last write of the history are counted now.
+        await until(desk.available, 6)
+        await rests(running.written, 3)
+        assert await desired() == 6
+
+
+async def test_the_scale_subresource_has_no_effect_and_is_reported(desk: Counter, ours: Path) -> None:
+    await desk.pool(1, autoscaling={"maxReplicas": 3, "minReplicas": 2, "target": {"spareRatio": "50%"}})
+    async with controllers(ours) as running:
+        await until(desk.available, 2)
+        await desk.api.patch(SCALE, desk.namespace, "web", {"spec": {"replicas": 9}}, subresource="scale")
+        await until(lambda: desk.condition("Autoscaling"), ("True", "ScaleIgnored"))
+        assert await desk.available() == 2
+        await desk.hears("ScaleIgnored")
+        await rests(running.written, 2)

@@ -14,6 +14,7 @@ from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.replacement import retain
+from controllers.pool.restores import awaits_restore
 from controllers.pool.selection import STUCK
 from controllers.pool.waiting import Waiting
 from controllers.pool.windows import windows
@@ -143,6 +144,8 @@ def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
 
 def _obstacle(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
     """Why this VM must not be replaced, or ""."""
+    if awaits_restore(snapshot, vm):
+        return "its disks are restored from a snapshot, and would be deleted with it"
     if disk := snapshot.shared_disks.get(vm.name):
         return f"its disk would be deleted with it: {disk}"
     # The controller could delete the VM, but not create it again.

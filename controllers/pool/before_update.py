@@ -54,7 +54,7 @@ def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:
     if not isinstance(strategy, UpdateProactive) or not strategy.snapshot_before_update or snapshot.aborted:
         return False
     has = snapshot.revisions_by_label.get(vm.revision)
-    return has is None or has.vmi_hash != snapshot.revision.vmi_hash
+    return has is None or has.vmi_hash != snapshot.revision.vmi_hash or bool(snapshot.disks_to_replace(vm))
 
 
 def held_by_snapshots(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
@@ -84,8 +84,15 @@ def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnap
 
 
 def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    times = (_retry_at(each) for each in snapshot.vm_snapshots if each.failed and not each.deleting)
-    return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
+    """Seconds until the next snapshot is taken again: one that failed, or one whose VM was not updated for a day."""
+    kept = [each for each in snapshot.vm_snapshots if not each.deleting]
+    next_of = {snapshot_name(vm) for vm in snapshot.active} if kept else set()
+    times = (
+        (RETRY_AFTER if each.failed else MAX_AGE) - (now - parse_time(each.created_at))
+        for each in kept
+        if each.failed or each.name in next_of
+    )
+    return min((left for time in times if (left := time.total_seconds()) > 0), default=None)
 
 
 def _take(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot:

@@ -215,7 +215,7 @@ class PoolController:
         pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
         self.metrics.follow(pool.key)
         measured = len(memory.measurements)
-        snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now), memory)
+        snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now))
         decided = plan(snapshot, now)
         if healed(decided):
             # The status is written first: a controller without this record could replace a VM again and again.
@@ -240,12 +240,12 @@ class PoolController:
         expected = (self.expectations.wait_seconds(each, clock) for each in self._writers(pool))
         return min((w for w in (wait, decided.again_seconds, *expected) if w is not None), default=None)
 
-    async def _rolled_back(self, wanted: PoolSnapshot, found: PoolSnapshot, memory: PoolMemory) -> PoolSnapshot:
+    async def _rolled_back(self, wanted: PoolSnapshot, found: PoolSnapshot) -> PoolSnapshot:
         """The snapshot in which the pool has its former template, if the update is aborted in `found`."""
         if found.aborted is None:
             return wanted
         aborted, abort = found.aborted
-        known = memory.update
+        known = wanted.pool.status.update
         if known is None or known.revision != aborted.name or known.aborted is None:
             self.events.update_aborted(wanted.pool, aborted.name, found.revision.name, abort)
         pool = await self.writer.pool_with_revision(wanted, found.revision.label)

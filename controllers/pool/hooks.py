@@ -61,7 +61,9 @@ def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tu
     for action in actions:
         transition, vm = TRANSITIONS.get(type(action)), vms.get(action.name)
         wanted = [hook for hook in hooks if hook.transition == transition]
-        if vm is None or not wanted:
+        # Before the restore of a halted VM, there is nothing to stop.
+        idle = vm is not None and vm.vmi is None and transition == "Restarting"
+        if vm is None or not wanted or idle:
             found.append(action)
         elif vm.hold is None or not vm.held or vm.hold.transition != transition:
             found.append(_hold(vm, wanted, action.reason, now))
@@ -80,6 +82,8 @@ def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     leaving = {vm.uid for vm in select_victims(snapshot, now)} | {vm.uid for vm, _ in failing(snapshot, now)}
     expired = {each.name for each in end_lifetimes(snapshot, now)}
     stopping = stops(snapshot, now) | {vm.uid for vm in snapshot.active if vm.name in expired}
+    # KubeVirt stops these VMs soon.
+    stopping |= snapshot.restores_by_vm.keys()
     for vm, hold in holds:
         if not vm.held:
             reason = "it was restarted"

@@ -7,8 +7,15 @@ from datetime import datetime, timedelta
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Restart
 from controllers.pool.observe import PoolSnapshot
-from controllers.pool.rollout import deadline_exceeded
-from controllers.pool.selection import RESTARTED_BY_REQUEST, DisruptionBudget, may_be_restarted, update_has_begun
+from controllers.pool.restores import awaits_restore
+from controllers.pool.rollout import count_outdated, deadline_exceeded
+from controllers.pool.selection import (
+    RESTARTED_BY_REQUEST,
+    DisruptionBudget,
+    is_behind,
+    may_be_restarted,
+    update_has_begun,
+)
 from controllers.pool.waiting import Waiting
 from controllers.pool.windows import windows
 from controllers.pool.zones import ZoneGuard
@@ -28,8 +35,11 @@ def outlived(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
 
 
 def decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Restart | Waiting]:
-    """A decision for each VM whose lifetime has ended, the longest ago first. An update restarts VMs that need it."""
+    """A decision for each VM whose lifetime has ended, the longest ago first. An update restarts VMs that need it,
+    unless it waits or its strategy leaves them."""
     found = [(end, vm) for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None and end <= now]
+    if found and count_outdated(snapshot, now):
+        found = [(end, vm) for end, vm in found if not is_behind(snapshot, vm)]
     if not found:
         return
     stopped, closed = deadline_exceeded(snapshot, now), windows(snapshot, now).refusal
@@ -47,12 +57,12 @@ def decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Restart | Waiti
 
 
 def lifetime_end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
-    """When the pool restarts the VM because of its age. None for a VM that it does not restart, or that an update
-    restarts anyway."""
+    """When the VM is older than maxLifetimeSeconds. None for a VM that the pool does not restart, or restarts to
+    restore its disks."""
     seconds, vmi = snapshot.pool.spec.max_lifetime_seconds, vm.vmi
     if not seconds or vmi is None or not vmi.created_at or vmi.deleting or vmi.final:
         return None
-    if vm.terminating or not may_be_restarted(vm) or snapshot.needs_restart(vm):
+    if vm.terminating or not may_be_restarted(vm) or awaits_restore(snapshot, vm):
         return None
     drawn = int.from_bytes(hashlib.sha256(vmi.uid.encode()).digest()[:4]) / 2**32
     return parse_time(vmi.created_at) + timedelta(seconds=int(seconds * (1 - JITTER * drawn)))

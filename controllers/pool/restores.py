@@ -9,6 +9,7 @@ from datetime import datetime
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import PruneRestore, Restore, Update
+from controllers.pool.disk_templates import format_hashes
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, restore_name
 from controllers.pool.waiting import Waiting
@@ -58,6 +59,9 @@ def continue_restore(snapshot: PoolSnapshot, vm: VM, restore: VMRestore) -> Upda
     """The next step of a restore that has begun."""
     if restore.complete:
         assert vm.ordinal is not None
+        # The annotation still describes the disks of the undone update. Had the snapshot's disks been older than the
+        # template that it was taken with, an update would have replaced them.
+        replaced = snapshot.replaces_disks and not vm.protected
         return Update(
             vm.name,
             vm.uid,
@@ -65,7 +69,7 @@ def continue_restore(snapshot: PoolSnapshot, vm: VM, restore: VMRestore) -> Upda
             vm.revision,
             snapshot.revision.label,
             "its disks are restored",
-            vm.disk_templates,
+            format_hashes(snapshot.revision.disks) if replaced else vm.disk_templates,
             restored=restore.request,
             run_strategy=restore.run_strategy,
             start=restore.ran,

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.surge import extra_vms
 from controllers.shared.vm import RetainedDisk
 from kinds.pool_lifecycle import RetainedDisks
 
@@ -72,9 +73,10 @@ def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> b
     """Whether a VM of the pool has the disk or is about to get it, or the disk was in use a short time ago."""
     if any(disk.name in vm.disks or (vm.vmi is not None and disk.name in vm.vmi.disks) for vm in snapshot.vms):
         return True
-    returns = not disk.replaced and (snapshot.missing or any(vm.name == disk.retained_for for vm in snapshot.vms))
+    grows = len(snapshot.active) < snapshot.pool.spec.replicas + extra_vms(snapshot, now)
+    returns = not disk.replaced and (grows or any(vm.name == disk.retained_for for vm in snapshot.vms))
     pause_end = _pause_end(disk)
-    return bool(returns) or (pause_end is not None and now < pause_end)
+    return returns or (pause_end is not None and now < pause_end)
 
 
 def _pause_end(disk: RetainedDisk) -> datetime | None:

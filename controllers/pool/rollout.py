@@ -45,6 +45,7 @@ from kinds import meta
 from kinds.pool import PoolStatus
 from kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
+UNMANAGED = "the update strategy is unmanaged"
 Decision = Update | Restart | TakeSnapshot | Restore | Waiting
 
 
@@ -114,7 +115,10 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     strategy = snapshot.pool.spec.update_strategy
     behind = [vm for vm in snapshot.active if _needs_action(snapshot, vm) and not vm.terminating]
     if strategy.unmanaged is not None:
-        yield from (Waiting(vm.name, "the update strategy is unmanaged") for vm in behind)
+        for vm in behind:
+            restore = restore_of(snapshot, vm)
+            # KubeVirt has halted this VM, so the pool must start it again.
+            yield continue_restore(snapshot, vm, restore) if restore else Waiting(vm.name, UNMANAGED)
         return
     if not behind:
         return
@@ -129,7 +133,8 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
             yield continue_restore(snapshot, vm, restore)
             continue
         prepared, source = is_prepared(snapshot, vm), requested_restore(snapshot, vm)
-        begun = source is None and (prepared or update_has_begun(snapshot, vm))
+        # An available VM that has the template is not in progress before its restore.
+        begun = prepared or (update_has_begun(snapshot, vm) and not (source and vm.available))
         if snapshot.outdated(vm) and room <= 0:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
             continue

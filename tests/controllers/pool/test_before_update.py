@@ -23,7 +23,7 @@ from controllers.pool.vm_snapshots import (
     snapshot_name,
 )
 from controllers.shared.vm import VM
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
+from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
 
 PROACTIVE = {"selectionPolicy": {"basePolicy": "Oldest"}, "snapshotBeforeUpdate": True}
 REQUEST = f"web-r1={ago(60)}"
@@ -218,6 +218,37 @@ def test_an_update_counts_so_that_its_snapshot_is_not_used_again() -> None:
     assert snapshot_name(replace(FIRST, updates=1)) != snapshot_name(FIRST)
 
 
+@pytest.mark.parametrize(
+    ("policy", "kept", "action"),
+    [
+        pytest.param("Recreate", {}, "TakeSnapshot", id="an update that replaces only a disk takes a snapshot"),
+        pytest.param("Recreate", {"scale_in": "Protect"}, "Update", id="a protected VM keeps its disks"),
+        pytest.param("Never", {}, "Update", id="so do all VMs by default"),
+    ],
+)
+def test_snapshots_before_disks_are_replaced(policy: str, kept: Any, action: str) -> None:
+    former, wanted = replace(LIGHT, disks=(("root", "h1"),)), replace(REVISION, disks=(("root", "h2"),))
+    (machine,) = (vm(1, revision="light", disk_templates="root=h1", **kept),)
+    proactive = {**PROACTIVE, "replacePolicy": policy}
+    observed = three(machine, vm(2), vm(3), proactive=proactive, revision=wanted, revisions=(former, wanted))
+    assert done(observed)[0][0] == action
+
+
+def test_restored_disks_are_not_replaced_again() -> None:
+    wanted, stopped = replace(REVISION, disks=(("root", "h1"),)), replace(STOPPED, disk_templates="root=h2")
+    restores, proactive = (replace(BEGUN, complete=True),), {**PROACTIVE, "replacePolicy": "Recreate"}
+    given: Any = {"revision": wanted, "revisions": (wanted,), "request": REQUEST, "restores": restores}
+    (update,) = plan(three(stopped, vm(2), vm(3), proactive=proactive, **given), NOW).actions
+    assert isinstance(update, Update)
+    assert update.disk_templates == "root=h1"
+
+
+def test_the_pool_comes_back_when_a_snapshot_is_too_old() -> None:
+    paused = {**PROACTIVE, "steps": [{"pause": {}}]}
+    fresh = taken(FIRST, created_at=ago(86_400 - 9))
+    assert plan(three(FIRST, old(2), old(3), vm_snapshots=(fresh,), proactive=paused), NOW).again_seconds == 9
+
+
 def test_an_update_without_snapshots_writes_no_count() -> None:
     (update,) = plan(three(FIRST, old(2), old(3), proactive={"selectionPolicy": {"basePolicy": "Oldest"}}), NOW).actions
     assert isinstance(update, Update)
@@ -266,6 +297,9 @@ def test_the_condition_says_that_the_cluster_serves_no_snapshots() -> None:
 
 RESTORABLE = taken(UPDATED, revision="r1", update=1, name="before")
 BEGUN = VMRestore("default", restore_name(UPDATED, REQUEST), "r-1", "web", "web-1", "u-web-1", REQUEST, "Always", True)
+HEALED = {"autohealing": {}}
+UNMANAGED = {"updateStrategy": {"unmanaged": {}}}
+FAILING = {"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff"}
 STOPPED = vm(1, updates=1, revision="r0", should_run=False, vmi_exists=False, ready=False)
 
 
@@ -312,6 +346,11 @@ STOPPED = vm(1, updates=1, revision="r0", should_run=False, vmi_exists=False, re
             id="a restore waits for the budget",
         ),
         pytest.param(
+            three(replace(UPDATED, ready=False), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [("Restore", "web-1")],
+            id="a VM that does not start with its disks does not wait for itself",
+        ),
+        pytest.param(
             three(STOPPED, old(2), old(3), restores=(BEGUN,), request=REQUEST, proactive={}),
             [],
             id="a VM that is being restored is away, though KubeVirt has halted it",
@@ -325,6 +364,21 @@ STOPPED = vm(1, updates=1, revision="r0", should_run=False, vmi_exists=False, re
             three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, failed=True),), request=REQUEST),
             [],
             id="a failed restore waits for a user",
+        ),
+        pytest.param(
+            three(replace(UPDATED, **FAILING), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST, spec=HEALED),
+            [("Restore", "web-1")],
+            id="healing deletes no VM whose disks are to be restored",
+        ),
+        pytest.param(
+            three(replace(STOPPED, **FAILING), vm(2), vm(3), restores=(BEGUN,), request=REQUEST, spec=HEALED),
+            [],
+            id="nor one whose disks are being restored",
+        ),
+        pytest.param(
+            three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, complete=True),), request=REQUEST, spec=UNMANAGED),
+            [("Update", "web-1")],
+            id="a restore that has begun is completed, whatever the strategy is now",
         ),
         pytest.param(
             three(replace(UPDATED, restored=REQUEST), vm(2), vm(3), restores=(replace(BEGUN, complete=True),)),

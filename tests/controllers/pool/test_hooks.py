@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ from controllers.pool.plan import plan
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_vm, vmi_metadata
+from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from kinds import meta
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, snapshot, vm, vmi
@@ -224,6 +226,35 @@ def test_when_a_hook_times_out(value: str, since: float, seconds: float) -> None
     (hook,) = pending_hooks(observed, observed.vms[1], NOW)
     assert hook.ends_at == NOW + timedelta(seconds=seconds)
     assert plan(observed, NOW).again_seconds == seconds
+
+
+REQUEST = f"web-r1={ago(60)}"
+TAKEN = VMSnapshot("default", "before", "s", "web", "web-1", "u-web-1", "r1", update=1, created_at=ago(120), ready=True)
+BEGUN = VMRestore("default", "restore", "r", "web", "web-1", "u-web-1", REQUEST, "Always", True)
+
+
+def restoring(machine: VM, **given: Any) -> PoolSnapshot:
+    """A pool of one VM that is to get the state of a snapshot."""
+    observed = replace(pool(1, machine), vm_snapshots=(TAKEN,), **given)
+    return replace(observed, pool=replace(observed.pool, restore=REQUEST))
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(restoring(serving(1, updates=1)), [("Hold", "web-1")], id="a VM is held before its restore"),
+        pytest.param(
+            restoring(halted(1, updates=1)), [("Restore", "web-1")], id="a halted VM is not stopped, so not held"
+        ),
+        pytest.param(
+            restoring(held(1, "Restarting", updates=1), restores=(BEGUN,)),
+            [],
+            id="a VM stays held until KubeVirt stops it for its restore",
+        ),
+    ],
+)
+def test_hooks_before_restores(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
+    assert done(observed) == expected
 
 
 def test_no_hook_lasts_longer_than_48_hours() -> None:

@@ -56,8 +56,18 @@ def pool(*vms: VM, days: float = 7, **given: Any) -> PoolSnapshot:
         pytest.param(pool(aged(1, 8, revision="r0")), [("Update", "web-1")], id="an update restarts it anyway"),
         pytest.param(
             pool(aged(1, 8, revision="r0"), updateStrategy={"opportunistic": {}}),
-            [],
-            id="and at its next start if it is opportunistic",
+            [("Restart", "web-1")],
+            id="an opportunistic update restarts no VM, so the lifetime does",
+        ),
+        pytest.param(
+            pool(aged(1, 8, revision="r0"), updateStrategy={"proactive": {"steps": [{"pause": {}}]}}),
+            [("Restart", "web-1")],
+            id="a lifetime ends while the update is paused",
+        ),
+        pytest.param(
+            pool(aged(1, 8, revision="r0"), updateStrategy={"proactive": {"partition": 1}}),
+            [("Restart", "web-1")],
+            id="so does that of a VM that the partition keeps",
         ),
     ],
 )

@@ -8,7 +8,8 @@ import pytest
 
 from controllers.pool.observe import Failure, PoolSnapshot
 from controllers.pool.plan import plan
-from tests.controllers.pool.builders import NOW, a_pool, snapshot, vm
+from controllers.shared.vm import VM
+from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
 NEWEST = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
@@ -21,6 +22,15 @@ def refused(observed: PoolSnapshot) -> PoolSnapshot:
 
 OLD_THIRTEEN = [vm(n, created_at=f"{n:02}", revision="r0", ready=n != 9) for n in range(1, 14)]
 BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2}
+
+
+LIFETIME = {"maxUnavailable": 1, "maxLifetimeSeconds": 86_400}
+DRAIN = {"name": "drain", "transition": "Terminating"}
+
+
+def restarting(ordinal: int, *, revision: str = "r1") -> VM:
+    """A VM that has outlived maxLifetimeSeconds."""
+    return vm(ordinal, revision=revision, vmi=vmi(f"web-{ordinal}", revision=revision, created_at=ago(90_000)))
 
 
 @pytest.mark.parametrize(
@@ -40,6 +50,24 @@ BOTH = {"scaleInStrategy": OLDEST, "updateStrategy": NEWEST, "maxUnavailable": 2
             refused(snapshot(a_pool(2, autohealing={}), FAILING, vm(2, revision="r0"))),
             ["Heal web-1"],
             id="or that is to be replaced",
+        ),
+        pytest.param(
+            refused(snapshot(a_pool(2, **LIFETIME), restarting(1, revision="r0"), restarting(2))),
+            ["Update web-1"],
+            id="an update and the end of a lifetime share the budget",
+        ),
+        pytest.param(
+            refused(
+                snapshot(
+                    a_pool(3, lifecycleHooks=[DRAIN], updateStrategy={"opportunistic": {}}, **LIFETIME),
+                    vm(1, revision="r0", ready=False, vmi=None),
+                    restarting(2),
+                    restarting(3),
+                    vm(4, scale_in="First"),
+                )
+            ),
+            ["SetInService web-2", "SetInService web-3", "SetInService web-4", "Hold web-4"],
+            id="a VM that is held from now on is not available",
         ),
     ],
 )

@@ -62,6 +62,11 @@ OLD, YOUNG = HOUR + 1, HOUR - 1
         pytest.param(pool(TTL, disk(1, OLD), vms=[vm(1)]), [], id="a disk that returns to its VM stays"),
         pytest.param(pool(TTL, disk(3, OLD), vms=[vm(1)], replicas=2), [], id="a VM is about to be created"),
         pytest.param(
+            pool(TTL, disk(2, OLD), vms=[vm(1, revision="r0")], updateStrategy={"proactive": {"maxSurge": 1}}),
+            [],
+            id="a VM more is about to be created for an update",
+        ),
+        pytest.param(
             pool(TTL, disk(1, OLD, "old", replaced=True), vms=[vm(1)]),
             [("old-1",)],
             id="a replaced disk does not return",

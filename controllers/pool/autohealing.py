@@ -12,7 +12,7 @@ from itertools import islice
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.replacement import retain
 from controllers.pool.restores import awaits_restore
 from controllers.pool.selection import STUCK
@@ -53,6 +53,7 @@ def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
             yield Waiting(vm.name, f"it is not replaced, though it fails: {reason}")
 
 
+@once
 def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
     """VMs that healing should replace, with the reasons, the worst first."""
     known = failing_vms(snapshot, now)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import PruneSnapshot, TakeSnapshot
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
 from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
@@ -57,6 +57,7 @@ def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:
     return has is None or has.vmi_hash != snapshot.revision.vmi_hash or bool(snapshot.disks_to_replace(vm))
 
 
+@once
 def held_by_snapshots(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
     """Outdated VMs that wait because of a snapshot that is not ready, failed or is impossible."""
     found = (before_update(snapshot, vm, now) for vm in snapshot.active if snapshot.outdated(vm))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingVM, Healing
@@ -18,6 +18,7 @@ STABLE_AFTER = timedelta(minutes=10)
 """A VMI that has run for this long clears the count, like the kubelet's for containers."""
 
 
+@once
 def failing_vms(snapshot: PoolSnapshot, now: datetime) -> dict[str, FailingVM]:
     """What is known of each VM that fails, by name, with the failures that the snapshot shows for the first time."""
     healing = snapshot.pool.spec.autohealing

@@ -5,9 +5,9 @@ import math
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, wraps
 from sys import intern
-from typing import TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
@@ -47,6 +47,8 @@ from runtime.resource import VMIS, VMS, Key, Resource, object_key
 from runtime.store import Store
 
 InvalidPool = InvalidSpec[PoolStatus]
+P = ParamSpec("P")
+T = TypeVar("T")
 V = TypeVar("V")
 
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
@@ -111,6 +113,8 @@ class PoolSnapshot:
     refused: frozenset[str] = frozenset()
     """What the API server refused at the last attempt: names and UIDs of VMs, and updates by their `has_revision`."""
     burst: int = 250
+    results: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What functions with `once` have returned. A snapshot that is made by `replace` begins without results."""
 
     @cached_property
     def active(self) -> tuple[VM, ...]:
@@ -232,6 +236,21 @@ class PoolSnapshot:
             return {}
         found = {vm.name: sorted(self.foreign_disks.keys() & vm.disks) for vm in self.active}
         return {name: f"{disks[0]}, {self.foreign_disks[disks[0]]}" for name, disks in found.items() if disks}
+
+
+def once(function: Callable[Concatenate[PoolSnapshot, P], T]) -> Callable[Concatenate[PoolSnapshot, P], T]:
+    """The pure function, evaluated once for a snapshot and its other arguments. The plan and the status ask the same
+    questions about all VMs of a pool. Callers must not change the result."""
+
+    @wraps(function)
+    def known(snapshot: PoolSnapshot, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = function, args, *kwargs.items()
+        if key not in snapshot.results:
+            snapshot.results[key] = function(snapshot, *args, **kwargs)
+        found: T = snapshot.results[key]
+        return found
+
+    return known
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:

@@ -19,7 +19,7 @@ from controllers.pool.analysis import overdue
 from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
 from controllers.pool.data_sources import describe_changes
 from controllers.pool.disk_templates import carried_over, disks_by_entry
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import annotations, disk_replacements, unready_disk
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
@@ -110,7 +110,12 @@ def rewrite_revisions(snapshot: PoolSnapshot) -> Iterator[Action]:
             yield RewriteRevision(each.name, "the garbage collector cannot orphan it")
 
 
-def _decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
+@once
+def _decisions(snapshot: PoolSnapshot, now: datetime) -> tuple[Decision, ...]:
+    return tuple(_decide(snapshot, now))
+
+
+def _decide(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     """A decision for each VM that does not match the template, in the order of the selection policy."""
     strategy = snapshot.pool.spec.update_strategy
     behind = [vm for vm in snapshot.active if _needs_action(snapshot, vm) and not vm.terminating]
@@ -249,6 +254,7 @@ OWN_REASONS = (
 server cannot refuse an update."""
 
 
+@once
 def count_outdated(snapshot: PoolSnapshot, now: datetime) -> int:
     """The number of VMs that are to be updated or restarted now. Steps and partition keep others waiting."""
     if not _updates_proactively(snapshot):
@@ -295,6 +301,7 @@ def deadline(snapshot: PoolSnapshot) -> datetime | None:
     return parse_time(status.last_progress_time) + seconds
 
 
+@once
 def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     """Why no more VMs are updated or restarted, or ""."""
     if reason := overdue(snapshot, now):

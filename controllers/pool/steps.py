@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.analysis import begun, describe, followed, has_passed, obstacle
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content_hash
 from controllers.pool.selection import is_behind
@@ -39,6 +39,7 @@ class UpdateLimit:
     """Seconds until a pause ends by itself."""
 
 
+@once
 def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
     pool, strategy = snapshot.pool, snapshot.pool.spec.update_strategy.chosen
     replicas = pool.spec.replicas
@@ -95,6 +96,7 @@ def resolve(value: int | str, replicas: int) -> int:
     return math.ceil(int(value.removesuffix("%")) * replicas / 100)
 
 
+@once
 def with_template(snapshot: PoolSnapshot) -> int:
     return sum(not snapshot.outdated(vm) for vm in snapshot.active)
 

@@ -7,7 +7,7 @@ template. At least `replicas` VMs stay available, apart from those that were not
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.selection import is_behind
 from controllers.pool.steps import resolve, update_limit
 from controllers.pool.windows import refusal_of_updates
@@ -23,6 +23,7 @@ def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:
     return bool(snapshot.outdated_disks(vm)) or (is_behind(snapshot, vm) and snapshot.needs_restart(vm))
 
 
+@once
 def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     """How many VMs above `replicas` the pool may have now."""
     if not snapshot.surges:

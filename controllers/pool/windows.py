@@ -10,7 +10,7 @@ from functools import cache
 
 from apimachinery.cron import CronSchedule, cron_error, time_zone_error
 from apimachinery.timestamps import format_time
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from kinds.pool_lifecycle import MaintenanceWindow
 
 
@@ -32,6 +32,7 @@ class Windows:
         return f"the next maintenance window opens at {format_time(self.changes_at)}"
 
 
+@once
 def windows(snapshot: PoolSnapshot, now: datetime) -> Windows:
     found = snapshot.pool.spec.maintenance_windows
     if not found:

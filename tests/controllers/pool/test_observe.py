@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, parse_pool, resolve_max_unavailable
+from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, once, parse_pool, resolve_max_unavailable
 from controllers.pool.plan import plan
 from controllers.pool.status import pool_status
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk
-from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, template, vm
+from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, snapshot, template, vm
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -214,3 +215,18 @@ def test_an_invalid_status_counts_as_empty() -> None:
 @pytest.mark.sentence("1.7")
 def test_resolve_max_unavailable(limit: int | str, replicas: int, expected: int) -> None:
     assert resolve_max_unavailable(limit, replicas) == expected
+
+
+def test_a_question_is_answered_once_for_each_snapshot_and_time() -> None:
+    asked = []
+
+    @once
+    def question(of: PoolSnapshot, now: datetime) -> int:
+        asked.append((of, now))
+        return len(of.vms)
+
+    later, observed = NOW + timedelta(seconds=1), snapshot(2, vm(1))
+    assert [question(observed, NOW), question(observed, NOW), question(observed, later)] == [1, 1, 1]
+    changed = replace(observed, vms=(vm(1), vm(2)))
+    assert question(changed, NOW) == 2, "another snapshot has answers of its own"
+    assert asked == [(observed, NOW), (observed, later), (changed, NOW)]

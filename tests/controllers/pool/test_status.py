@@ -120,9 +120,7 @@ def test_conditions(observed: PoolSnapshot, kind: str, expected: tuple[str, str]
 def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolStatus:
     now = NOW + timedelta(seconds=seconds)
     given = replace(observed.pool, status=before)
-    later = PoolSnapshot(
-        **{**{k: v for k, v in vars(observed).items() if k in PoolSnapshot.__dataclass_fields__}, "pool": given}
-    )
+    later = replace(observed, pool=given)
     return pool_status(later, plan(later, now), now)
 
 

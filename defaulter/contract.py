@@ -24,6 +24,7 @@ from defaulter.limits import excessive_sizes
 from defaulter.machine_types import resolve_alias
 from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
 from defaulter.stored_values import with_machine_type
+from defaulter.structure import readable
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import locate, opted_out
@@ -296,7 +297,7 @@ class Defaulter:
 
 def _accept(document: Json, old: Json | None, completed: Json) -> Json:
     """The completed document with the record of its defaults. Raises `ForbiddenChange`."""
-    edit = follow_author(document, old)
+    edit = follow_author(document, readable(old))
     if paths := forbidden_changes(edit.document, completed):
         raise ForbiddenChange(paths)
     return record_defaults(edit, completed)

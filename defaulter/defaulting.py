@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, entries, replaced
-from defaulter import identity, libvirt_vm, validation, xml
+from apimachinery.unstructured import Json, at, entries, replaced, typed
+from defaulter import identity, libvirt_vm, structure, validation, xml
 from defaulter.added_devices import (
     AddedDevice,
     Ports,
@@ -50,7 +50,6 @@ from defaulter.libvirt_defaults import (
     LibvirtChoices,
     LibvirtDefaults,
 )
-from defaulter.limits import excessive_values
 from defaulter.machine_types import is_canonical, limited_message, unavailable_message
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.stored_values import fill_stored_values
@@ -118,7 +117,7 @@ def set_defaults(
     if opted_out(request.document):
         return DefaultedVM(request.document)
     holder = at(request.document, *location.spec[:-1])
-    errors = [*validation.validate_metadata(holder), *validation.validate_types(at(holder, "spec"))]
+    errors = [*structure.validate_metadata(holder), *structure.validate_types(at(holder, "spec"))]
     raise_errors(location.spec, errors)
     edit = follow_author(request.document, request.old)
     if location.has_preference and request.matched.preference is None:
@@ -150,7 +149,7 @@ def _set_matched_defaults(
     given = editor.get(location.spec)
     started = with_input_device(apply_attach_preferences(given, matched.preference), location)
     expanded = apply_specs(started, matched)
-    raise_errors(location.spec, validation.validate_types(expanded))
+    raise_errors(location.spec, structure.validate_types(expanded))
     known = replace(
         known,
         has_instancetype=location.has_instancetype and matched.instancetype is None,
@@ -285,10 +284,10 @@ def _running_ports(request: VMRequest, cluster: ClusterConfig, host: Libvirt) ->
     starts = possible_starts(request.vmi, location) if location is not None else None
     if location is None or starts is None:
         return None
-    if any(validation.validate_types(spec) or any(excessive_values(spec)) for spec in starts):
+    if any(validation.validate_values(spec, frozenset()) for spec in starts):
         return None
     # Only the node knows whether the hook has restored the record.
-    records = {None: None, at(request.vmi, *location.record): None}
+    records = dict.fromkeys((None, typed(str, request.vmi, *location.record)))
     try:
         found = [
             LibvirtDefaults(spec, location, cluster, host, request.machine_types, record).possible_ports(spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from apimachinery.problem import Problem
@@ -18,6 +18,7 @@ from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_defaults import LibvirtCache
 from defaulter.limits import excessive_sizes
 from defaulter.nodes import CPUs, MachineTypes
+from defaulter.structure import readable
 from defaulter.worker_protocol import Response
 from kubevirt.cluster_settings import ClusterSettings
 from service import strict_json
@@ -58,6 +59,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
         given = (each for each in (request.document, request.old, request.vmi) if each is not None)
         if sizes := [problem for each in given for problem in excessive_sizes(each)]:
             raise InvalidDocument(sizes)
+        request = replace(request, old=readable(request.old), vmi=readable(request.vmi))
         cluster = ClusterConfig.of(read_settings(message), config.overrides)
         done = set_defaults(request, cluster, host, None if as_domain else config.cache)
         if as_domain:

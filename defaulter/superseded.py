@@ -31,6 +31,7 @@ from defaulter.json_paths import DocumentEditor, Path, format_path
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
 from defaulter.machine_types import is_version_of
 from defaulter.stored_values import fill_stored_values
+from defaulter.structure import readable
 from defaulter.undefaulted import CLUSTER_INDEPENDENT, fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import architecture
@@ -81,8 +82,9 @@ def follow_author(document: Json, old: Json | None) -> Edit:
     spec, old_spec = at(document, *location.spec), at(stored, *before.spec)
     known = _inferred(stored, before, old_spec) if record is None else record
     now = flatten(spec)
-    written = _written(known, now, Evidence(document))
-    own = {path: value for path, value in known.items() if path in now and path not in written}
+    repeated = _filled_in_earlier_call(document, location, old, known)
+    written = _written(known, now, Evidence(document)) - repeated.keys()
+    own = {path: repeated.get(path, value) for path, value in known.items() if path in now and path not in written}
     orphans = _orphans(spec, own)
     author, old_author = _authors_part(spec, own, orphans), _authors_part(old_spec, known, set())
     if record is None:
@@ -105,20 +107,29 @@ def follow_author(document: Json, old: Json | None) -> Edit:
     return Edit(
         _with_spec(document, location, left),
         None if old is None else _with_spec(old, before, without(old_spec, superseded | removed)),
-        {path: value for path, value in known.items() if path not in superseded and path not in written},
+        {path: own.get(path, value) for path, value in known.items() if path not in superseded and path not in written},
         superseded,
         frozenset(bases.keys() - old_bases.keys()),
-        _filled_in_earlier_call(document, location, old, known)
-        | {path: value for path, value in superseded.items() if path not in written and value in ({}, [])},
+        repeated | {path: value for path, value in superseded.items() if path not in written and value in ({}, [])},
     )
 
 
 def _filled_in_earlier_call(document: Json, location: VMLocation, old: Json | None, known: Fields) -> Fields:
-    given, stored = (at(each, "metadata", "annotations", DEFAULTED_FIELDS) for each in (document, old))
-    if old is None or given == stored:
+    """Defaults in the record of the new document that are not in the stored record, or have another value there. An
+    entry of both records is one if another client has changed the field of the stored document since."""
+    if old is None:
         return {}
+    given, stored = (at(each, "metadata", "annotations", DEFAULTED_FIELDS) for each in (document, old))
     found, evidence = read_record(document, location) or {}, Evidence(document)
-    return {path: value for path, value in found.items() if path not in known and not evidence.wrote(path)}
+
+    def is_authors(path: str) -> bool:
+        # The record may be a copy of the stored one, in an edit that sets the field to the old default.
+        is_edited = given == stored and "[" not in path and bool(evidence.managers(path))
+        return evidence.wrote(path) or is_edited
+
+    return {
+        path: value for path, value in found.items() if not is_same(known.get(path), value) and not is_authors(path)
+    }
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -282,9 +293,10 @@ def preserve_stored_values(document: Json, old: Json) -> Json:
     location = locate(document)
     if location is None or opted_out(document) or not isinstance(at(document, *location.spec), dict):
         return document
-    edit = follow_author(document, old)
+    edit = follow_author(document, readable(old))
     editor = DocumentEditor(edit.document)
-    fill_stored_values(editor, location, edit.old or old, CLUSTER_INDEPENDENT)
+    if edit.old is not None:
+        fill_stored_values(editor, location, edit.old, CLUSTER_INDEPENDENT)
     return record_defaults(edit, editor.document)
 
 

@@ -1,13 +1,12 @@
 """Validates a VMI spec before libvirt is asked, and reports all errors at once.
 
-`validate_types` checks the types of every field that defaulting reads. `validate_values` checks values, and
-rejects some that libvirt accepts: unknown CPU models, duplicate MAC addresses and missing PCI buses. The API server
-checks for unknown fields.
+The types of the fields are valid already (`structure`). `validate_values` rejects some values that libvirt accepts:
+unknown CPU models, duplicate MAC addresses and missing PCI buses. The API server checks for unknown fields.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from apimachinery.unstructured import Json, at, entries
@@ -15,69 +14,14 @@ from defaulter.codecs import MAC, PCI, is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
 from defaulter.json_paths import Path, format_path, is_unset, parse_path
-from defaulter.limits import MAX_DEVICES, excessive_values
+from defaulter.limits import excessive_values
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
 LAST_PCI_BUS = 31
+FILESYSTEMS: Path = ("domain", "devices", "filesystems")
 _FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
 """allowed names of CPU features: libvirt accepts any name, and returns XML in which the name is not escaped"""
-
-_OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.firmware", "domain.resources")
-_LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")
-
-
-def _object_paths() -> set[Path]:
-    single = [devices for devices in DEVICES if devices.is_single]
-    fields = [parse_path(field.spec) for field in (*DOMAIN, *(each for devices in single for each in devices.fields))]
-    above = {path[:depth] for path in fields if path[0] == "domain" for depth in range(1, len(path))}
-    return above | {parse_path(path) for path in (*_OBJECTS, *(devices.spec for devices in single))}
-
-
-_OBJECT_PATHS = sorted(_object_paths(), key=lambda path: (len(path), path))
-_LIST_PATHS = sorted(parse_path(path) for path in (*_LISTS, *(each.spec for each in DEVICES if not each.is_single)))
-
-
-def validate_types(spec: Any) -> list[FieldError]:
-    if not isinstance(spec, dict):
-        return [FieldError((), f"must be an object, not {_type_name(spec)}")]
-    objects = _wrong_types(spec, _OBJECT_PATHS, dict, "an object")
-    lists = _wrong_types(spec, _LIST_PATHS, list, "a list")
-    items = (error for path in _LIST_PATHS for error in _invalid_items(path, at(spec, *path)))
-    return [*objects, *lists, *items]
-
-
-def validate_metadata(holder: Any) -> list[FieldError]:
-    """Errors of the metadata beside a VMI spec: the hardware record is one of its annotations."""
-    errors = _wrong_types(holder, [("metadata",), ("metadata", "annotations")], dict, "an object")
-    return [FieldError(("..", *error.path), error.message) for error in errors]
-
-
-def _invalid_items(path: Path, items: Any) -> Iterator[FieldError]:
-    if not isinstance(items, list):
-        return
-    if len(items) > MAX_DEVICES:
-        yield FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are allowed")
-        return
-    for index, item in enumerate(items):
-        if not isinstance(item, dict):
-            yield FieldError((*path, index), f"must be an object, not {_type_name(item)}")
-            continue
-        for field in ("name", "deviceName"):
-            if not isinstance(item.get(field), str | None):
-                yield FieldError((*path, index, field), f"must be a string, not {_type_name(item[field])}")
-
-
-def _wrong_types(spec: Json, paths: Iterable[Path], kind: type, name: str) -> Iterator[FieldError]:
-    for path in paths:
-        value = at(spec, *path)
-        if value is not None and not isinstance(value, kind):
-            yield FieldError(path, f"must be {name}, not {_type_name(value)}")
-
-
-def _type_name(value: Any) -> str:
-    names = {type(None): "null", bool: "true or false", str: "a string", list: "a list", dict: "an object"}
-    return names.get(type(value), "a number")
 
 
 def validate_values(spec: Json, cpu_models: frozenset[str]) -> list[FieldError]:
@@ -122,6 +66,10 @@ def _names(spec: Json) -> Iterator[FieldError]:
         if devices.has_alias:
             for path, device in list_devices(devices, spec):
                 yield from _name(path, device, owners)
+    for index, filesystem in entries(spec, *FILESYSTEMS):
+        name = filesystem.get("name")
+        if isinstance(name, str) and not is_xml_text(name):
+            yield FieldError((*FILESYSTEMS, index, "name"), _no_text(name))
     for path, device in list_devices(CPU_FEATURES, spec):
         name, place = device.get("name"), (*path, "name")
         if not isinstance(name, str):
@@ -130,12 +78,16 @@ def _names(spec: Json) -> Iterator[FieldError]:
             yield FieldError(place, f"must be the name of a CPU feature, not {shown(name)}")
 
 
+def _no_text(name: str) -> str:
+    return f"must be a string without control characters, not {shown(name)}"
+
+
 def _name(path: Path, device: Json, owners: dict[str, Path]) -> Iterator[FieldError]:
     name, place = device.get("name"), (*path, "name")
     if not isinstance(name, str) or not name:
         yield FieldError(place, "is required: devices are matched by their names")
     elif not is_xml_text(name):
-        yield FieldError(place, f"must be a string without control characters, not {shown(name)}")
+        yield FieldError(place, _no_text(name))
     elif name in owners:
         yield FieldError(place, f"Duplicate value: {shown(name)}: {format_path(owners[name])} has the same name")
     else:

@@ -552,6 +552,40 @@ def test_a_second_call_for_the_same_request_keeps_the_record(
     assert admit(libvirt, first, stored).object == first
 
 
+@pytest.mark.libvirt
+@pytest.mark.parametrize("base", ["edit", "manifest"])
+@pytest.mark.parametrize(("author", "changes"), [row[:2] for row in ROWS.values()], ids=ROWS.keys())
+def test_a_second_call_for_an_edit_changes_nothing(
+    libvirt: Libvirt, author: Callable[[], Json], changes: list[Change], base: str
+) -> None:
+    stored = admit(libvirt, author()).object
+    first = admit(libvirt, edited(stored if base == "edit" else author(), changes), stored).object
+    assert admit(libvirt, first, stored).object == first
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize(
+    "change",
+    [put("domain.cpu.threads", 2), put("domain.cpu", {}), put("domain.devices.disks", []), put("domain", {})],
+    ids=["a value", "an object", "a list", "the domain"],
+)
+def test_a_second_call_fills_again_what_another_client_has_changed(libvirt: Libvirt, change: Change) -> None:
+    """The stored record then has values that the stored spec has not, and the new record may equal it."""
+    manifest = edited(bare(), [on_vm("preference", {"name": "linux"})])
+    stored = edited(admit(libvirt, manifest).object, [change])
+    first = admit(libvirt, manifest, stored).object
+    assert admit(libvirt, first, stored).object == first
+
+
+def test_an_edit_that_sets_a_changed_field_to_its_old_default_is_the_authors() -> None:
+    record = json.dumps({"domain.cpu.threads": 1})
+    stored = edited(vm(spec(domain={"cpu": {"threads": 2}})), [])
+    stored["metadata"]["annotations"] = {DEFAULTED_FIELDS: record}
+    document = with_history(edited(stored, [put("domain.cpu.threads", 1)]), owned={"f:cpu": {"f:threads": {}}})
+    edit = follow_author(document, stored)
+    assert "domain.cpu.threads" not in {**edit.defaults, **edit.repeated}
+
+
 def test_a_record_that_is_damaged_or_of_other_values_is_ignored() -> None:
     document = vm(spec(disk("root")))
     for record in ("{", "[]", '{"domain.devices.disks[root].disk.bus":"sata","domain.cpu.cores":1}'):

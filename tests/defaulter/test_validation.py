@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from tests.defaulter.builders import disk, inner, nic, spec, vm
+from apimachinery.unstructured import Json, at
+from defaulter.hook import HARDWARE_ANNOTATION
+from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 
 pytestmark = pytest.mark.libvirt
@@ -92,6 +95,12 @@ D = "spec.template.spec.domain"
             "firmware.serial",
             "without control characters",
             id="a bell in a serial",
+        ),
+        pytest.param(
+            spec(domain={"devices": {"filesystems": [{"name": "a\x00b", "virtiofs": {}}]}}),
+            "devices.filesystems[0].name",
+            "without control characters",
+            id="a null character in the name of a filesystem",
         ),
         pytest.param(spec(disk(serial="\ud800")), "devices.disks[0].serial", "lone surrogate", id="a lone surrogate"),
         pytest.param(
@@ -187,38 +196,74 @@ def test_other_kinds_are_rejected(libvirt: Libvirt, kind: Any) -> None:
 WRONG = [None, 3, "x", True, [], {}, [3], [None], {"a": 1}]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "spec",
-        "spec.template",
-        "spec.template.spec",
-        "spec.template.metadata",
-        "metadata",
-        D,
-        *(
-            f"{D}.{part}"
-            for part in ("cpu", "memory", "firmware", "machine", "clock", "features", "devices", "resources")
-        ),
-        *(
-            f"{D}.devices.{part}"
-            for part in ("disks", "interfaces", "inputs", "watchdog", "sound", "video", "rng", "tpm")
-        ),
-        f"{D}.cpu.features",
-        f"{D}.devices.panicDevices",
-        "spec.template.spec.volumes",
-        "spec.template.spec.networks",
-    ],
-)
+PLACES = [
+    "spec",
+    "spec.template",
+    "spec.template.spec",
+    "spec.template.metadata",
+    "metadata",
+    D,
+    *(f"{D}.{part}" for part in ("cpu", "memory", "firmware", "machine", "clock", "features", "devices", "resources")),
+    *(f"{D}.devices.{part}" for part in ("disks", "interfaces", "inputs", "watchdog", "sound", "video", "rng", "tpm")),
+    f"{D}.cpu.features",
+    f"{D}.devices.panicDevices",
+    "spec.template.spec.volumes",
+    "spec.template.spec.networks",
+]
+
+
+@pytest.mark.parametrize("path", PLACES)
 @pytest.mark.parametrize("value", WRONG, ids=repr)
 def test_a_wrong_type_is_a_problem_or_ignored(libvirt: Libvirt, path: str, value: Any) -> None:
-    document = vm(spec(disk(), nic()))
+    assert libvirt.default(replaced(vm(spec(disk(), nic())), path, value)).status in (200, 422)
+
+
+def replaced(document: Json, path: str, value: Any) -> Json:
+    """A copy with another value at the path, whose missing objects are created."""
+    found = deepcopy(document)
     *above, last = path.split(".")
-    place = document
+    place = found
     for step in above:
         place = place.setdefault(step, {})
     place[last] = value
-    assert libvirt.default(document).status in (200, 422)
+    return found
+
+
+NAMES = (f"{D}.devices.disks", f"{D}.devices.interfaces", "spec.template.spec.volumes", "spec.template.spec.networks")
+
+
+@pytest.mark.parametrize("kind", ["VirtualMachine", "VirtualMachineInstance"])
+@pytest.mark.parametrize("path", PLACES)
+@pytest.mark.parametrize("devices", [{}, {"watchdog": {"name": "dog"}}], ids=["no bridge", "bridge"])
+def test_a_stored_document_of_wrong_types_does_not_fail_an_edit(
+    libvirt: Libvirt, kind: str, path: str, devices: Json
+) -> None:
+    """Nor does a VMI, into whose domain the edit would hotplug the added disk."""
+    content = spec(disk(), nic(), domain={"devices": devices})
+    is_vm = kind == "VirtualMachine"
+    stored = libvirt.default(vm(content) if is_vm else vmi(content)).object
+    runs = vmi(at(stored, *("spec", "template", "spec") if is_vm else ("spec",)))
+    edited = deepcopy(stored)
+    inner(edited)["domain"]["devices"]["disks"].append(disk("more"))
+    inner(edited)["volumes"].append({"name": "more", "emptyDisk": {"capacity": "1Mi"}})
+    inside = path.removeprefix("spec.template.") if path != "spec.template" else "spec"
+    nameless: Json = {"model": "virtio", "disk": {"bus": "virtio"}, "pod": {}}
+    for value in (None, 3, [3], {"a": 1}, *([{**nameless, "name": name}] for name in ([], {}, 3) if path in NAMES)):
+        old, running = replaced(stored, path if is_vm else inside, value), replaced(runs, inside, value)
+        for given in ({"oldObject": stored, "vmi": running}, {"oldObject": old, "vmi": runs}):
+            assert libvirt.default(edited, **given).status == 200, given
+
+
+def test_a_vmi_of_values_that_no_domain_can_have_is_unknown(libvirt: Libvirt) -> None:
+    stored = libvirt.default(vm(spec(disk()))).object
+    edited = deepcopy(stored)
+    inner(edited)["domain"]["devices"]["disks"].append(disk("more"))
+    inner(edited)["volumes"].append({"name": "more", "emptyDisk": {"capacity": "1Mi"}})
+    for path, value in (("cpu.sockets", "a"), ("firmware.serial", "\x00"), ("memory.guest", "-1")):
+        runs = replaced(vmi(inner(stored)), f"spec.domain.{path}", value)
+        assert libvirt.default(edited, oldObject=stored, vmi=runs).status == 200, path
+    runs = vmi(inner(stored), annotations={HARDWARE_ANNOTATION: {}})
+    assert libvirt.default(edited, oldObject=stored, vmi=runs).status == 200
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, SetInService
+from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, RetainDisks, SetInService
 from controllers.pool.autohealing import failing
 from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.observe import PoolSnapshot
@@ -29,6 +29,8 @@ from kinds.pool_lifecycle import LifecycleHook, Transition
 TRANSITIONS: dict[type[Action], Transition] = {
     Delete: "Terminating",
     Heal: "Terminating",
+    # A step that deletes a VM first retains the disks that the VM no longer has, but that its VMI still uses.
+    RetainDisks: "Terminating",
     Restart: "Restarting",
     Restore: "Restarting",
 }

@@ -252,6 +252,14 @@ OWN_REASONS = (
 )
 """Reasons of Progressing=False that do not restart the deadline. A pool past its deadline updates no VMs, so the API
 server cannot refuse an update."""
+WAITS = (
+    PoolReason.WAITING_FOR_WINDOW,
+    PoolReason.UPDATE_PAUSED,
+    PoolReason.ANALYSIS_RUNNING,
+    PoolReason.ANALYSIS_INCONCLUSIVE,
+    PoolReason.UPDATE_ABORTED,
+)
+"""Reasons of Progressing with which an update waits, as the spec asks. This time does not count for the deadline."""
 
 
 @once
@@ -271,7 +279,8 @@ def is_progressing(snapshot: PoolSnapshot, now: datetime) -> bool:
 
 
 def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | None:
-    """The time of the last progress: a new spec, or more VMs that exist, are updated or are available.
+    """The time of the last progress: a new spec, more VMs that exist, are updated or are available, or an update that
+    continues.
 
     For a pool that was complete, it is the time at which a VM first became unavailable."""
     before = snapshot.pool.status
@@ -283,6 +292,7 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
         or fresh.updated_replicas > before.updated_replicas
         or fresh.available_replicas > before.available_replicas
         or fresh.held_replicas != before.held_replicas
+        or (_reason(before) in WAITS and _reason(fresh) == PoolReason.UPDATING)
         or (fresh.unavailable_replicas > 0 and _starts(snapshot))
     )
     return now if progressed else before.last_progress_time
@@ -291,7 +301,8 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
 def deadline(snapshot: PoolSnapshot) -> datetime | None:
     status = snapshot.pool.status
     known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
-    starts = _starts(snapshot) and not _wait_for_disks(snapshot)
+    prepares = _reason(status) not in WAITS and (_wait_for_disks(snapshot) or _waits_for_snapshots(snapshot))
+    starts = _starts(snapshot) and not prepares
     if snapshot.pool.spec.paused or not known or status.last_progress_time is None or starts:
         return None
     # The time that VMs wait for lifecycle hooks does not count.
@@ -328,6 +339,12 @@ def _wait_for_disks(snapshot: PoolSnapshot) -> dict[str, str]:
     return {vm.name: reason for vm in snapshot.active if (reason := unready_disk(snapshot, vm))}
 
 
+def _waits_for_snapshots(snapshot: PoolSnapshot) -> bool:
+    """Whether a snapshot before an update has failed or is not ready yet."""
+    known = (snapshot.next_snapshot(vm) for vm in snapshot.active if snapshot.vm_snapshots and snapshot.outdated(vm))
+    return any(not each.usable for each in known if each is not None)
+
+
 def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | None:
     end = deadline(snapshot)
     if end is None or now >= end or not is_progressing(snapshot, now):
@@ -340,6 +357,10 @@ def _starts(snapshot: PoolSnapshot) -> bool:
     before = snapshot.pool.status
     unhindered = not (snapshot.pool.spec.paused or snapshot.failure)
     return not before.unavailable_replicas or (_was_hindered(before) and unhindered)
+
+
+def _reason(status: PoolStatus) -> str:
+    return next((each.reason for each in status.conditions if each.type == "Progressing"), "")
 
 
 def _was_hindered(status: PoolStatus) -> bool:

@@ -11,6 +11,7 @@ from controllers.pool.actions import Restore, TakeSnapshot, Update
 from controllers.pool.observe import PoolSnapshot, _with_restores
 from controllers.pool.plan import plan
 from controllers.pool.rollback import abort_of
+from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_restore, build_snapshot
@@ -272,6 +273,17 @@ def test_a_failed_snapshot_ends_an_update_at_its_deadline_and_rolls_it_back() ->
     assert abort.message == f"no progress for 600 s; web-1 waits: its snapshot {failed.name} failed: no room"
     aborted = replace(observed, revision=OLD, aborted=(REVISION, abort))
     assert not [each for each in plan(aborted, NOW).actions if isinstance(each, TakeSnapshot)]
+
+
+@pytest.mark.parametrize(
+    ("age", "exceeded"),
+    [pytest.param(601, True, id="after the deadline"), pytest.param(599, False, id="not before")],
+)
+def test_a_failed_snapshot_ends_an_update_though_all_vms_are_available(age: int, exceeded: bool) -> None:
+    status = {"updateRevision": "web-r1", "observedGeneration": 1, "lastProgressTime": ago(age)}
+    failed = taken(FIRST, ready=False, failed=True, problem="no room")
+    observed = three(FIRST, vm(2), vm(3), vm_snapshots=(failed,), spec={"status": status})
+    assert (deadline_exceeded(observed, NOW) != "") == exceeded
 
 
 def test_the_condition_names_the_vms_that_failed_snapshots_hold() -> None:

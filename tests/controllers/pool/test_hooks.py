@@ -47,6 +47,12 @@ def held(ordinal: int, transition: str = "Terminating", *, revision: str = REVIS
     return vm(ordinal, created_at=f"2026-01-{ordinal:02}", vmi=run, hold=hold, **given)
 
 
+def using_replaced_disk(ordinal: int) -> VM:
+    found = serving(ordinal, replaced_disks="old=h1")
+    assert found.vmi is not None
+    return replace(found, vmi=replace(found.vmi, disks=("old",)))
+
+
 def pool(replicas: int, *vms: VM, hooks: Any = (DRAIN, QUIESCE), **given: Any) -> PoolSnapshot:
     spec: Json = {"scaleInStrategy": NEWEST, "updateStrategy": OLDEST, "lifecycleHooks": list(hooks), **given}
     return snapshot(a_pool(replicas, **spec), *vms)
@@ -194,6 +200,11 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             pool(2, held(1, start_failures=0), serving(2), autohealing={}),
             [("EndHold", "web-1")],
             id="a VM that recovers is no longer held",
+        ),
+        pytest.param(
+            pool(1, serving(1), using_replaced_disk(2)),
+            [("Hold", "web-2")],
+            id="a VM keeps the disk that it runs from while it is held",
         ),
         pytest.param(pool(1, serving(1), held(2), paused=True), [], id="a paused pool ends no hold"),
         pytest.param(

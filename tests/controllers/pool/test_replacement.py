@@ -12,6 +12,7 @@ from controllers.pool.disk_templates import disks_by_entry, entry_of, parse_hash
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.replacement import disks_of_new_vm
+from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.simulate import simulate
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM, RetainedDisk
@@ -63,6 +64,25 @@ def described(action: Action) -> tuple[Any, ...]:
         case RetainDisks():
             return "retain", action.name, *action.disks
     return type(action).__name__.lower(), action.name
+
+
+@pytest.mark.parametrize(
+    ("reason", "exceeded"),
+    [
+        pytest.param("UpdatingVMs", True, id="the import of a disk has a deadline"),
+        pytest.param("WaitingForMaintenanceWindow", False, id="which does not run before the window opens"),
+        pytest.param("UpdatePaused", False, id="nor before a pause ends"),
+        pytest.param("UpdateAborted", False, id="nor before an aborted update is tried again"),
+    ],
+)
+def test_the_deadline_of_an_update_that_continues(reason: str, exceeded: bool) -> None:
+    progressing = {"type": "Progressing", "status": "True", "reason": reason, "message": ""}
+    before = {"conditions": [progressing], "updateRevision": "web-r1", "observedGeneration": 1}
+    status = {**before, "lastProgressTime": ago(999), "replicas": 1, "availableReplicas": 1}
+    found = observed(exchanged(), status=status, unready_disks={"root-0123456789-1": "ImportInProgress"})
+    assert bool(deadline_exceeded(found, NOW)) == exceeded
+    since = pool_status(found, plan(found, NOW), NOW).last_progress_time
+    assert since == (ago(999) if exceeded else ago(0))
 
 
 PROTECTED = {"scale_in": "Protect"}

@@ -19,3 +19,13 @@ def parse_time(text: str) -> datetime:
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone")
     return moment
+
+
+def known_time(text: str) -> datetime | None:
+    """The time in an annotation that users may change. None for any other text, and for a year with which a deadline
+    cannot be computed."""
+    try:
+        found = parse_time(text)
+    except ValueError:
+        return None
+    return found if 1970 <= found.year < 9000 else None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import format_time, parse_time
+from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, RetainDisks, SetInService
 from controllers.pool.autohealing import failing
 from controllers.pool.lifetime import end_lifetimes
@@ -142,9 +142,9 @@ def timeout(hook: LifecycleHook, since: datetime, now: datetime) -> datetime:
 
 def _state(hook: LifecycleHook, since_text: str, value: str, now: datetime) -> HookState:
     # Users may write any text. A hold with a damaged time must still end.
-    since = _time(since_text) or now - LONGEST
+    since = known_time(since_text) or now - LONGEST
     latest = timeout(hook, since, since + LONGEST)
-    end = min(_time(value) or timeout(hook, since, since), latest)
+    end = min(known_time(value) or timeout(hook, since, since), latest)
     timed_out = value != ABANDON and now >= end
     abandoned = value == ABANDON or (timed_out and hook.default_result == ABANDON)
     return HookState(hook.name, end, abandoned, timed_out)
@@ -167,10 +167,3 @@ def _waits(pending: Iterable[HookState]) -> str:
 def _with_results(action: Action, ended: Iterable[HookState]) -> Action:
     early = [f"{hook.name} {'timed out' if hook.timed_out else 'was abandoned'}" for hook in ended if not hook.pending]
     return replace(action, reason=f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return parse_time(text)
-    except ValueError:
-        return None

@@ -7,7 +7,7 @@ gives the VM its revision and its run strategy again, in one write, and deletes 
 from collections.abc import Iterator
 from datetime import datetime
 
-from apimachinery.timestamps import parse_time
+from apimachinery.timestamps import known_time, parse_time
 from controllers.pool.actions import PruneRestore, Restore, Update
 from controllers.pool.disk_templates import format_hashes
 from controllers.pool.observe import PoolSnapshot
@@ -23,9 +23,8 @@ def requested_restore(snapshot: PoolSnapshot, vm: VM) -> VMSnapshot | None:
     revision, _, time = snapshot.pool.restore.rpartition("=")
     if revision != snapshot.revision.name or snapshot.aborted or vm.restored == snapshot.pool.restore:
         return None
-    try:
-        until = parse_time(time)
-    except ValueError:
+    until = known_time(time)
+    if until is None:
         return None
     found = [
         each

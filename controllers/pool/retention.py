@@ -8,7 +8,7 @@ alone.
 from collections.abc import Hashable, Iterator
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import format_time, parse_time
+from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.surge import extra_vms
@@ -24,7 +24,7 @@ def delete_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     if limits.ttl_seconds is None and limits.max is None:
         return
     for disk in snapshot.retained_disks:
-        if _time(disk.retained_at) is None and not disk.deleting:
+        if known_time(disk.retained_at) is None and not disk.deleting:
             yield DateDisk(disk.retained_for, disk.name, disk.uid, format_time(now), "it has no time of retention")
     left = sum(not disk.deleting for disk in snapshot.retained_disks)
     for group in _oldest_first(snapshot):
@@ -43,7 +43,7 @@ def delete_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 def expires_at(disk: RetainedDisk, limits: RetainedDisks) -> datetime | None:
     """When `ttlSeconds` ends the retention of the disk. None if it does not."""
-    since = _time(disk.retained_at)
+    since = known_time(disk.retained_at)
     if since is None or limits.ttl_seconds is None:
         return None
     return since + timedelta(seconds=limits.ttl_seconds)
@@ -62,7 +62,7 @@ def _oldest_first(snapshot: PoolSnapshot) -> list[list[RetainedDisk]]:
         if not disk.deleting:
             groups.setdefault((disk.retained_for, disk.name if disk.replaced else ""), []).append(disk)
     found = [sorted(group, key=_age) for group in groups.values()]
-    return sorted((group for group in found if _time(group[0].retained_at)), key=lambda group: _age(group[-1]))
+    return sorted((group for group in found if known_time(group[0].retained_at)), key=lambda group: _age(group[-1]))
 
 
 def _age(disk: RetainedDisk) -> tuple[str, str]:
@@ -80,12 +80,5 @@ def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> b
 
 
 def _pause_end(disk: RetainedDisk) -> datetime | None:
-    seen = _time(disk.used_at)
+    seen = known_time(disk.used_at)
     return seen + PAUSE_OF_USED_DISK if seen is not None else None
-
-
-def _time(text: str) -> datetime | None:
-    try:
-        return parse_time(text)
-    except ValueError:
-        return None

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from apimachinery.timestamps import format_micro_time, format_time, parse_time
+from apimachinery.timestamps import format_micro_time, format_time, known_time, parse_time
 
 MOMENT = datetime(2026, 1, 31, 13, 0, 0, 250, tzinfo=timezone(timedelta(hours=1)))
 
@@ -23,3 +23,16 @@ def test_both_forms_are_read(text: str) -> None:
 def test_other_texts_are_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "known"),
+    [
+        ("2026-01-31T12:00:00Z", True),
+        ("soon", False),
+        ("9999-12-31T23:59:59Z", False),
+        ("0001-01-01T00:00:00+14:00", False),
+    ],
+)
+def test_times_of_users_are_read_if_deadlines_follow_from_them(text: str, known: bool) -> None:
+    assert (known_time(text) is not None) == known

@@ -28,6 +28,9 @@ NEWEST = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
 
 
+LAST = "9999-12-31T23:59:59Z"
+
+
 def at(seconds: float) -> str:
     return ago(-seconds)
 
@@ -215,6 +218,11 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             pool(1, serving(1), held(2, hold={"since": "yesterday", "hooks": {"drain": "soon"}})),
             [("Delete", "web-2")],
             id="a hold with damaged times ends",
+        ),
+        pytest.param(
+            pool(1, serving(1), held(2, hold={"since": LAST, "hooks": {"drain": LAST}})),
+            [("Delete", "web-2")],
+            id="so does one with times that are too late to compute with",
         ),
     ],
 )

@@ -58,6 +58,9 @@ OLD, YOUNG = HOUR + 1, HOUR - 1
         ),
         pytest.param(pool(TTL, disk(1, OLD, retained_at="")), [], id="a disk without a time gets one first"),
         pytest.param(pool(TTL, disk(1, OLD, retained_at="soon")), [], id="so does one with a damaged time"),
+        pytest.param(
+            pool(TTL, disk(1, OLD, retained_at="9999-12-31T23:59:59Z")), [], id="or one from which no end follows"
+        ),
         pytest.param(pool(TTL, disk(1, OLD, deleting=True)), [], id="a disk that is being deleted"),
         pytest.param(pool(TTL, disk(1, OLD), vms=[vm(1)]), [], id="a disk that returns to its VM stays"),
         pytest.param(pool(TTL, disk(3, OLD), vms=[vm(1)], replicas=2), [], id="a VM is about to be created"),

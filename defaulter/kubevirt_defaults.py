@@ -145,9 +145,17 @@ def _network(editor: DocumentEditor, spec: Path, cluster: ClusterConfig) -> None
     if at(devices, "autoattachPodInterface") is False or cluster.binding == "leave":
         return
     if not at(devices, "interfaces") and not editor.get((*spec, "networks")):
-        added = editor.fill((*spec, "domain", "devices", "interfaces"), [{"name": "default", cluster.binding: {}}])
-        if added:
-            editor.fill((*spec, "networks"), [{"name": "default", "pod": {}}])
+        interface = {"name": "default", cluster.binding: {}}
+        if _fill_list(editor, (*spec, "domain", "devices", "interfaces"), [interface]):
+            _fill_list(editor, (*spec, "networks"), [{"name": "default", "pod": {}}])
+
+
+def _fill_list(editor: DocumentEditor, path: Path, items: list[Json]) -> bool:
+    """Fills a list that is unset or, as KubeVirt does, empty."""
+    if editor.get(path) != []:
+        return editor.fill(path, items)
+    editor.replace(path, items)
+    return True
 
 
 def _firmware(editor: DocumentEditor, domain: Path, architecture: str) -> None:

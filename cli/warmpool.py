@@ -161,8 +161,6 @@ async def adopt_instances(
 ) -> list[Json]:
     """Checks each instance, and adopts those without a problem if `write`. Without `instances`, all orphaned ones."""
     try:
-        from botocore.exceptions import NoRegionError
-
         from controllers.warmpool.ec2.client import Boto3EC2Client
     except ImportError as error:
         raise Failed("boto3 is not installed: install poolhouse[cli,ec2]") from error
@@ -173,6 +171,7 @@ async def adopt_instances(
     from controllers.warmpool.ec2.settings import EC2Settings
     from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
     from kinds import meta
+    from runtime.errors import Invalid
 
     pool = parse_warm_pool(await api.get(WARM_POOLS, namespace, name))
     if isinstance(pool, InvalidWarmPool):
@@ -182,8 +181,8 @@ async def adopt_instances(
     uid = (await api.get(NAMESPACES, None, "kube-system"))["metadata"]["uid"]
     try:
         client = Boto3EC2Client(EC2Settings(region=region or ""))
-    except NoRegionError as error:
-        raise Failed("no AWS region is configured: give --region, or set AWS_DEFAULT_REGION") from error
+    except Invalid as error:
+        raise Failed(f"{error}: give --region, or set AWS_DEFAULT_REGION") from error
     orphans = {"tag-key": [meta.ORPHANED], f"tag:{tags.NAMESPACE}": [namespace]}
     filters: dict[str, Iterable[str]] = {"instance-id": instances} if instances else {**orphans}
     found = {

@@ -515,10 +515,11 @@ def build(
     async def work() -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                for each in (snapshots, restores, data_volumes, data_sources):
+                optional = snapshots, restores, data_volumes, data_sources
+                for each in optional:
                     group.create_task(each.run())
-                for each in (snapshots, restores):
-                    await each.settled(SETTLE_SECONDS)
+                # Without the DataSources, a new pool would have a revision without their images first.
+                await asyncio.gather(*(each.settled(SETTLE_SECONDS) for each in optional))
                 group.create_task(measuring.run(), name="pool-analysis")
                 await controller.run()
         finally:

@@ -55,8 +55,10 @@ class EC2Client(Protocol):
 
 class Boto3EC2Client:
     def __init__(self, settings: EC2Settings) -> None:
+        """Without a region in the settings, boto3 finds it as it finds credentials; raises Invalid if there is none."""
         import boto3
         from botocore.config import Config
+        from botocore.exceptions import NoRegionError
 
         # Retries are safe: a launch has a client token, and all other calls are idempotent.
         config = Config(
@@ -67,10 +69,15 @@ class Boto3EC2Client:
             user_agent_extra="poolhouse",
         )
         session = boto3.Session()
-        self._ec2, self._s3 = (
-            session.client(service, region_name=settings.region or None, endpoint_url=settings.endpoint, config=config)
-            for service in ("ec2", "s3")
-        )
+        try:
+            self._ec2, self._s3 = (
+                session.client(
+                    service, region_name=settings.region or None, endpoint_url=settings.endpoint, config=config
+                )
+                for service in ("ec2", "s3")
+            )
+        except NoRegionError as error:
+            raise Invalid("no AWS region is configured") from error
         self._threads = ThreadPoolExecutor(MAX_CALLS, thread_name_prefix="ec2")
         # Launches have their own threads: a pool that scales out must not delay claims and health checks.
         self._launching = ThreadPoolExecutor(MAX_LAUNCHES, thread_name_prefix="ec2-launch")

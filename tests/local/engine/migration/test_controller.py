@@ -11,6 +11,7 @@ import pytest
 
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import HypervisorRefused
+from local.engine.informers import utc_now
 from local.engine.migration.controller import MigrationController
 from local.engine.migration.evacuation import EvacuationController
 from local.engine.migration.plan import vmis_to_evacuate
@@ -51,6 +52,7 @@ def a_world() -> Any:
         vmis=Seen({"node": lambda each: [each.node]}),
         nodes=Seen(),
         faults_of=lambda vmi: (Faults(), ()),
+        now=utc_now,
     )
     informers.migrations.sees(("default", "m"), migration())
     informers.vmis.sees(("default", "vm"), vmi())

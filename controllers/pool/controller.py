@@ -119,6 +119,8 @@ class PoolMemory:
     """the last status.update, like `healing`"""
     measurements: list[Measurement] = field(default_factory=list)
     """measurements that `update` does not contain yet"""
+    failed_vmis: list[VMI] = field(default_factory=list)
+    """VMIs that have failed, which `healing` does not contain yet. KubeVirt may delete them before a reconcile."""
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
@@ -130,6 +132,9 @@ GATHER_SECONDS = 0.1
 """Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""
 REPORT_SECONDS = 30.0
 """The previous leader has reported older changes of membership."""
+
+MAX_FAILED_VMIS = 10_000
+"""Limit for a pool that is not reconciled, such as that of a replica that does not lead."""
 
 Enqueue = Callable[[Key, float], None]
 
@@ -149,6 +154,11 @@ class PoolController:
     """adds a pool to the queue of measurements"""
     _memories: dict[str, PoolMemory] = field(default_factory=dict)
     _serves_snapshots: bool = False
+
+    def begin(self) -> None:
+        """Begins to lead. The previous leader has counted the VMIs that failed before."""
+        for memory in self._memories.values():
+            memory.failed_vmis.clear()
 
     def forget(self) -> None:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
@@ -205,6 +215,8 @@ class PoolController:
             snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
         if pool.spec.autohealing is None:
             memory.healing = None
+            memory.failed_vmis.clear()
+        snapshot = replace(snapshot, failed_vmis=tuple(memory.failed_vmis))
         known = memory.healing
         # The last status may be written by a later leader, or not be in the store yet.
         if known is None or (pool.status.healing or Healing()).replaced > known.replaced:
@@ -214,7 +226,7 @@ class PoolController:
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
         self.metrics.follow(pool.key)
-        measured = len(memory.measurements)
+        measured, failed = len(memory.measurements), len(snapshot.failed_vmis)
         snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now))
         decided = plan(snapshot, now)
         if healed(decided):
@@ -227,7 +239,7 @@ class PoolController:
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.not_done))
         fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
         memory.healing, memory.update = fresh.healing, fresh.update
-        del memory.measurements[:measured]
+        del memory.measurements[:measured], memory.failed_vmis[:failed]
         self._measure(pool, done)
         if healed(done) != healed(decided):
             # A VM that was not replaced must not have a pause.
@@ -374,6 +386,10 @@ class PoolController:
         if old is not None and (new is None or new.deleting or new.uid != old.uid):
             self.expectations.deletion_observed(vm.owner_uid, old.uid)
             self.writer.subresources.forget(old.uid)
+        memory = self._memory_of_owner(vm)
+        if memory and new is not None and new.phase == "Failed" and (old is None or old.phase != "Failed"):
+            memory.failed_vmis.append(new)
+            del memory.failed_vmis[:-MAX_FAILED_VMIS]
         pool = vm.namespace, vm.pool_name
         self.metrics.vmi(pool, old, new)
         enqueue(pool, GATHER_SECONDS)
@@ -520,6 +536,7 @@ def build(
                     group.create_task(each.run())
                 # Without the DataSources, a new pool would have a revision without their images first.
                 await asyncio.gather(*(each.settled(SETTLE_SECONDS) for each in optional))
+                pooling.begin()
                 group.create_task(measuring.run(), name="pool-analysis")
                 await controller.run()
         finally:

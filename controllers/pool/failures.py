@@ -26,7 +26,7 @@ def failing_vms(snapshot: PoolSnapshot, now: datetime) -> dict[str, FailingVM]:
         return {}
     known = {each.name: each for each in (snapshot.pool.status.healing or Healing()).failures}
     found = (
-        _observed(vm, known.get(vm.name, FailingVM(name=vm.name)), healing, now)
+        _observed(vm, known.get(vm.name, FailingVM(name=vm.name)), _failed_runs(snapshot, vm), healing, now)
         for vm in snapshot.active
         if vm.should_run
     )
@@ -59,10 +59,17 @@ def status_deadlines(snapshot: PoolSnapshot, now: datetime) -> Iterator[datetime
                 yield _limit(each.since, healing)
 
 
-def _observed(vm: VM, before: FailingVM, healing: Autohealing, now: datetime) -> FailingVM:
+def _failed_runs(snapshot: PoolSnapshot, vm: VM) -> tuple[VMI, ...]:
+    """The VMIs of the VM that failed after they had run, in order, each once."""
+    seen = (*(each for each in snapshot.failed_vmis if each.owner_uid == vm.uid), *((vm.vmi,) if vm.vmi else ()))
+    return tuple({each.uid: each for each in seen if _failed_run(each)}.values())
+
+
+def _observed(vm: VM, before: FailingVM, failed: tuple[VMI, ...], healing: Autohealing, now: datetime) -> FailingVM:
     runs, last = before.failed_runs, before.last_vmi
-    if vm.vmi is not None and vm.vmi.uid != last and _failed_run(vm.vmi):
-        runs, last = (1 if _was_stable(vm.vmi, now) else runs + 1), vm.vmi.uid
+    if new := [each for each in failed if each.uid != last]:
+        for each in new:
+            runs, last = (1 if _was_stable(each, now) else runs + 1), each.uid
     elif vm.vmi is not None and vm.vmi.phase == "Running" and _was_stable(vm.vmi, now):
         runs, last = 0, ""
     status, since = "", None

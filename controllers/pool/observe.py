@@ -103,6 +103,8 @@ class PoolSnapshot:
     vm_snapshots: tuple[VMSnapshot, ...] = ()
     """Snapshots that the pool took of its VMs, of those that are gone too."""
     restores: tuple[VMRestore, ...] = ()
+    failed_vmis: tuple[VMI, ...] = ()
+    """VMIs of the pool that have failed since the last reconcile, in order. Some no longer exist."""
     serves_snapshots: bool = True
     """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
     zones: Mapping[str, str] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,18 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
         pytest.param(one(failed(run("Failed"))), [(1, "new")], id="the first VMI that failed after running"),
         pytest.param(one(failed(run("Failed")), counted(1)), [(2, "new")], id="the next one"),
         pytest.param(one(failed(run("Failed")), counted(1, "new")), [(1, "new")], id="each is counted once"),
+        pytest.param(
+            replace(one(failed(run("Running", uid="third"))), failed_vmis=(run("Failed", uid="first"), run("Failed"))),
+            [(2, "new")],
+            id="VMIs that KubeVirt has deleted meanwhile",
+        ),
+        pytest.param(
+            replace(
+                one(failed(run("Failed")), counted(1, "first")), failed_vmis=(run("Failed", uid="first"), run("Failed"))
+            ),
+            [(2, "new")],
+            id="those that were seen are counted once",
+        ),
         pytest.param(one(failed(run("Failed", started=None))), [], id="KubeVirt counts those that never ran"),
         pytest.param(one(failed(run("Running")), counted(1)), [(1, "old")], id="the next run proves nothing yet"),
         pytest.param(one(failed(run("Running", started=600)), counted(1)), [], id="after ten minutes it does"),

@@ -16,7 +16,7 @@ from tests.cluster.claiming import Counter, counter
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.test_engine import ALONE
-from tests.cluster.warm_pools import controllers
+from tests.cluster.warm_pools import controllers, template
 from tests.conftest import stack
 
 WAIT = {"maxReplicas": 6, "target": {"waitSeconds": 1}, "scaleDownDelaySeconds": 3600}
@@ -51,7 +51,8 @@ async def test_a_burst_of_claims_makes_the_pool_larger_and_a_new_process_keeps_t
         history = DemandHistory.decode((await desk.status()).get("demandHistory") or "")
         return sum(slot.claims for slot in history.slots.values())
 
-    made = await desk.pool(2, autoscaling=WAIT)
+    # The claims come faster than a VM boots.
+    made = await desk.pool(2, autoscaling=WAIT, template=template(start_seconds="5"))
     async with controllers(ours) as running:
         await until(desk.available, 2)
         for each in range(9):

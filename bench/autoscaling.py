@@ -76,8 +76,7 @@ def drift(seed: int) -> list[float]:
 
 
 def rare(seed: int) -> list[float]:
-    """One claim an hour with times between claims whose coefficient of variation is 4, as in the rare functions of
-    published traces of FaaS platforms."""
+    """One claim an hour with times between claims whose coefficient of variation is 4."""
     random_, time, found = random.Random(seed), 0.0, []
     share = 0.5 * (1 + math.sqrt(15 / 17))
     while True:

@@ -39,6 +39,7 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
         roots = RootDirectories(None, *user, warm=known)
         settings = {"uid": user[0], "gid": user[1], "seed": "", "overrides": {}}
         workers = WorkerPool(limits, roots, settings, {"PATH": path})
+        OF_OTHERS.clear()
         OF_OTHERS.update(children())
         running = asyncio.create_task(workers.run())
         try:
@@ -49,7 +50,6 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
             assert not children(), "a worker outlived its pool"
-            OF_OTHERS.clear()
 
     return started
 

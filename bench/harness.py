@@ -24,19 +24,17 @@ import aiohttp
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from controllers.main import CONNECTIONS
-from controllers.shared.sources import NAMESPACES
 from kinds import KINDS
 from kinds.kubevirt import KUBEVIRT_KINDS
 from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import CRDS, NAMESPACES, VMIS, VMS, Resource
 from tests.ports import free_port
 
 T = TypeVar("T")
 
 NAMESPACE = "bench"
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 CONTROL_PLANE_ONLY = ("webhook", "defaulter", "controllers", "engine")
 POLL_SECONDS = 0.02
 DEADLINE_SECONDS = 900

@@ -30,7 +30,7 @@ from kinds.meta import MIGRATION_POLICY
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 from runtime.api import Api
 from runtime.errors import AlreadyExists
-from runtime.resource import VMIS, Resource
+from runtime.resource import NAMESPACES, VMIS, Resource
 
 NAMESPACE_COUNT = 50
 QUIET_SECONDS = 3.0
@@ -167,7 +167,7 @@ async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
     async with await harness.connect(directory / "kubeconfig") as api:
         await harness.prepare(api, VMIS, POLICIES)
         namespaces = [{"metadata": {"name": name, "labels": labels}} for name, labels in cluster.namespaces.items()]
-        await harness.call_all(lambda each: create(api, harness.NAMESPACES, each), namespaces)
+        await harness.call_all(lambda each: create(api, NAMESPACES, each), namespaces)
         await harness.call_all(lambda each: create(api, POLICIES, manifest(each)), cluster.policies)
         await harness.call_all(lambda each: create(api, VMIS, running(each)), cluster.vmis)
         wanted = {each.name: (winners.wins(each.name), winners.losses(each.name), "True") for each in cluster.policies}

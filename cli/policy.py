@@ -115,8 +115,8 @@ async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tup
     from migrationpolicies.conflicts import conflicts, overlaps
     from migrationpolicies.explanation import impact
     from migrationpolicies.precedence import is_active, ranked_policy
-    from runtime.resource import VMIS
-    from webhook.explain import NAMESPACES, PolicyExplainer
+    from runtime.resource import NAMESPACES, VMIS
+    from webhook.explain import PolicyExplainer
 
     before = await PolicyExplainer(api).cluster_state()
     after = before.with_policies(documents).without_policies(*gone)

@@ -158,9 +158,9 @@ def _name(document: Json) -> str:
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
     """Returns the objects that trees can contain, and the kinds that the user may not list. Adds the kind, which items
     of a list lack. A resource that the cluster does not serve has no objects."""
-    from controllers.shared.sources import DATA_VOLUMES, PVCS
+    from controllers.shared.sources import DATA_VOLUMES
     from kinds import KINDS
-    from runtime.resource import VMIS, VMS, Resource
+    from runtime.resource import PVCS, VMIS, VMS, Resource
 
     resources = (*(Resource.of(kind) for kind in KINDS if kind.namespaced), VMS, VMIS, DATA_VOLUMES, PVCS)
     lists = await asyncio.gather(*(list_visible(api, each, namespace) for each in resources))

@@ -164,7 +164,6 @@ async def adopt_instances(
         from controllers.warmpool.ec2.client import Boto3EC2Client
     except ImportError as error:
         raise Failed("boto3 is not installed: install poolhouse[cli,ec2]") from error
-    from controllers.shared.sources import NAMESPACES
     from controllers.warmpool.ec2 import tags
     from controllers.warmpool.ec2.adoption import adoption
     from controllers.warmpool.ec2.poller import LISTED_STATES
@@ -172,6 +171,7 @@ async def adopt_instances(
     from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
     from kinds import meta
     from runtime.errors import Invalid
+    from runtime.resource import NAMESPACES
 
     pool = parse_warm_pool(await api.get(WARM_POOLS, namespace, name))
     if isinstance(pool, InvalidWarmPool):

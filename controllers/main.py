@@ -26,7 +26,6 @@ from controllers.pool.controller import build as pool
 from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
-from controllers.shared.sources import NODES
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
@@ -45,7 +44,7 @@ from runtime.instancetypes import InstancetypeReader
 from runtime.leader_election import LeaderElector, LeaseLost
 from runtime.metrics import Metrics
 from runtime.optional_informer import OptionalInformer
-from runtime.resource import KUBEVIRTS
+from runtime.resource import KUBEVIRTS, NODES
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.json_api import with_endpoints

@@ -62,6 +62,11 @@ class Resource:
 VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 KUBEVIRTS = Resource("kubevirt.io", "v1", "kubevirts", "KubeVirt")
+SECRETS = Resource("", "v1", "secrets", "Secret")
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
+CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
 
 
 def object_key(document: dict[str, object]) -> Key:

@@ -13,12 +13,11 @@ from typing import NoReturn
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from runtime.resource import SECRETS
 from service.certwatcher import write_atomically
 
 log = logging.getLogger(__name__)
 
-SECRETS = Resource("", "v1", "secrets", "Secret")
 INTERVAL_SECONDS = 10.0
 FIRST_INTERVAL_SECONDS = 1.0
 PAUSES = Backoff(base_seconds=1, cap_seconds=30)

@@ -13,11 +13,9 @@ from kinds.claim import CLAIM
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError
-from runtime.resource import Resource
+from runtime.resource import SECRETS
 from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
-
-SECRETS = Resource("", "v1", "secrets", "Secret")
 
 
 class ClaimReview:

@@ -24,12 +24,11 @@ from migrationpolicies.explanation import ClusterState, explain
 from migrationpolicies.precedence import is_active
 from runtime.api import Api
 from runtime.errors import Forbidden, NotFound
-from runtime.resource import KUBEVIRTS, VMIS, VMS, Resource
+from runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, VMS, Resource
 from webhook.models import ExplainRequest, QueryError
 
 Json = dict[str, Any]
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 POLICIES = Resource.of(MIGRATION_POLICY)
 UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
 

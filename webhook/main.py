@@ -26,7 +26,7 @@ from runtime.informer import Informer
 from runtime.instancetypes import InstancetypeReader
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.optional_informer import OptionalInformer
-from runtime.resource import KUBEVIRTS, VMIS, Resource
+from runtime.resource import KUBEVIRTS, NODES, VMIS
 from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.certwatcher import CABundle
@@ -49,7 +49,6 @@ from webhook.templates import TemplateReview
 
 log = logging.getLogger(__name__)
 
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 LINGER_SECONDS = 3.0
 """On a cluster, time to serve more requests after the stop signal. Each response then closes its connection."""

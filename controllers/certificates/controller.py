@@ -16,7 +16,6 @@ from controllers.certificates.observe import (
     BUNDLE,
     CERTIFICATE,
     KEY,
-    SECRETS,
     CertificatePolicy,
     CertificateSnapshot,
     WebhookConfiguration,
@@ -36,6 +35,7 @@ from controllers.shared.component import Component
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, Invalid
+from runtime.resource import SECRETS
 from service.certificates import KeyPair, PublishedCA, new_ca, new_server_certificate
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from kinds import meta
 from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import NotFound
-from runtime.resource import Resource
+from runtime.resource import SECRETS, Resource
 from service.certificates import KeyPair, PublishedCA, split_pem
 
 
@@ -52,7 +52,6 @@ class WebhookConfiguration:
 
 log = logging.getLogger(__name__)
 
-SECRETS = Resource("", "v1", "secrets", "Secret")
 CERTIFICATE, KEY, BUNDLE = "tls.crt", "tls.key", "ca.crt"
 
 

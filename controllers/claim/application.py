@@ -17,9 +17,8 @@ from controllers.claim.snapshot import Failure
 from kinds.application import Application, Container
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable
-from runtime.resource import Resource
+from runtime.resource import SECRETS
 
-SECRETS = Resource("", "v1", "secrets", "Secret")
 CLOUD_INIT = ("cloudInitNoCloud", "cloudInitConfigDrive")
 CLOUD_CONFIG = "#cloud-config"
 RESTARTS = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}

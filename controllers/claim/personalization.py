@@ -24,7 +24,7 @@ from kinds.ec2 import RESERVED_TAGS
 from kinds.metav1 import Condition
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
-from runtime.resource import VMIS, VMS
+from runtime.resource import SECRETS, VMIS, VMS
 
 Json = dict[str, Any]
 
@@ -224,7 +224,7 @@ class Personalizer:
 
     async def _secret(self, namespace: str, name: str) -> Json | None:
         try:
-            return await self.api.get(ssh_keys.SECRETS, namespace, name)
+            return await self.api.get(SECRETS, namespace, name)
         except NotFound:
             return None
 
@@ -233,7 +233,7 @@ class Personalizer:
         version = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         # The null values remove entries of an earlier attempt.
         change = {"metadata": version, "data": dict.fromkeys(secret.get("data") or {}) | data}
-        await self.api.patch(ssh_keys.SECRETS, metadata["namespace"], metadata["name"], change)
+        await self.api.patch(SECRETS, metadata["namespace"], metadata["name"], change)
 
 
 def _secrets_forbidden(error: ApiError) -> Failure:

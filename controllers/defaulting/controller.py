@@ -33,7 +33,6 @@ from controllers.defaulting.plan import (
 )
 from controllers.defaulting.reasons import VMEvent
 from controllers.shared.component import Component
-from controllers.shared.sources import NAMESPACES
 from defaulter.contract import (
     Defaulter,
     DefaulterClient,
@@ -54,7 +53,7 @@ from runtime.controller import Controller
 from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder, EventType, object_reference
 from runtime.informer import Informer
-from runtime.resource import VMS, Key
+from runtime.resource import NAMESPACES, VMS, Key
 
 
 class DefaultingWriter:

@@ -30,7 +30,6 @@ from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
 from controllers.shared.component import Component
-from controllers.shared.sources import NAMESPACES
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from kinds.metav1 import Condition
 from kinds.migrationpolicy import MigrationPolicyStatus
@@ -42,7 +41,7 @@ from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.metrics import PREFIX, Metrics
 from runtime.optional_informer import POLL_SECONDS, OptionalInformer
-from runtime.resource import KUBEVIRTS, VMIS, Key
+from runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, Key
 
 
 class PolicyMetrics:

@@ -56,7 +56,7 @@ from controllers.pool.template import merge_template
 from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
-from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS, PVCS
+from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
@@ -68,7 +68,7 @@ from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound
 from runtime.events import EventRecorder, EventType, view_reference
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import PVCS, VMIS, VMS, Resource
 
 JOBS_ARE_OFF = "the operator of Poolhouse allows Jobs of analyses with the chart's value controllers.analysis.jobs"
 MAX_TEMPLATES = 100

@@ -34,7 +34,7 @@ from controllers.pool.vm_snapshots import (
 )
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, PVCS, NodeLabels, Source
+from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, ObjectView, parse_vmi, text
 from controllers.shared.write_batches import Failure
@@ -43,7 +43,7 @@ from kinds.pool import POOL, PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
 from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
 from runtime.errors import Forbidden, NotFound
-from runtime.resource import VMIS, VMS, Key, Resource, object_key
+from runtime.resource import PVCS, VMIS, VMS, Key, Resource, object_key
 from runtime.store import Store
 
 InvalidPool = InvalidSpec[PoolStatus]

@@ -7,11 +7,10 @@ from kinds.kind import Kind
 from kinds.meta import is_installed_by_us
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from runtime.resource import CRDS
 
 log = logging.getLogger(__name__)
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
 
 Owner = Literal["ours", "foreign", "absent"]
 MESSAGES: dict[Owner, str] = {

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable, Sequence
 
 from apimachinery.unstructured import Json
-from controllers.shared.sources import NAMESPACES
 from defaulter.contract import (
     Defaulter,
     DefaulterUnavailable,
@@ -26,7 +25,7 @@ from kinds import meta
 from kinds.vm_documents import with_undefaulted
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict
-from runtime.resource import Resource
+from runtime.resource import NAMESPACES, Resource
 
 log = logging.getLogger(__name__)
 

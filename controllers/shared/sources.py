@@ -8,16 +8,13 @@ from apimachinery.unstructured import Json
 from runtime.api import Api
 from runtime.informer import Informer
 from runtime.optional_informer import OptionalInformer
-from runtime.resource import Resource, object_key
+from runtime.resource import NODES, Resource, object_key
 from runtime.store import Store
 
 DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
-PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 PODS = Resource("", "v1", "pods", "Pod")
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 JOBS = Resource("batch", "v1", "jobs", "Job")
 CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
 @dataclass(frozen=True, slots=True)

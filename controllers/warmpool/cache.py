@@ -4,7 +4,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from controllers.shared.sources import NODES, Source
+from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, parse_vmi
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
@@ -12,7 +12,7 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from kinds import meta
 from kinds.warm_states import WarmState
-from runtime.resource import VMIS, VMS, Key
+from runtime.resource import NODES, VMIS, VMS, Key
 from runtime.store import Store
 
 V = TypeVar("V")

@@ -16,9 +16,6 @@ from collections.abc import Mapping
 from apimachinery.unstructured import Json, at, entries
 from controllers.warmpool.warm_vm import VM_KIND, Owner, WarmVM
 from kinds import meta
-from runtime.resource import Resource
-
-SECRETS = Resource("", "v1", "secrets", "Secret")
 
 _ACCESS_CREDENTIALS = "accessCredentials"
 _KEY = re.compile(r"(ssh-|ecdsa-|sk-)[A-Za-z0-9@.-]+ [A-Za-z0-9+/]+=*( [^\r\n]*)?")

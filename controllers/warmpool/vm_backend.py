@@ -24,7 +24,7 @@ from kinds import meta
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
-from runtime.resource import VMS
+from runtime.resource import SECRETS, VMS
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class VMBackend:
         try:
             # The Secret may exist from a call whose response was lost. Callers check its owner before they write a key.
             with suppress(AlreadyExists), translated_errors():
-                await self._api.create(ssh_keys.SECRETS, ssh_keys.secret(vm))
+                await self._api.create(SECRETS, ssh_keys.secret(vm))
         except ApiError:
             with suppress(ApiError):  # the VM cannot start without its Secret
                 await self._api.delete(VMS, vm.namespace, vm.name, uid=vm.uid, propagation="Background")

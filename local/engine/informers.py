@@ -14,15 +14,13 @@ from local.engine.resources import (
     DATA_VOLUMES,
     KUBEVIRTS,
     MIGRATIONS,
-    NODES,
-    PVCS,
     RESTORES,
     SNAPSHOT_CONTENTS,
     SNAPSHOTS,
 )
 from runtime.api import Api
 from runtime.informer import Informer
-from runtime.resource import VMIS, VMS
+from runtime.resource import NODES, PVCS, VMIS, VMS
 
 
 def utc_now() -> datetime:

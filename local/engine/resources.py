@@ -17,7 +17,7 @@ from kinds.kubevirt import (
     VM_SNAPSHOT_CONTENT,
     VMI_MIGRATION,
 )
-from runtime.resource import VMIS, Resource
+from runtime.resource import PVCS, VMIS, Resource
 
 MIGRATIONS = Resource.of(VMI_MIGRATION)
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
@@ -27,9 +27,6 @@ KUBEVIRTS = Resource.of(KUBEVIRT)
 SNAPSHOTS = Resource.of(VM_SNAPSHOT)
 SNAPSHOT_CONTENTS = Resource.of(VM_SNAPSHOT_CONTENT)
 RESTORES = Resource.of(VM_RESTORE)
-PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 NODE_NAMES = ("node-1", "node-2")

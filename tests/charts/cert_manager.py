@@ -12,9 +12,10 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.certificates.observe import SECRETS, configuration_resource
+from controllers.certificates.observe import configuration_resource
 from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.resource import SECRETS
 from service.certificates import KeyPair, new_ca, new_server_certificate
 
 Json = dict[str, Any]

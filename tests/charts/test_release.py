@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from controllers.certificates.controller import PERIOD_SECONDS
-from controllers.certificates.observe import SECRETS, observe
+from controllers.certificates.observe import observe
 from kinds import meta
 from local.install import RESOURCES, SUBRESOURCES
 from local.paths import StackPaths
@@ -28,7 +28,7 @@ from manifests import admission_policy, rbac, webhooks
 from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden, NotFound
-from runtime.resource import Resource
+from runtime.resource import SECRETS, Resource
 from service.certificates import KeyPair, join_pem
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs

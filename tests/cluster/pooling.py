@@ -16,7 +16,7 @@ from prometheus_client.samples import Sample
 
 from controllers.pool.controller import build
 from controllers.pool.observe import POOLS
-from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES
 from kinds import POOL, kubevirt
 from kinds.kind import Kind
 from manifests.crd import crd
@@ -25,7 +25,7 @@ from runtime.errors import NotFound, Throttled
 from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.metrics import PREFIX, Metrics
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import CRDS, NAMESPACES, PVCS, VMIS, VMS, Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
@@ -33,8 +33,6 @@ Work = Coroutine[Any, Any, None]
 
 __all__ = ["PATIENCE_SECONDS", "until"]
 
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 

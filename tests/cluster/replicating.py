@@ -17,12 +17,11 @@ from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import Metrics
-from runtime.resource import VMIS, Resource
+from runtime.resource import NAMESPACES, VMIS, Resource
 from tests.cluster.pooling import Running, background
 
 Json = dict[str, Any]
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 LABELS = {"app": "web"}
 V1ALPHA2 = Resource("kubevirt.io", "v1alpha2", REPLICA_SETS.plural, REPLICA_SETS.kind)
 

@@ -36,13 +36,13 @@ from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Invalid, NotFound
 from runtime.events import EVENTS, EventRecorder
-from runtime.resource import KUBEVIRTS, Resource
+from runtime.resource import KUBEVIRTS, NAMESPACES, Resource
 from service import certificates
 from service.server import serve
 from service.settings import Address
 from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
-from tests.cluster.test_kinds import NAMESPACES, api, applied, namespace
+from tests.cluster.test_kinds import api, applied, namespace
 from tests.ports import free_port
 from tests.waiting import eventually
 from tests.webhook import fake_defaulter

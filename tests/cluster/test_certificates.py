@@ -15,18 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from controllers.certificates.controller import CertificateController
-from controllers.certificates.observe import (
-    SECRETS,
-    CertificatePolicy,
-    CertificateSnapshot,
-    configuration_resource,
-    observe,
-)
+from controllers.certificates.observe import CertificatePolicy, CertificateSnapshot, configuration_resource, observe
 from kinds import meta
 from local.install import apply
 from local.paths import StackPaths
 from manifests import webhooks
 from runtime.errors import ApiError, NotFound
+from runtime.resource import SECRETS
 from runtime.secret_files import SecretFiles
 from service.certificates import new_ca, new_server_certificate
 from service.certwatcher import CertWatcher

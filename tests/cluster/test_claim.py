@@ -25,15 +25,14 @@ from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
 from controllers.claim.snapshot import CLAIMS
-from controllers.shared.sources import NODES
-from controllers.warmpool.ssh_keys import SECRETS, secret_name
+from controllers.warmpool.ssh_keys import secret_name
 from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import Invalid
 from runtime.metrics import PREFIX
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
 from tests.cluster.claiming import OVER, Counter, counted, counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until

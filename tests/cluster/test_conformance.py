@@ -16,7 +16,7 @@ from cli.conformance import check
 from kubevirt.behaviours import BEHAVIOURS, Behaviour
 from local.paths import StackPaths
 from runtime.api import Api
-from tests.cluster.pooling import NAMESPACES
+from runtime.resource import NAMESPACES
 from tests.cluster.test_engine import ALONE
 from tests.conftest import stack
 from tests.waiting import eventually

@@ -14,11 +14,11 @@ import pytest_asyncio
 
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import NEWEST
-from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES, NODES, PVCS
+from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable
-from runtime.resource import KUBEVIRTS, VMIS, VMS, Resource
+from runtime.resource import KUBEVIRTS, NODES, PVCS, VMIS, VMS, Resource
 from tests.cluster.resting import rests
 from tests.conftest import stack
 from tests.waiting import eventually

@@ -19,13 +19,13 @@ import pytest_asyncio
 from defaulter.contract import HARDWARE_ANNOTATION
 from kinds.meta import UNDEFAULTED
 from local.engine.qemu import capabilities
-from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, PVCS, RESTORES, SNAPSHOTS
+from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, RESTORES, SNAPSHOTS
 from local.paths import StackPaths
 from local.services import worker_uid
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.events import EVENTS
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.cluster.test_engine import (
     asked,
     nothing_left,

@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 
 from kinds.meta import UNDEFAULTED
-from local.engine.resources import PVCS, find_condition
+from local.engine.resources import find_condition
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import ApiError
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.cluster import test_guests
 from tests.cluster.test_engine import asked, nothing_left, vm
 from tests.cluster.test_guests import UP, Console, hardware

@@ -24,7 +24,7 @@ from manifests import admission_policy, rbac, webhooks
 from manifests.crd import crd, object_schema
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
-from runtime.resource import Resource
+from runtime.resource import CRDS, NAMESPACES, Resource
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_pool import RIGHT, WRONG
@@ -36,8 +36,6 @@ Json = dict[str, Any]
 ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.KUBEVIRT_KINDS, REPLICA_SET)))
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 
 

@@ -17,7 +17,6 @@ from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
-from controllers.shared.sources import NAMESPACES
 from kinds import kubevirt, meta
 from kinds.kind import Kind
 from kinds.migrationpolicy import MIGRATION_POLICY
@@ -25,8 +24,8 @@ from runtime.api import Api
 from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
-from runtime.resource import KUBEVIRTS, VMIS, Resource
-from tests.cluster.pooling import CRDS, serve
+from runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, VMIS, Resource
+from tests.cluster.pooling import serve
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
 from tests.migrationpolicies.test_precedence import NAMESPACE as LABELS

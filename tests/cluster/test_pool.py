@@ -9,19 +9,18 @@ import pytest
 
 from apimachinery.owner_references import controller_reference
 from controllers.pool.observe import POOLS
-from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
 from kinds import POOL, meta
 from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound
-from runtime.resource import VMS, Resource
-from tests.cluster.pooling import CRDS, PATIENCE_SECONDS, Place, controller, install, template, until
+from runtime.resource import CRDS, PVCS, VMS, Resource
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, install, template, until
 from tests.cluster.resting import rests
 from tests.webhook.fake_defaulter import FakeDefaulter
 
 Json = dict[str, Any]
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 ADMISSION = "admissionregistration.k8s.io"
 GUARDS = Resource(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
 BINDINGS = Resource(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SERVICES = Resource("", "v1", "services", "Service")
 API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
 AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")

@@ -17,9 +17,9 @@ from typing import Any
 
 from controllers.pool.observe import PoolSnapshot, list_stores, observe
 from controllers.pool.plan import plan
-from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES
 from runtime.errors import NotFound
-from runtime.resource import Resource
+from runtime.resource import NAMESPACES, PVCS
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Place, Running, controller, engine
@@ -27,7 +27,6 @@ from tests.cluster.resting import rests
 
 Json = dict[str, Any]
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 SEED = seed()
 SECONDS = float(os.environ.get("POOLHOUSE_CHAOS_SECONDS") or 15)
 AWAY_SECONDS = max(2.0, SECONDS / 10)

@@ -15,12 +15,10 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
-from runtime.resource import VMS, Resource
+from runtime.resource import VMS
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
 Json = dict[str, Any]
-
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import pytest
 from controllers.shared import creation
 from defaulter.contract import Defaulter, Problem, undefaulted_fields, with_firmware_ids
 from kinds import meta
-from runtime.resource import VMS
+from runtime.resource import NAMESPACES, VMS
 from tests.cluster.pooling import Place, controller, template, until
-from tests.cluster.test_pool import NAMESPACES, condition, said, web
+from tests.cluster.test_pool import condition, said, web
 from tests.webhook.fake_defaulter import FakeDefaulter
 
 

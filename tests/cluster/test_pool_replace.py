@@ -15,8 +15,9 @@ from aiohttp import web
 
 from controllers.pool.data_sources import DATA_SOURCES
 from controllers.pool.observe import REVISIONS
-from controllers.shared.sources import DATA_VOLUMES, PVCS
+from controllers.shared.sources import DATA_VOLUMES
 from kinds import meta
+from runtime.resource import PVCS
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, engine, template, until

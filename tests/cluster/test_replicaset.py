@@ -21,8 +21,8 @@ from kinds.replicaset import REPLICA_SET
 from local.install import installable_kinds
 from manifests.crd import crd
 from runtime.errors import ApiError, NotFound
-from runtime.resource import VMIS, Resource
-from tests.cluster.pooling import CRDS, Running, until
+from runtime.resource import CRDS, VMIS, Resource
+from tests.cluster.pooling import Running, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests
 from tests.kinds.documents import changed

@@ -19,12 +19,11 @@ from runtime.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, 
 from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.leader_election import LeaderElector, LeaseLost
-from runtime.resource import Resource
+from runtime.resource import NAMESPACES, Resource
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")

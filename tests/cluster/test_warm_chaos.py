@@ -20,13 +20,12 @@ import pytest
 import pytest_asyncio
 
 from controllers.claim.snapshot import CLAIMS
-from controllers.shared.sources import NODES
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
 from kinds import meta
 from local.paths import StackPaths
 from runtime.errors import ApiError
-from runtime.resource import VMS
+from runtime.resource import NODES, VMS
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter, counter
 from tests.cluster.faulty import Faulty

@@ -17,7 +17,6 @@ import pytest_asyncio
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.sources import NODES
 from controllers.shared.subresources import Subresources
 from controllers.warmpool.actions import CreateVM
 from controllers.warmpool.apply import create_request
@@ -31,7 +30,7 @@ from kinds.warm_states import WarmState
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError
-from runtime.resource import VMIS, VMS, Resource
+from runtime.resource import NODES, VMIS, VMS, Resource
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests

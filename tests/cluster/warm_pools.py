@@ -23,8 +23,8 @@ from runtime.clock import ApiServerClock
 from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import PREFIX, Metrics
-from runtime.resource import VMIS, VMS
-from tests.cluster.pooling import NAMESPACES, background, synced, until
+from runtime.resource import NAMESPACES, VMIS, VMS
+from tests.cluster.pooling import background, synced, until
 from tests.controllers.warmpool.builders import PERMITTED
 
 Json = dict[str, Any]

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from controllers.shared.sources import NODES
 from kinds import meta
+from runtime.resource import NODES
 from tests.histories.api_server import Change
 from tests.histories.client import Failpoint, Network
 from tests.histories.world import Build, Process, World, engine

@@ -12,12 +12,11 @@ from prometheus_client import CollectorRegistry
 from controllers.migrationpolicy.controller import build as build_policy
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
 from controllers.shared.component import Component
-from controllers.shared.sources import NAMESPACES
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError
 from runtime.events import EventRecorder
-from runtime.resource import VMIS
+from runtime.resource import NAMESPACES, VMIS
 from tests.cluster.replicating import Place
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History

@@ -17,8 +17,7 @@ from manifests.crd import crd
 from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.events import EventRecorder
-from runtime.resource import VMIS
-from tests.cluster.pooling import CRDS
+from runtime.resource import CRDS, VMIS
 from tests.cluster.replicating import LABELS, Place, the_set
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History

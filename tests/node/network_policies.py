@@ -20,7 +20,7 @@ from typing import Any
 from apimachinery.label_selectors import matches
 from runtime.api import Api
 from runtime.informer import Informer
-from runtime.resource import Resource
+from runtime.resource import NAMESPACES, Resource
 from tests.node.layout import Layout, load_layout
 
 Json = Mapping[str, Any]
@@ -28,7 +28,6 @@ Json = Mapping[str, Any]
 TABLE = "network_policies"
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 PODS = Resource("", "v1", "pods", "Pod")
-NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 LOAD_SECONDS = 20
 
 

@@ -22,12 +22,9 @@ from prometheus_client import CollectorRegistry
 from runtime.api import Api
 from runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
 from runtime.metrics import Metrics
-from runtime.resource import Resource
 from runtime.transport import encode
 from tests.ports import free_port
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
-
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
 async def ok(request: Request) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.resource import Resource, resource_of_path
+from runtime.resource import NODES, Resource, resource_of_path
 from tests.runtime.faulty_server import THINGS
-
-NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
-from controllers.shared.sources import NAMESPACES
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, OutcomeUnknown, WriteConflict
 from controllers.warmpool.ec2.agent import NetworkAgentClient
@@ -25,6 +24,7 @@ from kinds import meta
 from runtime.api import Api
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, NotFound
+from runtime.resource import NAMESPACES
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,11 @@ from local.engine.datavolume.importer import Importer
 from local.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
 from local.engine.informers import Informers
 from local.engine.objects import PVC, DataVolume, Pairs, either
-from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, PVCS, merge_patch, new_pvc
+from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, merge_patch, new_pvc
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import Key
+from runtime.resource import PVCS, Key
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from local.engine.migration.settings import MigrationSettings, effective_setting
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import VMI, Migration, Node, either
 from local.engine.reasons import EngineReason
-from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NAMESPACES, NODE_LABEL, merge_patch
+from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NODE_LABEL, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import ApiError, Conflict, Invalid, NotFound
 from runtime.events import EventRecorder, EventType
-from runtime.resource import VMIS, Key
+from runtime.resource import NAMESPACES, VMIS, Key
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,11 @@ from apimachinery.unstructured import Json
 from kinds.meta import NODE_LOST
 from local.engine.informers import Informers
 from local.engine.objects import Node, either
-from local.engine.resources import NODE_NAMES, NODES, SCHEDULABLE_LABEL, condition, merge_conditions, merge_patch
+from local.engine.resources import NODE_NAMES, SCHEDULABLE_LABEL, condition, merge_conditions, merge_patch
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound
+from runtime.resource import NODES
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from apimachinery.unstructured import Json
 from local.engine.informers import Informers
 from local.engine.objects import PVC, VM, VMI, Snapshot, SnapshotContent, either, seconds_until
 from local.engine.resources import (
-    PVCS,
     SNAPSHOT_CONTENT_FINALIZER,
     SNAPSHOT_CONTENTS,
     SNAPSHOT_FINALIZER,
@@ -22,7 +21,7 @@ from local.engine.snapshot.storage import SnapshotRefused, SnapshotStorage
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import VMS, Key, Resource
+from runtime.resource import PVCS, VMS, Key, Resource
 
 log = logging.getLogger(__name__)
 

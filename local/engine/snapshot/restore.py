@@ -14,7 +14,6 @@ from local.engine.resources import (
     CONTENT_ANNOTATION,
     DATA_VOLUMES,
     LAST_RESTORE_ANNOTATION,
-    PVCS,
     RESTORE_ANNOTATION,
     RESTORE_FINALIZER,
     RESTORES,
@@ -29,7 +28,7 @@ from local.engine.vm.subresources import QueueStateChanges, SetRunning, StatusEr
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import VMS, Key
+from runtime.resource import PVCS, VMS, Key
 
 log = logging.getLogger(__name__)
 

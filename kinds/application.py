@@ -7,27 +7,19 @@ from pydantic import Field
 
 from apimachinery.unstructured import Json
 from kinds.ec2 import Port
-from kinds.model import ATOMIC_LIST, Model, Rule, Tuple, expected, has, list_map
-from kinds.names import Image, ObjectName
+from kinds.model import ATOMIC_LIST, Model, Rule, Tuple, has, list_map
+from kinds.names import DNS_LABEL, Image, ObjectName, matching
 
 Text = Annotated[str, Field(max_length=32768)]
 Arguments = Annotated[Tuple[Text], Field(max_length=256, json_schema_extra=ATOMIC_LIST)]
 ContainerName = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=63,
-        pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        json_schema_extra=expected("a name of lower case letters, digits and '-'"),
-    ),
+    matching(DNS_LABEL, 63, "a name of lower case letters, digits and '-'"),
 ]
 VariableName = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=253,
-        pattern="^[-._a-zA-Z][-._a-zA-Z0-9]*$",
-        json_schema_extra=expected("the name of an environment variable: letters, digits, '-', '_' and '.'"),
+    matching(
+        "^[-._a-zA-Z][-._a-zA-Z0-9]*$", 253, "the name of an environment variable: letters, digits, '-', '_' and '.'"
     ),
 ]
 

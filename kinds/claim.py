@@ -11,8 +11,8 @@ from kinds.checks import claim
 from kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
 from kinds.kind import AGE, Column, Kind, Phases
 from kinds.metav1 import Conditions, StatusModel
-from kinds.model import Count, Int64, Model, Rule, Time, Tuple, expected
-from kinds.names import Image, InstanceType, ObjectName, PoolName
+from kinds.model import Count, Int64, Model, Rule, Time, Tuple
+from kinds.names import DNS_LABEL, Image, InstanceType, ObjectName, PoolName, matching
 from kinds.warmpool import OnEmpty, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
@@ -61,12 +61,7 @@ class Personalization(Model):
     hostname: (
         Annotated[
             str,
-            Field(
-                min_length=1,
-                max_length=63,
-                pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-                json_schema_extra=expected("a host name: lower case letters, digits and '-'"),
-            ),
+            matching(DNS_LABEL, 63, "a host name: lower case letters, digits and '-'"),
         ]
         | None
     ) = None

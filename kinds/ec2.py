@@ -8,7 +8,8 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.kind import ResourceType
 from kinds.meta import DOMAIN
-from kinds.model import ATOMIC_LIST, Model, Rule, Tuple, expected, has, list_map
+from kinds.model import ATOMIC_LIST, Model, Rule, Tuple, has, list_map
+from kinds.names import matching
 
 EC2_INSTANCES = ResourceType("poolhouse.dev", ("v1alpha1",), "ec2instances", "EC2Instance")
 """A virtual resource for RBAC. A user with the right to create it may start instances with an instance profile."""
@@ -27,11 +28,10 @@ MAX_USER_DATA = 16384
 Port = Annotated[int, Field(ge=1, le=65535, json_schema_extra={"format": "int32"})]
 PlacementName = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=63,
-        pattern="^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
-        json_schema_extra=expected("at most 63 letters, digits, '-', '_' and '.': it is a label's value on each VM"),
+    matching(
+        "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$",
+        63,
+        "at most 63 letters, digits, '-', '_' and '.': it is a label's value on each VM",
     ),
 ]
 
@@ -45,12 +45,7 @@ UserData = Annotated[str, Field(min_length=1, max_length=MAX_USER_DATA)]
 KeyPair = Annotated[str, Field(min_length=1, max_length=255)]
 InstanceProfile = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=2048,
-        pattern=r"^[-A-Za-z0-9+=,.@_:/]+$",
-        json_schema_extra=expected("the name or the ARN of an instance profile"),
-    ),
+    matching("^[-A-Za-z0-9+=,.@_:/]+$", 2048, "the name or the ARN of an instance profile"),
 ]
 SecurityGroups = Annotated[
     Tuple[Annotated[str, Field(min_length=1, max_length=255)]], Field(max_length=16, json_schema_extra=ATOMIC_LIST)
@@ -69,11 +64,11 @@ class BootstrapAgent(Model):
 
     s3_bucket: Annotated[
         str,
-        Field(
+        matching(
+            "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
+            63,
+            "the name of a bucket: lower case letters, digits, '-' and '.'",
             min_length=3,
-            max_length=63,
-            pattern=r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$",
-            json_schema_extra=expected("the name of a bucket: lower case letters, digits, '-' and '.'"),
         ),
     ]
     """Bucket with the agent. The controllers need the right `s3:GetObject` for the agent."""

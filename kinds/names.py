@@ -1,44 +1,38 @@
 """Types of fields that hold names."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from kinds.model import expected
 
+DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+
+def matching(pattern: str, max_length: int, words: str, *, min_length: int = 1) -> Any:
+    """Limits a field to texts that match the pattern. Messages about other texts say the words."""
+    return Field(min_length=min_length, max_length=max_length, pattern=pattern, json_schema_extra=expected(words))
+
+
 ObjectName = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        json_schema_extra=expected("the name of an object: lower case letters, digits, '-' and '.'"),
+    matching(
+        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        253,
+        "the name of an object: lower case letters, digits, '-' and '.'",
     ),
 ]
 PoolName = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=63,
-        pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        json_schema_extra=expected("the name of a warm pool: lower case letters, digits and '-'"),
-    ),
+    matching(DNS_LABEL, 63, "the name of a warm pool: lower case letters, digits and '-'"),
 ]
 InstanceType = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=253,
-        pattern=r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$",
-        json_schema_extra=expected("the name of an instance type: letters, digits, '-' and '.'"),
+    matching(
+        "^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$", 253, "the name of an instance type: letters, digits, '-' and '.'"
     ),
 ]
 Image = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=1024,
-        pattern="^[A-Za-z0-9][!-~]*$",
-        json_schema_extra=expected("an image: a name or URL without spaces"),
-    ),
+    matching("^[A-Za-z0-9][!-~]*$", 1024, "an image: a name or URL without spaces"),
 ]

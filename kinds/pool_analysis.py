@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import ConfigDict, Field
 
 from kinds.model import Count, Model, Rule, Time, Tuple, expected, has, list_map
+from kinds.names import DNS_LABEL
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge, "==": eq, "!=": ne}
 _CONDITION = r"result (<|<=|>|>=|==|!=) (-?[0-9]{1,15}(\.[0-9]{1,15})?)"
@@ -95,7 +96,7 @@ class AnalysisCheck(Model):
         ),
     )
 
-    name: Annotated[str, Field(pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=30)]
+    name: Annotated[str, Field(pattern=DNS_LABEL, max_length=30)]
     """Name of the check in conditions and events."""
     prometheus: PrometheusCheck | None = None
     """A query of metrics. It is measured during the whole update."""

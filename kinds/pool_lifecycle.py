@@ -6,18 +6,14 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from kinds.model import Count, Model, expected
+from kinds.names import DNS_LABEL, matching
 
 Transition = Literal["Terminating", "Restarting"]
 HookResult = Literal["Continue", "Abandon"]
 
 HookName = Annotated[
     str,
-    Field(
-        min_length=1,
-        max_length=63,
-        pattern="^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        json_schema_extra=expected("a name of at most 63 lowercase letters, digits and '-', such as \"drain\""),
-    ),
+    matching(DNS_LABEL, 63, "a name of at most 63 lowercase letters, digits and '-', such as \"drain\""),
 ]
 
 

@@ -27,21 +27,22 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
 
     The VM keeps running, and no other VM gets its name. The pool creates a replacement.
     """
-
-    async def remove(api: Api) -> tuple[str, bool]:
-        document = await get_vm(api, cluster, vm)
-        owner = controller_of(document)
-        if owner is None or owner["kind"] != POOL_KIND:
-            raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
-        others = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
-        paused = await _paused(api, cluster, owner["name"])
-        await _set_owners(api, cluster, document, others)
-        return str(owner["name"]), paused
-
-    pool, paused = cluster.run(remove)
-    when = " when it is resumed, because it is paused" if paused else ""
-    message = f"{vm} is detached from {pool}, which creates a replacement{when}; attach puts it back"
+    pool, message = cluster.run(lambda api: detach_vm(api, cluster, vm))
     print_result(output, message, vm=vm, pool=pool)
+
+
+async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
+    """Removes the VM from its pool. Returns the pool and a message."""
+    document = await get_vm(api, cluster, vm)
+    owner = controller_of(document)
+    if owner is None or owner["kind"] != POOL_KIND:
+        raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
+    others = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
+    paused = await _paused(api, cluster, owner["name"])
+    await _set_owners(api, cluster, document, others)
+    pool = str(owner["name"])
+    when = " when it is resumed, because it is paused" if paused else ""
+    return pool, f"{vm} is detached from {pool}, which creates a replacement{when}; attach puts it back"
 
 
 @click.command()
@@ -62,25 +63,27 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
     If the pool then has too many VMs, scale-in deletes one. The annotation poolhouse.dev/scale-in: Protect protects a
     VM from that.
     """
+    name, excess, message = cluster.run(lambda api: attach_vm(api, cluster, vm, pool))
+    print_result(output, message, vm=vm, pool=name, excess=excess)
 
-    async def adopt(api: Api) -> tuple[str, int]:
-        from kinds.pool import POOL
 
-        document = await get_vm(api, cluster, vm)
-        name = _attachable_to(document, pool)
-        target = await get_pool(api, cluster, name)
-        if target["metadata"].get("deletionTimestamp"):
-            raise Failed(f"{name} is being deleted")
-        reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
-        await _set_owners(api, cluster, document, [*(document["metadata"].get("ownerReferences") or ()), reference])
-        vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
-        return name, len(vms) - target["spec"]["replicas"]
+async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None) -> tuple[str, int, str]:
+    """Puts the VM into the pool, or into that of its label. Returns the pool, its excess of VMs, and a message."""
+    from kinds.pool import POOL
 
-    name, excess = cluster.run(adopt)
+    document = await get_vm(api, cluster, vm)
+    name = _attachable_to(document, pool)
+    target = await get_pool(api, cluster, name)
+    if target["metadata"].get("deletionTimestamp"):
+        raise Failed(f"{name} is being deleted")
+    reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
+    await _set_owners(api, cluster, document, [*(document["metadata"].get("ownerReferences") or ()), reference])
+    vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
+    excess = max(0, len(vms) - target["spec"]["replicas"])
     message = f"{vm} is attached to {name}"
-    if excess > 0:
+    if excess:
         message += f", which has {count_noun(excess, 'VM')} more than spec.replicas: scale-in deletes the excess"
-    print_result(output, message, vm=vm, pool=name, excess=max(excess, 0))
+    return name, excess, message
 
 
 def _attachable_to(document: Json, pool: str | None) -> str:

@@ -261,39 +261,45 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
     With --restore-snapshots, the pool restores the snapshots of snapshotBeforeUpdate, within maxUnavailable. A VM
     without a snapshot of the revision only gets the template."""
 
-    async def restore(api: Api) -> tuple[Json, int, bool]:
-        from apimachinery.timestamps import format_time
-        from controllers.pool.observe import POOLS
-        from kinds import meta
+    revision, vms, text = cluster.run(
+        lambda api: undo_update(api, cluster, pool, number, restore_snapshots=restore_snapshots)
+    )
+    print_result(output, text, pool=pool, revision=revision, **({"vms": vms} if restore_snapshots else {}))
 
-        document = await get_pool(api, cluster, pool)
-        revisions = await list_revisions(api, document)
-        chosen = _revision(revisions, number) if number is not None else _previous(document, revisions)
-        vms = await _restorable_vms(api, document, chosen) if restore_snapshots else ()
-        request = f"{chosen['metadata']['name']}={format_time(api.now())}" if restore_snapshots else None
-        annotations = {**(document["metadata"].get("annotations") or {}), meta.RESTORE: request}
-        annotations = {key: value for key, value in annotations.items() if value is not None}
-        # The patch fails if another client has changed the object meanwhile.
-        patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
-        fields, pins = fields_to_restore(chosen, document)
-        patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in fields.items()]
-        if annotations != (document["metadata"].get("annotations") or {}):
-            patch += [
-                {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
-                {"op": "add", "path": "/metadata/annotations", "value": annotations},
-            ]
-        await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
-        return chosen, len(vms), pins
 
-    chosen, vms, pins = cluster.run(restore)
-    revision, text = chosen["revision"], f"{pool} has the template of revision {chosen['revision']} again"
+async def undo_update(
+    api: Api, cluster: Cluster, pool: str, number: int | None = None, *, restore_snapshots: bool = False
+) -> tuple[int, int, str]:
+    """Gives the pool the template of a revision. Returns its number, how many VMs get their disks back, and a
+    message."""
+    from apimachinery.timestamps import format_time
+    from controllers.pool.observe import POOLS
+    from kinds import meta
+
+    document = await get_pool(api, cluster, pool)
+    revisions = await list_revisions(api, document)
+    chosen = _revision(revisions, number) if number is not None else _previous(document, revisions)
+    vms = await _restorable_vms(api, document, chosen) if restore_snapshots else ()
+    request = f"{chosen['metadata']['name']}={format_time(api.now())}" if restore_snapshots else None
+    annotations = {**(document["metadata"].get("annotations") or {}), meta.RESTORE: request}
+    annotations = {key: value for key, value in annotations.items() if value is not None}
+    # The patch fails if another client has changed the object meanwhile.
+    patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
+    fields, pins = fields_to_restore(chosen, document)
+    patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in fields.items()]
+    if annotations != (document["metadata"].get("annotations") or {}):
+        patch += [
+            {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
+            {"op": "add", "path": "/metadata/annotations", "value": annotations},
+        ]
+    await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
+    revision = int(chosen["revision"])
+    text = f"{pool} has the template of revision {revision} again"
     if pins:
         text += ", with the images of then in place of the DataSources"
-    if not restore_snapshots:
-        print_result(output, text, pool=pool, revision=revision)
-        return
-    text = f"{text}, and {count_noun(vms, 'VM')} get the disks of before the update"
-    print_result(output, text, pool=pool, revision=revision, vms=vms)
+    if restore_snapshots:
+        text += f", and {count_noun(len(vms), 'VM')} get the disks of before the update"
+    return revision, len(vms), text
 
 
 def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
@@ -380,28 +386,30 @@ def resume(cluster: Cluster, pool: str, output: str) -> None:
 def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
     """End the present step of an update, such as a pause, so that the update continues."""
 
-    async def write(api: Api) -> str:
-        from controllers.pool.steps import ALL
-        from kinds import meta
-        from kinds.pool_strategies import UpdateProactive
-
-        document = await get_pool(api, cluster, pool)
-        proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
-        steps = UpdateProactive.model_validate(proactive).all_steps
-        progress = (document.get("status") or {}).get("update") or {}
-        done = progress.get("stepsDone", 0)
-        if document["status"].get("observedGeneration", 0) < document["metadata"]["generation"]:
-            raise Failed(f"the controller has not observed the change of {pool} yet; try again")
-        if progress.get("aborted"):
-            raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")
-        if not steps or done >= len(steps):
-            raise Failed(f"{pool} has no step to leave")
-        value = f"{progress['revision']}={ALL if full else done + 1}"
-        await _annotate(api, cluster, document, {meta.PROMOTE: value})
-        return "the last step" if full else f"step {done + 1} of {len(steps)}"
-
-    place = cluster.run(write)
+    place = cluster.run(lambda api: promote_update(api, cluster, pool, full=full))
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
+
+
+async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False) -> str:
+    """Ends the present step of an update, or all. Returns which."""
+    from controllers.pool.steps import ALL
+    from kinds import meta
+    from kinds.pool_strategies import UpdateProactive
+
+    document = await get_pool(api, cluster, pool)
+    proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
+    steps = UpdateProactive.model_validate(proactive).all_steps
+    progress = (document.get("status") or {}).get("update") or {}
+    done = progress.get("stepsDone", 0)
+    if document["status"].get("observedGeneration", 0) < document["metadata"]["generation"]:
+        raise Failed(f"the controller has not observed the change of {pool} yet; try again")
+    if progress.get("aborted"):
+        raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")
+    if not steps or done >= len(steps):
+        raise Failed(f"{pool} has no step to leave")
+    value = f"{progress['revision']}={ALL if full else done + 1}"
+    await _annotate(api, cluster, document, {meta.PROMOTE: value})
+    return "the last step" if full else f"step {done + 1} of {len(steps)}"
 
 
 @rollout.command()
@@ -411,18 +419,20 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
 def abort(cluster: Cluster, pool: str, output: str) -> None:
     """Abort an update: VMs get the last template again that all of them had. The pool's template stays."""
 
-    async def write(api: Api) -> None:
-        from kinds import meta
-
-        document = await get_pool(api, cluster, pool)
-        status = document.get("status") or {}
-        revision, former = status.get("updateRevision"), status.get("currentRevision")
-        if not former or former == revision:
-            raise Failed(f"{pool} has no update to abort")
-        await _annotate(api, cluster, document, {meta.ABORT: revision, meta.PROMOTE: None})
-
-    cluster.run(write)
+    cluster.run(lambda api: abort_update(api, cluster, pool))
     print_result(output, f"{pool} returns to its former template", pool=pool)
+
+
+async def abort_update(api: Api, cluster: Cluster, pool: str) -> None:
+    """Returns the VMs to the last template that all of them had."""
+    from kinds import meta
+
+    document = await get_pool(api, cluster, pool)
+    status = document.get("status") or {}
+    revision, former = status.get("updateRevision"), status.get("currentRevision")
+    if not former or former == revision:
+        raise Failed(f"{pool} has no update to abort")
+    await _annotate(api, cluster, document, {meta.ABORT: revision, meta.PROMOTE: None})
 
 
 @rollout.command()
@@ -432,17 +442,19 @@ def abort(cluster: Cluster, pool: str, output: str) -> None:
 def retry(cluster: Cluster, pool: str, output: str) -> None:
     """Try an update again that was aborted or rolled back."""
 
-    async def write(api: Api) -> None:
-        from kinds import meta
-
-        document = await get_pool(api, cluster, pool)
-        aborted = ((document.get("status") or {}).get("update") or {}).get("aborted")
-        if not aborted:
-            raise Failed(f"{pool} has no aborted update")
-        await _annotate(api, cluster, document, {meta.ABORT: None, meta.PROMOTE: None, meta.RETRY: aborted["time"]})
-
-    cluster.run(write)
+    cluster.run(lambda api: retry_update(api, cluster, pool))
     print_result(output, f"{pool} is updated again", pool=pool)
+
+
+async def retry_update(api: Api, cluster: Cluster, pool: str) -> None:
+    """Tries an aborted update again."""
+    from kinds import meta
+
+    document = await get_pool(api, cluster, pool)
+    aborted = ((document.get("status") or {}).get("update") or {}).get("aborted")
+    if not aborted:
+        raise Failed(f"{pool} has no aborted update")
+    await _annotate(api, cluster, document, {meta.ABORT: None, meta.PROMOTE: None, meta.RETRY: aborted["time"]})
 
 
 async def _annotate(api: Api, cluster: Cluster, pool: Json, annotations: dict[str, str | None]) -> None:
@@ -460,24 +472,27 @@ async def _annotate(api: Api, cluster: Cluster, pool: Json, annotations: dict[st
 def restart(cluster: Cluster, pool: str, output: str) -> None:
     """Restart all VMs of a pool, as an update without another change: within maxUnavailable, by steps if there are."""
 
-    async def write(api: Api) -> None:
-        from apimachinery.timestamps import format_time
-        from controllers.pool.observe import POOLS
-        from kinds import meta
-
-        annotations = {meta.RESTARTED_AT: format_time(api.now())}
-        change = {"spec": {"template": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
-        await api.patch(POOLS, cluster.namespace, pool, change)
-
-    cluster.run(write)
+    cluster.run(lambda api: restart_vms(api, cluster, pool))
     print_result(output, f"{pool} restarts its VMs", pool=pool)
 
 
+async def restart_vms(api: Api, cluster: Cluster, pool: str) -> None:
+    """Restarts all VMs of the pool, as an update without another change."""
+    from apimachinery.timestamps import format_time
+    from controllers.pool.observe import POOLS
+    from kinds import meta
+
+    annotations = {meta.RESTARTED_AT: format_time(api.now())}
+    change = {"spec": {"template": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
+    await api.patch(POOLS, cluster.namespace, pool, change)
+
+
 def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
-    async def write(api: Api) -> None:
-        from controllers.pool.observe import POOLS
-
-        await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})
-
-    cluster.run(write)
+    cluster.run(lambda api: set_paused(api, cluster, pool, paused))
     print_result(output, f"{pool} is {'paused' if paused else 'resumed'}", pool=pool, paused=paused)
+
+
+async def set_paused(api: Api, cluster: Cluster, pool: str, paused: bool) -> None:
+    from controllers.pool.observe import POOLS
+
+    await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})

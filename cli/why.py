@@ -74,7 +74,7 @@ async def _explain(api: Api, namespace: str, name: str) -> Json:
         return gone
     member = controller.get("kind") == POOL_KIND
     present, following = (
-        await _pool_state(api, namespace, name, pool) if member else ([*_warm_state(vm), *_detached(vm, pool)], [])
+        await _pool_state(api, namespace, name, pool) if member else ([*warm_state(vm), *detached(vm, pool)], [])
     )
     return {
         "vm": name,
@@ -143,7 +143,7 @@ def _pool_name(vm: Json | None, name: str) -> str:
     return str((vm["metadata"].get("labels") or {}).get(meta.POOL, ""))
 
 
-def _warm_state(vm: Json | None) -> Iterator[str]:
+def warm_state(vm: Json | None) -> Iterator[str]:
     """Yields the facts about a warm VM, from its label and annotations."""
     from kinds import meta
 
@@ -154,7 +154,7 @@ def _warm_state(vm: Json | None) -> Iterator[str]:
         yield f"it is {state}{since}" + (f": {notes[meta.STATE_REASON]}" if notes.get(meta.STATE_REASON) else "")
 
 
-def _detached(vm: Json | None, pool: str) -> Iterator[str]:
+def detached(vm: Json | None, pool: str) -> Iterator[str]:
     if vm is not None and pool and controller_of(vm) is None:
         yield f"{pool} does not manage it and gives its name to no other VM; attach puts it back"
 
@@ -203,7 +203,7 @@ async def _replica_set_state(api: Api, namespace: str, vmi: str, replica_set: st
     if not isinstance(snapshot, ReplicaSetSnapshot):
         return _no_state("replica set", snapshot.problem if snapshot else None)
     rows = simulate(snapshot, datetime.now(UTC))
-    return list(_replica_set_facts(snapshot, vmi)), [row for row in rows if row["vm"] == vmi]
+    return list(replica_set_facts(snapshot, vmi)), [row for row in rows if row["vm"] == vmi]
 
 
 def _no_state(noun: str, problem: str | None) -> State:
@@ -266,7 +266,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
 
 
-def _replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
+def replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
     from controllers.replicaset.plan import describe_end, plan
 
     vmi = next((each for each in snapshot.owned if each.name == name), None)

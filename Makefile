@@ -70,9 +70,9 @@ manifests: setup $(HELM)
 plugin: setup
 	@sh requirements/plugin.sh $(BIN)/python dist
 
+# BENCH=pool runs one benchmark, and OPTIONS="--vms 100" are options for it. BENCH=compare compares with the last release.
 bench: setup
-	@set -e; for each in $$(ls bench/*.py | grep -v __init__); do \
-	  echo "== $$each"; $(BIN)/python -m bench.$$(basename $$each .py); done
+	@exec $(BIN)/python -m bench $(BENCH) $(OPTIONS)
 
 # Inputs of any form for everything that reads a stranger's input. Exits with 1 after a finding, whose input is in .fuzz.
 fuzz: SECONDS := 120

@@ -1,4 +1,4 @@
 """Benchmarks. A benchmark compares Poolhouse with a bare client that does the same operation, in alternating rounds.
 
-`make bench` runs all benchmarks. `python -m bench.pool --help` shows the options of the benchmark `pool`.
+`make bench` runs all benchmarks, and `make bench BENCH=pool` one; `python -m bench --help` shows more.
 """

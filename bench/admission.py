@@ -37,6 +37,7 @@ from bench.harness import (
     percentile,
     prepare,
     report,
+    section,
     service,
     stack,
     vmi_spec,
@@ -167,7 +168,7 @@ async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
     server = await asyncio.get_running_loop().create_server(lambda: FixedAnswer(answer), "127.0.0.1", 0)
     defaulter = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     request = http_message("POST /mutate HTTP/1.1", json.dumps(review(new)).encode())
-    print(f"a review of {len(request)} bytes")
+    section(f"a review of {len(request)} bytes")
     async with AsyncExitStack() as stack:
         servers = {
             name: await stack.enter_async_context(
@@ -183,7 +184,10 @@ async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
             found = {name: [statistics.median(turn[name][n] for turn in turns) for n in range(3)] for name in servers}
             echoed, (rate, p50, p99) = found["echo"][0], found["mutate"]
             ratio = f"echo {echoed:.0f}/s, mutate {rate:.0f}/s = {rate / echoed:.2f} of echo"
-            report(f"{at_once} at once", f"{ratio}; p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+            measured = f"{ratio}; p50 {p50:.1f} ms, p99 {p99:.1f} ms"
+            report(
+                f"{at_once} at once", measured, rate_ratio=rate / echoed, rate_per_second=rate, p50_ms=p50, p99_ms=p99
+            )
 
 
 # Admission on a stack
@@ -262,7 +266,7 @@ async def fairness(directory: Path, creates: int, clients: int, disks: int) -> N
     async with await connect(kubeconfig) as api:
         await prepare(api, VMS)
         async with new_namespace(api) as quiet, new_namespace(api) as busy:
-            print(f"\n{creates} ordinary VMs, one after another")
+            section(f"{creates} ordinary VMs, one after another")
             await created(api, quiet, "first", 20)
             bare, _ = await created(api, quiet, "bare", creates, {DEFAULTING: DISABLED})
             idle, missed = await created(api, quiet, "idle", creates)
@@ -277,7 +281,9 @@ def _compare(what: str, times: list[float], base: list[float], undefaulted: int)
     shown = ", ".join(
         f"p{name} {ms:.1f} ms = {ms / ms_of_base:.2f}" for name, (ms, ms_of_base) in zip((50, 99), found, strict=True)
     )
-    report(what, f"{shown}; {undefaulted} without defaults")
+    (p50, base50), (p99, base99) = found
+    figures = {"p50_ratio": p50 / base50, "p99_ratio": p99 / base99, "p50_ms": p50, "p99_ms": p99}
+    report(what, f"{shown}; {undefaulted} without defaults", **figures, undefaulted=undefaulted)
 
 
 def main() -> None:

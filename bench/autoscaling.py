@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Callable
 
+from bench.harness import report, section
 from controllers.warmpool.autoscaling.history import DAY, HOUR
 from controllers.warmpool.autoscaling.simulation import AutoscaledSize, FixedSize, Pool, best_fixed_size, simulate
 from kinds.warmpool import Autoscaling
@@ -126,21 +127,20 @@ def compare(trace: list[float], mode: str) -> dict[str, float]:
     }
 
 
-ROW = "{:10}{:>10}{:>12}{:>12}{:>8}{:>12}{:>11}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trace", choices=TRACES, action="append", help="only this trace; can be repeated")
     parser.add_argument("--seeds", type=int, default=2, help="traces of each kind (default: 2)")
     options = parser.parse_args()
-    print(ROW.format("trace", "forecast", "fixed size", "its late %", "late %", "idle ratio", "VMs ratio"))
+    section("late claims, and idle VM-hours and booted VMs as ratios to the best fixed size")
     for name in options.trace or TRACES:
         for mode in ("Off", "ForecastAndScale"):
             runs = [compare(TRACES[name](seed), mode) for seed in range(1, options.seeds + 1)]
             mean = {key: sum(run[key] for run in runs) / len(runs) for key in runs[0]}
-            texts = (f"{mean['size']:.1f}", f"{mean['fixed_late']:.2%}", f"{mean['late']:.2%}", f"{mean['idle']:.2f}")
-            print(ROW.format(name, "no" if mode == "Off" else "yes", *texts, f"{mean['booted']:.2f}"), flush=True)
+            fixed, late = f"size {mean['size']:.1f} with {mean['fixed_late']:.2%} late", f"late {mean['late']:.2%}"
+            ratios = {"idle_ratio": mean["idle"], "vms_ratio": mean["booted"]}
+            measured = f"{fixed}; {late}, idle ratio {mean['idle']:.2f}, VMs ratio {mean['booted']:.2f}"
+            report(f"{name}, forecast {mode}", measured, late=mean["late"], **ratios)
 
 
 if __name__ == "__main__":

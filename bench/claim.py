@@ -205,9 +205,10 @@ class Bench:
         return seconds, [at - begun for name, at in watcher.bound.items() if name != "first"]
 
 
-def spread(seconds: list[float]) -> str:
-    p50, p99, longest = harness.percentile(seconds, 50), harness.percentile(seconds, 99), max(seconds)
-    return f"p50 {p50 * 1000:.1f} ms, p99 {p99 * 1000:.1f} ms, max {longest * 1000:.1f} ms"
+def report_spread(what: str, seconds: list[float], *more: str) -> None:
+    p50, p99 = (harness.percentile(seconds, each) * 1000 for each in (50, 99))
+    measured = f"p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {max(seconds) * 1000:.1f} ms"
+    harness.report(what, ", ".join([measured, *more]), p50_ms=p50, p99_ms=p99)
 
 
 def meets_goal(bare: float, ours: float, idle: float) -> str:
@@ -237,21 +238,24 @@ async def stored_vms(directory: Path, rate: float, seconds: float, turns: int, c
         if claims:
             whole, took = await bench.burst(claims)
             await delete_everything(admin, namespace)
-            print(f"\n{claims} claims at once for {BURST_VMS} VMs: {BURST_VMS} served, no VM twice, the others refused")
-            harness.report("until all are decided", f"{whole:.2f} s")
-            harness.report("until Bound, of those served", spread(took))
+            harness.section(
+                f"{claims} claims at once for {BURST_VMS} VMs: {BURST_VMS} served, no VM twice, the others refused"
+            )
+            harness.report("until all are decided", f"{whole:.2f} s", whole_s=whole)
+            report_spread("until Bound, of those served", took)
 
 
 def report_steady(title: str, bare: Samples, ours: Samples) -> None:
-    print(f"\n{title}")
-    harness.report("the bare writes", f"{spread(bare.seconds)}, {bare.idle:.0%} CPU idle")
-    harness.report("until Bound and Ready", f"{spread(ours.seconds)}, {ours.idle:.0%} CPU idle")
+    harness.section(title)
+    report_spread("the bare writes", bare.seconds, f"{bare.idle:.0%} CPU idle")
+    report_spread("until Bound and Ready", ours.seconds, f"{ours.idle:.0%} CPU idle")
     for name in ("queuedMs", "bindMs", "checkMs", "totalMs"):
         found = [each[name] / 1000 for each in ours.timings if each.get(name) is not None]
-        harness.report(f"{name} in the statuses", spread(found))
+        report_spread(f"{name} in the statuses", found)
     low, high = harness.percentile(bare.seconds, 99), harness.percentile(ours.seconds, 99)
     cpu = ours.controllers_cpu_seconds / len(ours.seconds) * 1000
-    harness.report("ratio of the p99, CPU time of the controllers", f"{high / low:.2f}, {cpu:.1f} ms a claim")
+    measured = f"{high / low:.2f}, {cpu:.1f} ms a claim"
+    harness.report("ratio of the p99, CPU time of the controllers", measured, p99_ratio=high / low, cpu_ms=cpu)
     harness.report(f"p99 below {BOUND_GOAL_SECONDS * 1000:g} ms", meets_goal(low, high, ours.idle))
 
 
@@ -277,9 +281,10 @@ async def with_guests(directory: Path, rounds: int) -> None:
                 [await one_claim(api, namespace, pool, replicas, number) for number in range(rounds)]
             )
             await api.delete(WARM_POOLS, namespace, pool)
-    print(f"\na real guest, from the claim until Ready, median of {rounds}")
+    harness.section(f"a real guest, from the claim until Ready, median of {rounds}")
     for mode, seconds in found.items():
-        harness.report(mode, f"{seconds * 1000:.0f} ms, {found['Cold'] / seconds:.1f} times faster than cold")
+        faster = found["Cold"] / seconds
+        harness.report(mode, f"{seconds * 1000:.0f} ms, {faster:.1f} times faster than cold", faster=faster)
 
 
 async def one_claim(api: Api, namespace: str, pool: str, replicas: int, number: int) -> float:

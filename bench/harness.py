@@ -23,6 +23,7 @@ import aiohttp
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
+from bench import results
 from controllers.main import CONNECTIONS
 from kinds import KINDS
 from kinds.kubevirt import KUBEVIRT_KINDS
@@ -58,7 +59,7 @@ def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
 def run(description: str, planning: Callable[[int], None], measure: Callable[[Path, int, int], Any]) -> None:
     """Runs a benchmark: first planning without a cluster, then VMs on a stack."""
     options = parse_options(description, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
-    print("CPU time of one reconcile at rest")
+    section("CPU time of one reconcile at rest")
     for size in options.planning:
         planning(size)
     if options.rounds:
@@ -269,9 +270,21 @@ def percentile(seconds: list[float], hundredths: int) -> float:
     return statistics.quantiles(seconds, n=100)[hundredths - 1]
 
 
-def report(what: str, measured: str) -> None:
+_section = ""
+
+
+def section(title: str) -> None:
+    """Begins a table."""
+    global _section  # noqa: PLW0603
+    _section = title
+    print(f"\n{title}", flush=True)
+
+
+def report(what: str, measured: str, **figures: float) -> None:
+    """Prints a row. `figures` are its numbers, for `bench.results`, which says how to name them."""
     print(f"  {what:58} {measured}", flush=True)
+    results.append(_section, what, measured, figures)
 
 
 def report_ratio(what: str, bare: float, ours: float) -> None:
-    report(what, f"bare {bare:.2f} s, poolhouse {ours:.2f} s, ratio {ours / bare:.2f}")
+    report(what, f"bare {bare:.2f} s, poolhouse {ours:.2f} s, ratio {ours / bare:.2f}", ratio=ours / bare, ours_s=ours)

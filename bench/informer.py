@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp import web
 
 from apimachinery.unstructured import Json
-from bench.harness import Process, call_all, parse_options, report
+from bench.harness import Process, call_all, parse_options, report, section
 from controllers.shared.vm import VM, parse_vm
 from runtime.api import Api
 from runtime.informer import Informer, shared_reflectors
@@ -129,6 +129,8 @@ async def measure_call(api: Api, method: str, body: Json | None, calls: int, rou
     report(
         f"CPU time of a {method}",
         f"bare {floor:.0f} us, runtime {cost:.0f} us, ratio {cost / floor:.2f}; ratio of the time {ratio:.2f}",
+        cpu_ratio=cost / floor,
+        ratio=ratio,
     )
 
 
@@ -161,6 +163,7 @@ async def measure_list(api: Api, vms: int) -> None:
         await synced([informer], separate)
         return informer
 
+    section(f"{vms} VMs")
     await bare_list(api)
     floor = await bare_list(api)
     ticking = asyncio.create_task(tick())
@@ -168,17 +171,25 @@ async def measure_list(api: Api, vms: int) -> None:
     first = await listed()
     seconds = time.perf_counter() - began
     ticking.cancel()
-    report(f"{vms} VMs into views", f"{seconds * 1000:.0f} ms, ratio to fetching and parsing {seconds / floor:.2f}")
-    report("longest block of the event loop", f"{blocked * 1000:.0f} ms; {resident_mb():.0f} MB resident")
+    ratio = seconds / floor
+    report("into views", f"{seconds * 1000:.0f} ms, ratio to fetching and parsing {ratio:.2f}", ratio=ratio)
+    resident = resident_mb()
+    measured = f"{blocked * 1000:.0f} ms; {resident:.0f} MB resident"
+    report("longest block of the event loop", measured, blocked_ms=blocked * 1000, resident_mb=resident)
     # The second list needs memory only for its views, because temporary memory is already resident from the first list.
     before, second = resident_mb(), await listed()
-    report("1,000 views", f"{(resident_mb() - before) / len(second.store) * 1000:.2f} MB")
+    views = (resident_mb() - before) / len(second.store) * 1000
+    report("1,000 views", f"{views:.2f} MB", views_mb=views)
     assert len(first.store) == vms
     each, shared = [
         await synced([Informer(api, VMS, parse_vm) for _ in range(3)], reflectors)
         for reflectors in (separate, shared_reflectors)
     ]
-    report("CPU time of three informers", f"a watch each {each:.2f} s, one shared watch {shared:.2f} s")
+    report(
+        "CPU time of three informers",
+        f"a watch each {each:.2f} s, one shared watch {shared:.2f} s",
+        ratio=shared / each,
+    )
 
 
 def separate(informers: Iterable[Informer[VM]]) -> list[Reflector]:

@@ -113,9 +113,11 @@ def decisions(vmis: int, count: int, rounds: int) -> None:
     everything = harness.cpu_ms(lambda: cluster.winners(views), rounds)
     matching = harness.cpu_ms(lambda: match_each(cluster, views), 1)
     matched = sum(winners.wins(each.name) for each in cluster.policies)
-    print(f"{vmis} VMIs, {count} policies, {NAMESPACE_COUNT} namespaces; {matched} VMIs obey a policy")
-    harness.report("decide all", f"{everything:.1f} ms, {everything / parsing:.2f} x parsing of the documents")
-    harness.report("match each policy for each VMI", f"{matching:.1f} ms, {matching / everything:.1f} x deciding all")
+    harness.section(f"{vmis} VMIs, {count} policies, {NAMESPACE_COUNT} namespaces; {matched} VMIs obey a policy")
+    ratio = everything / parsing
+    harness.report("decide all", f"{everything:.1f} ms, {ratio:.2f} x parsing of the documents", ratio=ratio)
+    ratio = matching / everything
+    harness.report("match each policy for each VMI", f"{matching:.1f} ms, {ratio:.1f} x deciding all", ratio=ratio)
 
     # Successive changes must differ, because an unchanged object causes no decision.
     target, site = views[0], cluster.namespaces["namespace-0"]
@@ -132,11 +134,13 @@ def decisions(vmis: int, count: int, rounds: int) -> None:
     }
     for what, (work, times) in changes.items():
         took = harness.cpu_ms(lambda: [work(n) for n in range(times)], rounds) / times  # noqa: B023
-        harness.report(f"a change of {what}", f"{took:.3f} ms, 1/{everything / took:.0f} of deciding all")
+        ratio = took / everything
+        harness.report(f"a change of {what}", f"{took:.3f} ms, 1/{1 / ratio:.0f} of deciding all", ratio=ratio)
     decided = memory_mb(lambda: cluster.winners(views))
     seen = memory_mb(lambda: [parse_vmi(json.loads(each)) for each in texts])
     parsed = memory_mb(lambda: [json.loads(each) for each in texts])
-    harness.report("memory", f"decisions {decided:.1f} MB, views {seen:.1f} MB, documents {parsed:.1f} MB")
+    measured = f"decisions {decided:.1f} MB, views {seen:.1f} MB, documents {parsed:.1f} MB"
+    harness.report("memory", measured, decisions_mb=decided, views_mb=seen)
 
 
 def match_each(cluster: Cluster, views: list[VMILabels]) -> None:
@@ -185,14 +189,18 @@ async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
             while (now := await process.writes()) != before:
                 before = now
                 await asyncio.sleep(QUIET_SECONDS)
-            print(f"\n{vmis} VMIs and {count} policies in one controller")
-            harness.report("until all labels and counts are written", f"{seconds:.1f} s")
+            harness.section(f"{vmis} VMIs and {count} policies in one controller")
+            harness.report("until all labels and counts are written", f"{seconds:.1f} s", seconds_s=seconds)
             for (verb, resource), times in before.most_common():
-                harness.report(f"{verb} {resource}, for each VMI", f"{times / vmis:.2f}")
+                harness.report(f"{verb} {resource}, for each VMI", f"{times / vmis:.2f}", writes=times / vmis)
             await asyncio.sleep(rest)
             at_rest = await process.writes() - before
-            harness.report(f"writes in {rest:g} s at rest", f"{at_rest.total()} {dict(at_rest) or ''}")
-            harness.report("resident memory, and its peak", "{:.0f} MB, {:.0f} MB".format(*process.resident_mb()))
+            harness.report(
+                f"writes in {rest:g} s at rest", f"{at_rest.total()} {dict(at_rest) or ''}", writes=at_rest.total()
+            )
+            now, peak = process.resident_mb()
+            measured = f"{now:.0f} MB, {peak:.0f} MB"
+            harness.report("resident memory, and its peak", measured, now_mb=now, peak_mb=peak)
             assert len((await api.list(UPSTREAM))[0]) == count
 
 

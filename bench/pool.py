@@ -120,13 +120,13 @@ async def scaling(directory: Path, size: int, rounds: int) -> None:
                 idle, _ = process.resident_mb()
                 pairs = [(await bare(api, workload, size), await scaled(api, workload, size)) for _ in range(rounds)]
                 now, peak = process.resident_mb()
-            print(f"\n{workload.resource.kind} of {size}, median of {rounds}")
+            harness.section(f"{workload.resource.kind} of {size}, median of {rounds}")
             for direction, text in enumerate((f"0 -> {size}", f"{size} -> 0")):
                 floor, cost = (statistics.median(pair[side][direction] for pair in pairs) for side in (0, 1))
                 harness.report_ratio(text, floor, cost)
-            harness.report(
-                "resident memory of the controllers", f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB"
-            )
+            measured = f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB"
+            figures = {"idle_mb": idle, "now_mb": now, "peak_mb": peak}
+            harness.report("resident memory of the controllers", measured, **figures)
 
 
 def planning(size: int) -> None:
@@ -142,10 +142,9 @@ def planning(size: int) -> None:
         state: Any = set_observe.observe(sets, key, synced=True, failure=None, burst=250)
         assert not set_plan.plan(state, datetime.now(UTC)).actions
 
-    harness.report(
-        f"observe and plan {size} objects",
-        f"pool {harness.cpu_ms(plan_pool):.2f} ms, set {harness.cpu_ms(plan_set):.2f} ms",
-    )
+    of_pool, of_set = harness.cpu_ms(plan_pool), harness.cpu_ms(plan_set)
+    measured = f"pool {of_pool:.2f} ms, set {of_set:.2f} ms"
+    harness.report(f"observe and plan {size} objects", measured, pool_ms=of_pool, set_ms=of_set)
 
 
 def _pool_stores(size: int) -> pool_observe.Stores:

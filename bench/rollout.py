@@ -34,12 +34,13 @@ async def run(directory: Path, vms: int) -> None:
             again, _ = await update(api, vms, "224Mi")
             await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": {"paused": True}})
             floor = await bare(api, max(1, vms // 4))
-    print(f"\nrolling update of {vms} VMs, {vms // 4} at a time")
+    harness.section(f"rolling update of {vms} VMs, {vms // 4} at a time")
     harness.report_ratio("until all VMs have the new template and are ready", floor, pooled)
     plain = (pooled + again) / 2
     said = f"without {plain:.2f} s, with {stepped:.2f} s, ratio {stepped / plain:.2f}"
-    harness.report(f"the same with {len(STEPS)} steps", said)
-    harness.report("from 0 to all VMs ready", f"{started:.1f} s; at least {lowest} VMs available during the update")
+    harness.report(f"the same with {len(STEPS)} steps", said, ratio=stepped / plain)
+    said = f"{started:.1f} s; at least {lowest} VMs available during the update"
+    harness.report("from 0 to all VMs ready", said, ready_s=started, lowest=lowest)
 
 
 async def update(api: Api, vms: int, memory: str, steps: Sequence[Json] = ()) -> tuple[float, int]:

@@ -34,22 +34,28 @@ async def run(directory: Path, pools: int, vms: int) -> None:
             seconds = await created(api, 0, few, vms)
             cost_few = await cpu_ms_per_change(api, process, few, vms)
             seconds += await created(api, few, pools, vms)
-            print(f"\n{pools} pools of {vms} VMs in one controller")
+            harness.section(f"{pools} pools of {vms} VMs in one controller")
             harness.report_ratio("until all VMs exist", floor, seconds)
             for (verb, resource), writes in (await process.writes()).most_common():
-                harness.report(f"{verb} {resource}, for each VM", f"{writes / total:.2f}")
-            harness.report("resident memory with the VMs", f"{process.resident_mb()[0]:.0f} MB")
+                harness.report(f"{verb} {resource}, for each VM", f"{writes / total:.2f}", writes=writes / total)
+            with_vms, _ = process.resident_mb()
+            harness.report("resident memory with the VMs", f"{with_vms:.0f} MB", now_mb=with_vms)
             await create_vmis(api)
             cost = await cpu_ms_per_change(api, process, few, vms)
             now, peak = process.resident_mb()
             harness.report(
                 "resident memory with their VMIs",
                 f"idle {idle:.0f} MB, now {now:.0f} MB, peak {peak:.0f} MB, goal {MEMORY_GOAL_MB} MB",
+                idle_mb=idle,
+                now_mb=now,
+                peak_mb=peak,
             )
             ratio = cost / cost_few if cost_few else float("nan")
             harness.report(
                 "CPU time for a change of one VM",
                 f"{few * vms} VMs {cost_few:.2f} ms, {total} VMs {cost:.2f} ms, ratio {ratio:.2f}",
+                ratio=ratio,
+                change_ms=cost,
             )
 
 

@@ -147,12 +147,11 @@ async def measure(directory: Path, vms: int, rounds: int) -> None:
             await store_ready_vms(admin, api, namespace, vms)
             restarts.append(await restarted(admin, namespace, kubeconfig))
             await delete_everything(admin, namespace)
-    print(f"\nwarm pool of {vms} VMs, median of {rounds}")
+    harness.section(f"warm pool of {vms} VMs, median of {rounds}")
     harness.report_ratio(f"0 -> {vms}", statistics.median(floor), statistics.median(cost))
     seconds, megabytes = (statistics.median(each) for each in zip(*restarts, strict=True))
-    harness.report(
-        f"from a restart among {vms} Ready VMs to a bound claim", f"{seconds:.2f} s, {megabytes:.0f} MB resident"
-    )
+    what, measured = f"from a restart among {vms} Ready VMs to a bound claim", f"{seconds:.2f} s, {megabytes:.0f} MB"
+    harness.report(what, f"{measured} resident", bound_s=seconds, resident_mb=megabytes)
 
 
 # Planning
@@ -169,7 +168,8 @@ def planning(size: int) -> None:
         assert not plan(snapshot, datetime.now(UTC)).actions
         assert status(snapshot, datetime.now(UTC)).available_replicas == size
 
-    harness.report(f"observe, plan and status of {size} VMs", f"{harness.cpu_ms(reconcile):.2f} ms")
+    cpu = harness.cpu_ms(reconcile)
+    harness.report(f"observe, plan and status of {size} VMs", f"{cpu:.2f} ms", cpu_ms=cpu)
 
 
 def _cache(size: int) -> WarmVMCache:

@@ -1,0 +1,72 @@
+"""Results of benchmarks are compared where they can be compared."""
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import results
+from bench.__main__ import NAMES, main
+
+
+def result(processor: str = "x", **figures: float) -> dict[str, Any]:
+    rows = [{"section": "", "what": "0 -> 10", "measured": "", "figures": figures}]
+    return {"machine": {"processor": processor}, "complete": True, "rows": rows}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "compared"),
+    [
+        pytest.param(
+            result(ratio=1.5, p99_ms=20), result(ratio=1.2, p99_ms=10), {"ratio", "p99_ms"}, id="the same machine"
+        ),
+        pytest.param(
+            result(ratio=1.5, p99_ms=20, idle_mb=90, rate_per_second=5),
+            result("y", ratio=1.2, p99_ms=10, idle_mb=80, rate_per_second=9),
+            {"ratio", "idle_mb"},
+            id="times of another machine say nothing",
+        ),
+        pytest.param(result(ratio=1.5), result(other=1), set(), id="a figure that only one of them has"),
+    ],
+)
+def test_figures_that_can_be_compared(before: Any, now: Any, compared: set[str]) -> None:
+    found = {key.rpartition(": ")[2] for _, key, _, _ in results.compare({"pool": before}, {"pool": now, "new": now})}
+    assert found == compared
+
+
+def test_the_last_release_is_the_newest_version(tmp_path: Path) -> None:
+    for version in ("0.9.0", "0.10.0", "0.10.0-rc.1"):
+        (tmp_path / f"{version}.json").write_text(json.dumps({"pool": result()}))
+    assert results.release(releases=tmp_path)[0] == "0.10.0"
+    assert results.release("0.9.0", tmp_path)[0] == "0.9.0"
+    with pytest.raises(SystemExit, match=r"only of: 0\.9\.0, 0\.10\.0"):
+        results.release("0.8.0", tmp_path)
+
+
+def test_a_benchmark_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, runs, releases = tmp_path / "rows", tmp_path / "runs", tmp_path / "releases"
+    monkeypatch.setenv(results.ROWS, str(rows))
+    results.append("", "0 -> 10", "ratio 1.20", {"ratio": 1.2})
+    results.save("pool", [], rows, 0.0, complete=False, to=runs)
+    with pytest.raises(SystemExit, match="pool"):
+        results.keep("0.2.0", runs, releases)
+    results.save("pool", [], rows, 0.0, complete=True, to=runs)
+    results.keep("0.2.0", runs, releases)
+    assert results.release(releases=releases)[1]["pool"]["rows"][0]["figures"] == {"ratio": 1.2}
+
+
+def test_an_unknown_benchmark_is_refused_with_the_known_names() -> None:
+    with pytest.raises(SystemExit, match="pool"):
+        main(["nothing"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_benchmark_can_be_imported(name: str) -> None:
+    assert importlib.import_module(f"bench.{name}").__doc__
+
+
+def test_the_page_lists_every_benchmark() -> None:
+    page = (results.ROOT / "docs" / "performance.md").read_text()
+    assert [name for name in NAMES if f"| `{name}` |" not in page] == []

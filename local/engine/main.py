@@ -4,10 +4,10 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry
 
@@ -30,6 +30,7 @@ from local.engine.vm.controller import VMController
 from local.engine.vm.plan import Delays
 from local.engine.vmi.controller import VMIController
 from runtime.api import Api
+from runtime.controller import Controller
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
 from service import logs
@@ -108,30 +109,45 @@ async def serve(settings: Settings) -> None:
             else:
                 backend, nodes = await qemu_backend(settings, api, informers, events, group)
             await informers.synced()
-            hypervisor, capacity = backend.hypervisor, NodeCapacity(informers.vmis.store)
-            vms = VMController(api, informers, backend.delays)
-            vmis = VMIController(api, informers, hypervisor, events, backend.delays, capacity)
-            data_volumes = DataVolumeController(api, informers, backend.importer)
-            migrations = MigrationController(api, informers, hypervisor, events, capacity)
-            evacuations = EvacuationController(api, informers)
-            snapshots = SnapshotController(api, informers, backend.snapshots)
-            restores = RestoreController(api, informers, backend.snapshots)
             await installation.register(api)
             await nodes.register()
             log.info("all informers are synced; the engine is %s", settings.engine)
-            for each in (vms, vmis, data_volumes, migrations, migrations.abandoned, evacuations, nodes):
-                group.create_task(each.controller.run(), name=each.controller.name)
-            for controller in (snapshots.controller, snapshots.contents, restores.controller):
-                group.create_task(controller.run(), name=controller.name)
-            group.create_task(snapshots.delete_copies(), name="delete-copies")
-            group.create_task(vmis.orphans.run(), name=vmis.orphans.name)
-            group.create_task(vmis.prober.run(), name="prober")
-            group.create_task(data_volumes.delete_files(), name="delete-files")
+            for name, work in background_tasks(api, informers, backend, nodes, events):
+                group.create_task(work, name=name)
             if settings.serves_subresources:
-                app = VirtApi(api, hypervisor, informers.not_synced, registry, informers.cluster_settings)
+                app = VirtApi(api, backend.hypervisor, informers.not_synced, registry, informers.cluster_settings)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None
                 serving = http.serve(app, settings.host, settings.port, settings.tls, clients=clients)
                 group.create_task(serving, name="subresources")
+
+
+def background_tasks(
+    api: Api, informers: Informers, backend: Backend, nodes: NodeController, events: EventRecorder
+) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
+    """The engine's controllers and periodic tasks, with their names."""
+    capacity = NodeCapacity(informers.vmis.store)
+    vmis = VMIController(api, informers, backend.hypervisor, events, backend.delays, capacity)
+    data_volumes = DataVolumeController(api, informers, backend.importer)
+    migrations = MigrationController(api, informers, backend.hypervisor, events, capacity)
+    snapshots = SnapshotController(api, informers, backend.snapshots)
+    controllers: tuple[Controller[Any], ...] = (
+        VMController(api, informers, backend.delays).controller,
+        vmis.controller,
+        vmis.orphans,
+        data_volumes.controller,
+        migrations.controller,
+        migrations.abandoned.controller,
+        EvacuationController(api, informers).controller,
+        nodes.controller,
+        snapshots.controller,
+        snapshots.contents,
+        RestoreController(api, informers, backend.snapshots).controller,
+    )
+    for each in controllers:
+        yield each.name, each.run()
+    yield "prober", vmis.prober.run()
+    yield "delete-files", data_volumes.delete_files()
+    yield "delete-copies", snapshots.delete_copies()
 
 
 def simulated_backend(settings: Settings) -> Backend:

@@ -20,22 +20,13 @@ from prometheus_client import CollectorRegistry
 from controllers.shared.component import Component
 from kinds.meta import NAMESPACE
 from local.engine import installation
-from local.engine.datavolume.controller import DataVolumeController
 from local.engine.informers import Informers
-from local.engine.main import Settings, simulated_backend
-from local.engine.migration.controller import MigrationController
-from local.engine.migration.evacuation import EvacuationController
+from local.engine.main import Settings, background_tasks, simulated_backend
 from local.engine.node.controller import NodeController
-from local.engine.node.scheduler import NodeCapacity
-from local.engine.snapshot.controller import SnapshotController
-from local.engine.snapshot.restore import RestoreController
 from local.engine.virt_api import VirtApi
-from local.engine.vm.controller import VMController
 from local.engine.vm.subresources import StatusError
-from local.engine.vmi.controller import VMIController
 from runtime.api import Api
 from runtime.clock import ApiServerClock
-from runtime.controller import Controller
 from runtime.events import EventRecorder
 from runtime.informer import Informer, shared_reflectors
 from runtime.metrics import Metrics
@@ -178,26 +169,14 @@ async def engine(world: World) -> AsyncIterator[None]:
     api, events = world.api("engine"), cast(EventRecorder, NoEvents())
     informers = Informers(api, world.now)
     backend = simulated_backend(Settings(defaults_seconds=0))
-    hypervisor, capacity = backend.hypervisor, NodeCapacity(informers.vmis.store)
-    vms = VMController(api, informers, backend.delays)
-    vmis = VMIController(api, informers, hypervisor, events, backend.delays, capacity)
-    data_volumes = DataVolumeController(api, informers, backend.importer)
-    migrations = MigrationController(api, informers, hypervisor, events, capacity)
-    evacuations = EvacuationController(api, informers)
     nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
-    world.engine = VirtApi(api, hypervisor, lambda: None, CollectorRegistry())
-    snapshots = SnapshotController(api, informers, backend.snapshots)
-    restores = RestoreController(api, informers, backend.snapshots)
-    controllers: list[Controller[Any]] = [
-        each.controller for each in (vms, vmis, data_volumes, migrations, migrations.abandoned, evacuations, nodes)
-    ]
+    world.engine = VirtApi(api, backend.hypervisor, lambda: None, CollectorRegistry())
     async with running(*(informer.run() for informer in cast(tuple[Informer[Any], ...], informers.all))):
         await informers.synced()
         await installation.register(api, NAMESPACE)
         await nodes.register()
-        controllers += [vmis.orphans, snapshots.controller, snapshots.contents, restores.controller]
-        works = [each.run() for each in controllers]
-        async with running(*works, data_volumes.delete_files(), snapshots.delete_copies()):
+        works = [work for _, work in background_tasks(api, informers, backend, nodes, events)]
+        async with running(*works):
             yield
 
 

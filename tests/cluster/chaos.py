@@ -172,11 +172,12 @@ class People:
     def _here(self) -> Json:
         return {"namespace": self.place.namespace}
 
-    async def act(self) -> None:
-        act = self.chance.choice(self.acts())
-        with suppress(ApiError):
-            if said := await act():
-                self.log.append(said)
+    async def act(self) -> str:
+        """Returns what was done, or nothing."""
+        said = await self.chance.choice(self.acts())()
+        if said:
+            self.log.append(said)
+        return said
 
     def acts(self) -> list[Callable[[], Awaitable[str]]]:
         """An act that is listed twice is done twice as often."""

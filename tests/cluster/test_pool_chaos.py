@@ -18,7 +18,7 @@ from typing import Any
 from controllers.pool.observe import PoolSnapshot, list_stores, observe
 from controllers.pool.plan import plan
 from controllers.shared.sources import DATA_VOLUMES
-from runtime.errors import NotFound
+from runtime.errors import ApiError, NotFound
 from runtime.resource import NAMESPACES, PVCS
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
 from tests.cluster.faulty import Faulty
@@ -75,7 +75,8 @@ async def trouble(kubeconfig: Path, faulty: Faulty, people: People, chance: Rand
 
     async def act_on() -> None:
         while asyncio.get_running_loop().time() < end or len(people.log) <= FEWEST:
-            await people.act()
+            with suppress(ApiError):
+                await people.act()
             await asyncio.sleep(chance.uniform(0.05, 0.8))
 
     acting = asyncio.create_task(act_on())

@@ -69,7 +69,8 @@ class Users:
     log: list[str] = field(default_factory=list)
     made: int = 0
 
-    async def act(self) -> None:
+    async def act(self) -> str:
+        """Returns what was done, or nothing."""
         often = [
             self.create_claim,
             self.create_claim,
@@ -86,9 +87,10 @@ class Users:
             self.change_template,
             self.change_standby,
         ]
-        with suppress(ApiError):
-            if said := await self.random.choice([*acts, self.delete_vm, self.change_node, self.change_owner])():
-                self.log.append(said)
+        said = await self.random.choice([*acts, self.delete_vm, self.change_node, self.change_owner])()
+        if said:
+            self.log.append(said)
+        return said
 
     async def create_claim(self) -> str:
         self.made += 1
@@ -221,7 +223,8 @@ async def disturb(kubeconfig: Path, faulty: Faulty, users: Users) -> None:
 
     async def act_on() -> None:
         while asyncio.get_running_loop().time() < end or len(users.log) <= MIN_ACTS:
-            await users.act()
+            with suppress(ApiError):
+                await users.act()
             await asyncio.sleep(random.uniform(0.02, 0.4))
 
     acting = asyncio.create_task(act_on())

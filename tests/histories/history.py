@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from kinds import meta
+from runtime.errors import ApiError
 from runtime.resource import NODES
 from tests.histories.api_server import Change
 from tests.histories.client import Failpoint, Network
@@ -49,8 +51,8 @@ class History(ABC):
         self.leaders = count
 
     @abstractmethod
-    async def act(self) -> None:
-        """Does something that a user could do."""
+    async def act(self) -> str:
+        """Does something that a user could do, and returns what was done."""
 
     @abstractmethod
     async def make_peace(self) -> None:
@@ -153,7 +155,8 @@ class History(ABC):
             elif chance < 0.12:
                 self._jump(random.choice([JUMP, -JUMP]))
             else:
-                await self.act()
+                with suppress(ApiError):
+                    self.world.note(await self.act())
 
     def _jump(self, by: timedelta) -> None:
         self.world.jumped += by

@@ -259,11 +259,8 @@ class PoolHistory(History):
         self.witness.saw(change)
         return self.witness.wrong[known:]
 
-    async def act(self) -> None:
-        before = len(self.users.log)
-        await self.users.act()
-        for each in self.users.log[before:]:
-            self.world.note(each)
+    async def act(self) -> str:
+        return await self.users.act()
 
     def script(self) -> list[Act]:
         users = self.users

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -73,8 +72,8 @@ class ReplicaSetHistory(History):
                 found.append(f"{len(members)} VMIs, and at most {limit} were ever asked for")
         return found
 
-    async def act(self) -> None:
-        acts: list[Callable[[], Awaitable[str]]] = [
+    async def act(self) -> str:
+        acts: list[Act] = [
             self.scale,
             self.scale,
             self.change_template,
@@ -85,8 +84,7 @@ class ReplicaSetHistory(History):
             self.delete,
             self.bring,
         ]
-        with suppress(ApiError):
-            self.world.note(await self.world.random.choice(acts)())
+        return await self.world.random.choice(acts)()
 
     def script(self) -> list[Act]:
         return [self.scale, self.crash, self.relabel, self.bring, self.disown, self.delete]

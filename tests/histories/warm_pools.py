@@ -56,11 +56,8 @@ class WarmPoolHistory(History):
             self.checker.claim_event(kind, change.document)
         return self.checker.violations[known:]
 
-    async def act(self) -> None:
-        before = len(self.users.log)
-        await self.users.act()
-        for each in self.users.log[before:]:
-            self.world.note(each)
+    async def act(self) -> str:
+        return await self.users.act()
 
     def script(self) -> list[Act]:
         users = self.users

@@ -177,6 +177,10 @@ class _Replay:
                 yield self._current(standby)
                 for size in sizes:
                     yield self._row(f"replicas: {size}", standby, FixedSize(size))
+            if simulated.handover_seconds > self.wait_seconds:
+                if standby != own:
+                    yield self._row(f"replicas: {self.pool.spec.replicas}", standby, FixedSize(self.pool.spec.replicas))
+                continue
             best = best_fixed_size(
                 self.arrivals,
                 simulated,
@@ -185,10 +189,6 @@ class _Replay:
                 begin=self.begin,
                 end=self.end,
             )
-            if simulated.handover_seconds > self.wait_seconds:
-                if standby != own:
-                    yield self._row(f"replicas: {self.pool.spec.replicas}", standby, FixedSize(self.pool.spec.replicas))
-                continue
             best_row = self._row(f"replicas: {best} (smallest)", standby, FixedSize(best))
             yield best_row
             for mode, name in (("Off", "autoscaling"), ("ForecastAndScale", "autoscaling with forecast")):

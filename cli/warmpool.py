@@ -59,9 +59,7 @@ def _result(row: Json) -> str:
 ADOPTIONS = Listing(
     (
         field("INSTANCE", "instance"),
-        Column(
-            "RESULT", lambda row: "refused" if row["problems"] else "adopted" if row["adopted"] else "can be adopted"
-        ),
+        Column("RESULT", _result),
         Column("MESSAGE", lambda row: "; ".join(row["problems"])),
     )
 )

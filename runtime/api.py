@@ -164,7 +164,7 @@ class Api:
         return self._transport.clock.now()
 
     def monotonic(self) -> float:
-        """The time of this process, which no correction of a clock changes, for pauses and deadlines."""
+        """Seconds by a clock that only runs forward, for pauses and deadlines."""
         return self._transport.clock.steady
 
     @property

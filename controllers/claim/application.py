@@ -12,18 +12,17 @@ from typing import Any
 import yaml
 
 from apimachinery.unstructured import Json, at, entries
+from controllers.claim.personalization import CLOUD_INIT_METHODS, TRANSIENT
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure
 from kinds.application import Application, Container
 from runtime.api import Api
-from runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable
+from runtime.errors import ApiError, NotFound
 from runtime.resource import SECRETS
 
-CLOUD_INIT = ("cloudInitNoCloud", "cloudInitConfigDrive")
 CLOUD_CONFIG = "#cloud-config"
 RESTARTS = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}
 """systemd's setting Restart, by restart policy"""
-TRANSIENT = (Throttled, Unavailable, Unreachable)
 
 
 def refusal(application: Application | None, template: Json, *, allowed: bool) -> Failure | None:
@@ -42,7 +41,7 @@ def refusal(application: Application | None, template: Json, *, allowed: bool) -
     if secrets := application.secrets:
         return _unsupported(f"Secret {secrets[0]}: the cloud-init data of a VM is no secret; only agents get Secrets")
     if _cloud_config(template) is None:
-        volume = f"a {' or '.join(CLOUD_INIT)} volume with userData that begins with {CLOUD_CONFIG}"
+        volume = f"a {' or '.join(CLOUD_INIT_METHODS)} volume with userData that begins with {CLOUD_CONFIG}"
         return _unsupported(f"the pool's template needs {volume}")
     return None
 
@@ -122,7 +121,7 @@ def _service(container: Container, restart_policy: str) -> list[str]:
 
 def _cloud_init_volume(template: Json) -> tuple[Json, str] | None:
     for _, volume in entries(template, "spec", "template", "spec", "volumes"):
-        for kind in CLOUD_INIT:
+        for kind in CLOUD_INIT_METHODS:
             if isinstance(volume.get(kind), dict):
                 return volume, kind
     return None

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Restart
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.restores import awaits_restore
 from controllers.pool.rollout import count_outdated, deadline_exceeded
 from controllers.pool.selection import (
@@ -34,14 +34,16 @@ def outlived(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
     yield from (each for each in decisions(snapshot, now) if isinstance(each, Waiting))
 
 
-def decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Restart | Waiting]:
+@once
+def decisions(snapshot: PoolSnapshot, now: datetime) -> list[Restart | Waiting]:
     """A decision for each VM whose lifetime has ended, the longest ago first. An update restarts VMs that need it,
     unless it waits or its strategy leaves them."""
     found = [(end, vm) for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None and end <= now]
     if found and count_outdated(snapshot, now):
         found = [(end, vm) for end, vm in found if not is_behind(snapshot, vm)]
     if not found:
-        return
+        return []
+    decided: list[Restart | Waiting] = []
     stopped, closed = deadline_exceeded(snapshot, now), windows(snapshot, now).refusal
     budget, zones = DisruptionBudget.of(snapshot), ZoneGuard.of(snapshot)
     for end, vm in sorted(found, key=lambda each: (not each[1].held, each[0], each[1].name)):
@@ -49,11 +51,12 @@ def decisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Restart | Waiti
         begun = not vm.available and update_has_begun(snapshot, vm)
         refusal = stopped or (vm.available and closed) or zones.refusal(vm) or budget.refusal(vm, begun=begun)
         if refusal:
-            yield Waiting(vm.name, f"its lifetime has ended: {refusal}")
+            decided.append(Waiting(vm.name, f"its lifetime has ended: {refusal}"))
             continue
         budget, zones = budget.without(vm, begun=begun), zones.without(vm)
         reason = f"its VMI is older than maxLifetimeSeconds allows since {format_time(end)}"
-        yield Restart(vm.name, vm.vmi.uid, vm.run_strategy in RESTARTED_BY_REQUEST, reason)
+        decided.append(Restart(vm.name, vm.vmi.uid, vm.run_strategy in RESTARTED_BY_REQUEST, reason))
+    return decided
 
 
 def lifetime_end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:

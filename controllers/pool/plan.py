@@ -124,7 +124,7 @@ def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None
     """Seconds until a maintenance window opens or closes. None if the plan depends on none."""
     if not snapshot.pool.spec.maintenance_windows:
         return None
-    waits = count_outdated(snapshot, now) or [*lifetime.decisions(snapshot, now)] or failing(snapshot, now)
+    waits = count_outdated(snapshot, now) or lifetime.decisions(snapshot, now) or failing(snapshot, now)
     return windows.seconds_until_change(snapshot, now) if waits else None
 
 

@@ -26,7 +26,7 @@ MAX_BOOT_SECONDS = HOUR
 WINDOW_TOLERANCE = 0.25
 """How far the boot time may change before the counts of claims in it start anew."""
 LATE_MEMORY = 0.9998
-"""Weight that a claim keeps with each further claim: about 5,000 claims count."""
+"""Each claim multiplies the weights of earlier claims by this. The last 5,000 claims have 63 % of the weight."""
 SLOT_SECONDS = 900.0
 SLOTS = 672
 """Seven days in slots."""

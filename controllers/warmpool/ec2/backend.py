@@ -37,8 +37,8 @@ Json = dict[str, Any]
 
 TERMINATE_APPLICATION_SECONDS = 3.0
 """time limit for an agent to stop its application before the instance is terminated"""
-MAX_USER_DATA = 1000
-"""number of launches whose user data is kept for a repetition"""
+MAX_DOWNLOAD_URLS = 1000
+"""number of launches whose download URL is kept for a repetition"""
 DISABLED = f"these controllers manage no EC2 instances: set {REGION} to the region of the instances"
 
 
@@ -56,8 +56,8 @@ class EC2Backend:
     ) -> None:
         self._client, self._agents, self._cache, self._settings = client, agents, cache, settings
         self._cluster, self._now = cluster, now
-        self._user_data: dict[str, str] = {}
-        """user data by client token: a repeated request must be equal, and each download URL is different"""
+        self._download_urls: dict[str, str] = {}
+        """by client token: a repeated request must be equal to the first, but each signed URL is different"""
         self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
         """locks by instance ID, with the number of tasks that hold a lock or wait for it"""
 
@@ -66,10 +66,9 @@ class EC2Backend:
         token = tags.client_token(request, cluster)
         given = {key: value for key, value in tags.new_tags(request, cluster, self._now()).items() if value}
         subnet = str(request.placement.get("name") or "")
+        user_data = plain_user_data(request.template, await self._download_url(request.template, token))
         parameters = {
-            **launch_parameters(
-                request.template, subnet, self._settings, await self._user_data_of(request.template, token)
-            ),
+            **launch_parameters(request.template, subnet, self._settings, user_data),
             "ClientToken": token,
             "TagSpecifications": [{"ResourceType": "instance", "Tags": tags.to_aws(given)}],
         }
@@ -79,16 +78,16 @@ class EC2Backend:
             raise AlreadyExists(f"{request.name} was created before, and is terminated")
         return created
 
-    async def _user_data_of(self, template: Json, token: str) -> str:
-        if token not in self._user_data:
-            agent, url = template.get("bootstrapAgent"), ""
-            if agent:
-                with translated_errors():
-                    url = await self._client.download_url(agent["s3Bucket"], agent["s3Key"])
-            self._user_data[token] = plain_user_data(template, url)
-            while len(self._user_data) > MAX_USER_DATA:
-                del self._user_data[next(iter(self._user_data))]
-        return self._user_data[token]
+    async def _download_url(self, template: Json, token: str) -> str:
+        agent = template.get("bootstrapAgent")
+        if not agent:
+            return ""
+        if token not in self._download_urls:
+            with translated_errors():
+                self._download_urls[token] = await self._client.download_url(agent["s3Bucket"], agent["s3Key"])
+            while len(self._download_urls) > MAX_DOWNLOAD_URLS:
+                del self._download_urls[next(iter(self._download_urls))]
+        return self._download_urls[token]
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         found = await self._describe({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
@@ -119,9 +118,8 @@ class EC2Backend:
             return changed
 
     async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
-        vmi = self._cache.vmis.get(vm.key)
-        endpoint = AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses if vmi else ()), ""))
-        if endpoint is None or vmi is None:
+        endpoint = self._endpoint(vm)
+        if endpoint is None:
             return Health("Unable", EC2Reason.NOT_RUNNING, "it does not run")
         return await self._agents.application_health(endpoint, timeout_seconds)
 
@@ -134,7 +132,7 @@ class EC2Backend:
             return Health("Failed", EC2Reason.NOT_RUNNING, "it does not run")
         if not vmi.running:
             return Health("Failed", EC2Reason.NOT_RUNNING, "it is starting")
-        endpoint = AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""))
+        endpoint = self._endpoint(vm)
         if endpoint is None:
             return HEALTHY
         if vm.state is not WarmState.ALLOCATING or not endpoint.grpc:
@@ -174,12 +172,16 @@ class EC2Backend:
         return True
 
     async def _terminate_application(self, vm: WarmVM) -> None:
-        vmi = self._cache.vmis.get(vm.key)
-        if vm.state not in (WarmState.ALLOCATING, WarmState.IN_USE, WarmState.TERMINATING) or vmi is None:
-            return
-        endpoint = AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""))
-        if endpoint is not None and endpoint.grpc:
+        endpoint = self._endpoint(vm)
+        has_application = vm.state in (WarmState.ALLOCATING, WarmState.IN_USE, WarmState.TERMINATING)
+        if has_application and endpoint is not None and endpoint.grpc:
             await self._agents.terminate(endpoint, TERMINATE_APPLICATION_SECONDS)
+
+    def _endpoint(self, vm: WarmVM) -> AgentEndpoint | None:
+        vmi = self._cache.vmis.get(vm.key)
+        if vmi is None:
+            return None
+        return AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""))
 
     async def _read(self, vm: WarmVM) -> tuple[Json, WarmVM] | None:
         found = await self._describe({"instance-id": [vm.uid]})

@@ -22,7 +22,7 @@ def launch_parameters(template: Json, subnet: str, settings: EC2Settings, user_d
         raise Invalid(f"spec.ec2.subnets: Required value: give a subnet, or set {SUBNET} for the controllers")
     instance_type = str(template.get("instanceType") or DEFAULT_INSTANCE_TYPE)
     profile = str(template.get("iamInstanceProfile") or "")
-    return _without_none(
+    return _without_empty(
         {
             "ImageId": template.get("imageID"),
             "InstanceType": instance_type,
@@ -31,7 +31,7 @@ def launch_parameters(template: Json, subnet: str, settings: EC2Settings, user_d
             "SecurityGroupIds": list(template.get("securityGroups") or ()),
             "IamInstanceProfile": {"Arn" if profile.startswith("arn:") else "Name": profile} if profile else None,
             "Placement": _placement(template, instance_type),
-            "MetadataOptions": _without_none(
+            "MetadataOptions": _without_empty(
                 {
                     "HttpTokens": at(template, "metadataOptions", "httpTokens"),
                     "HttpPutResponseHopLimit": at(template, "metadataOptions", "httpPutResponseHopLimit"),
@@ -70,7 +70,7 @@ def _limited(text: str, field: str) -> str:
 
 def _placement(template: Json, instance_type: str) -> Json:
     host = instance_type.startswith(DEDICATED_HOST_TYPES) or at(template, "placement", "hostID")
-    return _without_none(
+    return _without_empty(
         {
             "Tenancy": at(template, "placement", "tenancy") or ("host" if host else None),
             "HostId": at(template, "placement", "hostID"),
@@ -94,6 +94,6 @@ def _block_device(device: Json) -> Json:
     return {"DeviceName": device.get("deviceName"), "Ebs": {"DeleteOnTermination": True, **volume}}
 
 
-def _without_none(parameters: Json) -> Json:
+def _without_empty(parameters: Json) -> Json:
     """Without empty values, which EC2 refuses."""
     return {key: value for key, value in parameters.items() if value not in (None, "", [], {})}

@@ -99,6 +99,8 @@ def claim(
             "metadata": metadata,
             "spec": _without_none(spec),
         }
+        if why := await _why_not_served(api, body):
+            raise Failed(f"{name}: {why}")
         document = await api.create(CLAIMS, body)
         created.append(document["metadata"]["uid"])
         return await _wait_until_settled(api, document, time.monotonic() + seconds) if wait else document
@@ -118,6 +120,22 @@ def claim(
     finally:
         if release_after and created:
             cluster.run(lambda api: _release(api, cluster.namespace, name, created[0]))
+
+
+async def _why_not_served(api: Api, body: Json) -> str:
+    """Why no pool can serve the claim, or an empty string. Nothing is known without the right to list pools."""
+    from controllers.claim.allocator import select_pool
+    from controllers.claim.snapshot import Failure, parse_claim
+    from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
+    from runtime.errors import Forbidden
+
+    try:
+        pools, _ = await api.list(WARM_POOLS, body["metadata"]["namespace"])
+    except Forbidden:
+        return ""
+    claimed = parse_claim({**body, "metadata": {**body["metadata"], "uid": ""}})
+    found = select_pool(claimed, [parse_warm_pool(each) for each in pools])
+    return f"{found.reason}: {found.message}" if isinstance(found, Failure) else ""
 
 
 def _report(name: str, status: Json, output: str, waited_seconds: float | None) -> None:

@@ -17,6 +17,9 @@ from kinds.warmpool import OnEmpty, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
 LaunchType = Literal["Warm", "Resumed", "Started", "Cold"]
+NO_POOL_SECONDS = 10
+"""Time limit for a pool that does not exist yet, because a user may apply a claim before its pool. The claim's
+`bindTimeoutSeconds` overrides this limit."""
 
 
 class Overrides(Model):

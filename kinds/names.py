@@ -24,7 +24,7 @@ ObjectName = Annotated[
 ]
 PoolName = Annotated[
     str,
-    matching(DNS_LABEL, 63, "the name of a warm pool: lower case letters, digits and '-'"),
+    matching(DNS_LABEL, 56, "the name of a warm pool: lower case letters, digits and '-'"),
 ]
 InstanceType = Annotated[
     str,

@@ -36,6 +36,7 @@ from service.settings import ListenAddress, ServiceSettings, listen_setting, set
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import WebhookParts, create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
+from webhook.claimed_pools import ClaimedPool
 from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
@@ -201,10 +202,11 @@ def _parts(
         for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts, DiskConflicts)
     )
     snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
+    claimed = ClaimedPool(api, budget_seconds=budgets.checks_seconds, now=monotonic)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,
-        admission=Admission(defaulting=defaulting, checks=(*checks, snapshots), drift=drift),
+        admission=Admission(defaulting=defaulting, checks=(*checks, snapshots, claimed), drift=drift),
         dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
         explain=PolicyExplainer(api),
         metrics=metrics,

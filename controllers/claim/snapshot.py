@@ -15,7 +15,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds import meta
 from kinds.checks.claim import with_annotation_overrides
-from kinds.claim import CLAIM, ClaimSpec, ClaimStatus, Overrides
+from kinds.claim import CLAIM, NO_POOL_SECONDS, ClaimSpec, ClaimStatus, Overrides
 from kinds.warmpool import Health as HealthSpec
 from runtime.reflector import is_older
 from runtime.resource import Key, Resource
@@ -30,9 +30,6 @@ FINISHED_PHASES = frozenset({"Released", "Expired", "Failed"})
 NO_OVERRIDES = Overrides()
 BIND_SECONDS = 300.0
 """default time limit for a claim to be bound"""
-NO_POOL_SECONDS = 10.0
-"""Time limit for a pool that does not exist yet, because a user may apply a claim before its pool. The claim's
-`bindTimeoutSeconds` overrides this limit."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +181,7 @@ class ClaimSnapshot:
         own = self.claim.spec.bind_timeout_seconds
         seconds = float(own) if own is not None else BIND_SECONDS
         if own is None:
-            seconds = float(self.pool.spec.claim_policy.bind_timeout_seconds) if self.pool else NO_POOL_SECONDS
+            seconds = float(self.pool.spec.claim_policy.bind_timeout_seconds) if self.pool else float(NO_POOL_SECONDS)
         # The second attempt has the full time limit again.
         bound = next((c for c in self.claim.status.conditions if c.type == "Bound"), None)
         since = (

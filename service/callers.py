@@ -19,9 +19,9 @@ def common_names(certificate: Mapping[str, Any]) -> frozenset[str]:
 
 
 def address_of(scope: Mapping[str, Any]) -> str:
-    """The IP address of the client."""
+    """The IP address of the client. A socket for both IP versions has IPv4 addresses as `::ffff:192.0.2.1`."""
     client = scope.get("client")
-    return str(client[0]) if client else "unknown"
+    return str(client[0]).removeprefix("::ffff:") if client else "unknown"
 
 
 @dataclass

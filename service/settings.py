@@ -56,7 +56,10 @@ def setting(variable: str, default: Any, description: str, *, unit: str = "", **
 
 
 def listen_setting(default: str) -> Any:
-    description = "Address to serve on, `HOST:PORT`. An IPv6 host is in brackets; port 0 is any free port."
+    description = (
+        "Address to serve on, `HOST:PORT`. An IPv6 host is in brackets; `[::]` is every address, also of IPv4. "
+        "Port 0 is any free port."
+    )
     return setting("POOLHOUSE_LISTEN", parse_address(default), description)
 
 

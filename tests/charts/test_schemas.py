@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from local.binaries import kubernetes_version
-from tests.charts.helm import template
+from tests.charts.helm import CHART, template
 
 Json = dict[str, Any]
 
@@ -88,7 +88,8 @@ def problems(value: Any, schema: Json, known: Json, path: str = "") -> list[str]
 def test_objects_match_the_schemas(version: str) -> None:
     minor = version.removeprefix("v")
     held = 0
-    for document in template({"global": {"priorityClassName": "system-cluster-critical"}}, "--kube-version", minor):
+    everything = ("--values", str(CHART / "ci" / "everything-values.yaml"))
+    for document in template(None, *everything, "--kube-version", minor):
         if document["apiVersion"] in EXTERNAL:
             continue
         known = schemas(version, document["apiVersion"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
@@ -384,6 +386,20 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
         ),
         pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="unknown AWS region"),
         pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="not a digest"),
+        pytest.param(
+            {"defaulter": {"dnsPolicy": "None"}},
+            "defaulter.dnsPolicy: None requires defaulter.dnsConfig.nameservers",
+            id="no DNS at all",
+        ),
+        pytest.param(
+            {"webhook": {"service": {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4", "IPv6"]}}},
+            "webhook.service.ipFamilies: SingleStack allows one family",
+            id="two families of one",
+        ),
+        pytest.param(
+            {"controllers": {"dnsConfig": {"servers": ["10.0.0.10"]}}}, "value must be one of", id="unknown DNS field"
+        ),
+        pytest.param({"webhook": {"hostAliases": [{"ip": "10.0.0.9"}]}}, "hostnames", id="an address without a name"),
     ],
 )
 def test_invalid_values_are_rejected(values: Json, sentence: str) -> None:
@@ -438,6 +454,15 @@ def test_chart_lists_all_images() -> None:
     assert listed == {c["image"] for pod in pods(template()) for c in pod["spec"]["containers"]}
 
 
+def test_chart_lists_all_kinds_and_has_its_icon() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    listed = yaml.safe_load(chart["annotations"]["artifacthub.io/crds"])
+    assert [each["name"] for each in listed] == [kind.crd_name for kind in KINDS]
+    kind, _, content = chart["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert ElementTree.fromstring(base64.b64decode(content)).tag == "{http://www.w3.org/2000/svg}svg"
+
+
 def test_registry_of_an_image_takes_precedence() -> None:
     rendered = template({"global": {"imageRegistry": "a"}, "defaulter": {"image": {"registry": "b"}}})
     images = {
@@ -446,12 +471,189 @@ def test_registry_of_an_image_takes_precedence() -> None:
     assert images == {"a/poolhouse/poolhouse:0.1.0", "b/poolhouse/poolhouse-defaulter:0.1.0"}
 
 
+def test_objects_of_the_user_are_rendered(everything: list[Json]) -> None:
+    found = named(everything, "ConfigMap")
+    assert found["poolhouse-extra"]["metadata"]["namespace"] == NAMESPACE
+    assert found["kinds"]["data"] == {"without": "[]"}
+
+
+OWN = {"poolhouse-extra", "kinds"}
+
+
+def test_common_annotations_are_on_all_objects(everything: list[Json]) -> None:
+    """Annotations of the chart or of one object take precedence."""
+    for each in everything:
+        annotations, name = each["metadata"].get("annotations", {}), each["metadata"]["name"]
+        assert (annotations.get("example.com/owner") is None) is (name in OWN), name
+        policy = "keep" if each["kind"] == "CustomResourceDefinition" else None if name in OWN else "delete"
+        assert annotations.get("helm.sh/resource-policy") == policy, name
+    (monitor, *_) = named(everything, "ServiceMonitor").values()
+    assert monitor["metadata"]["annotations"]["example.com/owner"] == "monitoring"
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert monitor["spec"]["endpoints"][0]["scrapeTimeout"] == "10s"
+    assert {"relabelings", "metricRelabelings"} <= monitor["spec"]["endpoints"][0].keys()
+    crd = named(everything, "CustomResourceDefinition")["virtualmachinepools.kubevirt.io"]
+    assert crd["metadata"]["annotations"]["argocd.argoproj.io/sync-options"] == "ServerSideApply=true"
+    assert named(everything, "PrometheusRule")["poolhouse"]["metadata"]["annotations"]["example.com/rules"] == "yes"
+    board = named(everything, "ConfigMap")["poolhouse-dashboard"]["metadata"]
+    assert (board["annotations"]["grafana_folder"], board["labels"]["grafana_dashboard"]) == ("KubeVirt", "1")
+
+
+def test_labels_of_the_user_cannot_replace_those_that_selectors_use(everything: list[Json]) -> None:
+    webhook = named(everything, "Deployment")["poolhouse-webhook"]
+    labels = webhook["spec"]["template"]["metadata"]["labels"]
+    assert webhook["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert labels["sidecar.istio.io/inject"] == "false"
+    annotations = webhook["spec"]["template"]["metadata"]["annotations"]
+    assert annotations["kubectl.kubernetes.io/default-container"] == "istio-proxy"
+
+
+COMMON_TOLERATION = {"key": "system", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [
+        pytest.param(
+            "webhook",
+            {
+                "nodeSelector": {"kubernetes.io/os": "linux", "pool": "system"},
+                "tolerations": [COMMON_TOLERATION],
+                "priorityClassName": "system-cluster-critical",
+                "dnsPolicy": "ClusterFirstWithHostNet",
+            },
+            id="global values",
+        ),
+        pytest.param(
+            "defaulter",
+            {
+                "nodeSelector": {"kubernetes.io/os": "linux", "pool": "infra"},
+                "tolerations": [{"key": "infra", "operator": "Exists"}, COMMON_TOLERATION],
+                "priorityClassName": "system-node-critical",
+                "runtimeClassName": "gvisor",
+                "dnsPolicy": None,
+            },
+            id="own values take precedence",
+        ),
+        pytest.param(
+            "controllers",
+            {
+                "hostAliases": [{"ip": "10.0.0.9", "hostnames": ["prometheus.example"]}],
+                "dnsPolicy": "None",
+                "dnsConfig": {"nameservers": ["10.0.0.10"], "searches": ["example.com"]},
+                "runtimeClassName": None,
+            },
+            id="DNS and hosts",
+        ),
+    ],
+)
+def test_settings_of_pods(everything: list[Json], service: str, expected: Json) -> None:
+    pod = _pod_templates(everything)[f"poolhouse-{service}"]["spec"]
+    assert {name: pod.get(name) for name in expected} == expected
+
+
+def test_hooks_run_where_the_services_run(everything: list[Json]) -> None:
+    for job in named(everything, "Job").values():
+        pod = job["spec"]["template"]["spec"]
+        assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "system"}
+        assert pod["tolerations"] == [COMMON_TOLERATION]
+
+
+def test_settings_of_deployments_and_services(everything: list[Json], rendered: list[Json]) -> None:
+    webhook = named(everything, "Deployment")["poolhouse-webhook"]
+    assert webhook["spec"]["revisionHistoryLimit"] == 2
+    assert webhook["metadata"]["annotations"]["reloader.stakater.com/auto"] == "true"
+    service = named(everything, "Service")["poolhouse-webhook"]
+    assert service["metadata"]["annotations"]["service.kubernetes.io/topology-mode"] == "Auto"
+    assert (service["spec"]["ipFamilyPolicy"], service["spec"]["ipFamilies"]) == ("PreferDualStack", ["IPv6", "IPv4"])
+    usual = named(rendered, "Service")["poolhouse-webhook"]["spec"]
+    assert not {"ipFamilyPolicy", "ipFamilies"} & usual.keys(), "the cluster decides"
+
+
+@pytest.fixture(scope="module")
+def notes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Json], str]:
+    """Renders NOTES.txt, which `helm template` leaves out, as part of an object."""
+    chart = shutil.copytree(CHART, tmp_path_factory.mktemp("notes") / "poolhouse")
+    text = '{{ include "poolhouse.notes" . | toJson }}'
+    (chart / "templates" / "notes.yaml").write_text(
+        f"{{kind: ConfigMap, metadata: {{name: notes}}, data: {{text: {text}}}}}"
+    )
+
+    def render(values: Json) -> str:
+        options = ("--namespace", NAMESPACE, "--show-only", "templates/notes.yaml")
+        return str(yaml.safe_load(run("template", RELEASE, str(chart), *options, values=values))["data"]["text"])
+
+    return render
+
+
+def test_notes_are_the_named_template() -> None:
+    assert (CHART / "templates" / "NOTES.txt").read_text() == '{{ include "poolhouse.notes" . }}\n'
+
+
+@pytest.mark.parametrize(
+    ("values", "contains", "lacks"),
+    [
+        pytest.param(
+            {},
+            ["helm test poolhouse -n poolhouse-system", "examples/pool.yaml", "kubectl get vmwp", "set identitySeed"],
+            ["because", "no KubeVirt"],
+            id="defaults",
+        ),
+        pytest.param({"hooks": {"enabled": False}}, ["kubectl wait"], ["helm test"], id="no hooks"),
+        pytest.param(
+            {"kinds": {"virtualmachinewarmpools": False, "virtualmachineclaims": False}},
+            ["Not installed (disabled, or provided by KubeVirt): virtualmachineclaims, virtualmachinewarmpools"],
+            ["vmwp", "VirtualMachineClaim"],
+            id="a kind less",
+        ),
+        pytest.param(
+            {"defaulter": {"enabled": False}}, ["defaulter.enabled is false"], ["identitySeed"], id="no defaulter"
+        ),
+        pytest.param(
+            {"webhook": {"replicas": 1, "defaulting": {"failurePolicy": "Fail"}}},
+            ["because webhook.defaulting.failurePolicy is Fail and webhook.replicas is 1."],
+            [],
+            id="one webhook that must answer",
+        ),
+        pytest.param(
+            {
+                "identitySeed": "berlin-1",
+                "guard": {"enabled": False},
+                "crds": {"enabled": False, "keep": False},
+                "rbac": {"create": False, "aggregate": False},
+                "networkPolicy": {"enabled": False},
+                "certificates": {"mode": "secret", "secret": {"name": "mine", "caBundle": CA}},
+                "metrics": {"serviceMonitor": {"enabled": True}},
+            },
+            [
+                "guard.enabled is false",
+                "poolhouse crds",
+                "crds.keep is false",
+                "rbac.create is false",
+                "networkPolicy.enabled is false",
+                "Renew the certificate in the Secret mine",
+            ],
+            ["identitySeed", "Nothing scrapes", "rbac.aggregate is false"],
+            id="what the user has to do himself",
+        ),
+    ],
+)
+def test_notes_are_true_for_the_values(
+    notes: Callable[[Json], str], values: Json, contains: list[str], lacks: list[str]
+) -> None:
+    text = notes(values)
+    assert [each for each in contains if each not in text] == []
+    assert [each for each in lacks if each in text] == []
+    for file in re.findall(r"examples/[a-z-]+\.yaml", text):
+        assert (CHART.parent.parent / file).is_file()
+
+
 def test_webhook_on_the_host_network_uses_its_port(everything: list[Json]) -> None:
     pod = _pod_templates(everything)["poolhouse-webhook"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
     (container,) = pod["containers"]
     assert container["ports"][0]["containerPort"] == 10443
-    assert {"name": "POOLHOUSE_LISTEN", "value": "0.0.0.0:10443"} in container["env"]
+    assert {"name": "POOLHOUSE_LISTEN", "value": "[::]:10443"} in container["env"]
     assert {"name": "more", "mountPath": "/more"} in container["volumeMounts"]
     assert {"name": "more", "emptyDir": {}} in pod["volumes"]
 

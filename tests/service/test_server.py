@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -17,6 +18,7 @@ from cryptography import x509
 from cryptography.x509.oid import NameOID
 
 from runtime.metrics import Metrics
+from service.callers import address_of
 from service.server import bind, health, health_app, serve
 from tests.service.test_certwatcher import write_pair
 
@@ -219,6 +221,18 @@ async def test_the_error_names_a_port_that_is_in_use() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{port}"):
             await serve(hello, "127.0.0.1", port)
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
+def test_all_addresses_are_those_of_both_ip_versions(family: socket.AddressFamily) -> None:
+    if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
+        pytest.skip("this machine has no IPv6")
+    with bind("::", 0) as listener, socket.socket(family) as client:
+        listener.listen()
+        client.connect(("127.0.0.1" if family == socket.AF_INET else "::1", listener.getsockname()[1]))
+        accepted, address = listener.accept()
+        with accepted:
+            assert address_of({"client": address}) in ("127.0.0.1", "::1")
 
 
 async def test_a_tls_directory_without_files_is_an_error_at_the_start(tmp_path: Path) -> None:

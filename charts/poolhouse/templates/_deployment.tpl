@@ -9,10 +9,10 @@ kind: Deployment
 metadata:
   name: {{ $name }}
   namespace: {{ $root.Release.Namespace }}
-  labels:
-    {{- include "poolhouse.labels" (list $root .component) | nindent 4 }}
+  {{- include "poolhouse.metadata" (list $root .component $values.deploymentAnnotations) | nindent 2 }}
 spec:
   replicas: {{ $values.replicas }}
+  revisionHistoryLimit: {{ $values.revisionHistoryLimit }}
   selector:
     matchLabels:
       {{- include "poolhouse.selector" .component | nindent 6 }}
@@ -30,15 +30,9 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "poolhouse.labels" (list $root .component) | nindent 8 }}
-        {{- with $values.podLabels }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- merge (include "poolhouse.labels" (list $root .component) | fromYaml) $values.podLabels | toYaml | nindent 8 }}
       annotations:
-        kubectl.kubernetes.io/default-container: {{ .component }}
-        {{- with $values.podAnnotations }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
+        {{- merge (dict) $values.podAnnotations (dict "kubectl.kubernetes.io/default-container" .component) | toYaml | nindent 8 }}
     spec:
       serviceAccountName: {{ $name }}
       automountServiceAccountToken: {{ ne .component "defaulter" }}
@@ -47,21 +41,27 @@ spec:
       imagePullSecrets:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with $root.Values.global.priorityClassName }}
+      {{- with $values.priorityClassName | default $root.Values.global.priorityClassName }}
       priorityClassName: {{ . }}
+      {{- end }}
+      {{- with $values.runtimeClassName }}
+      runtimeClassName: {{ . }}
       {{- end }}
       {{- if $values.hostNetwork }}
       hostNetwork: true
-      dnsPolicy: ClusterFirstWithHostNet
       {{- end }}
-      {{- with $values.nodeSelector }}
-      nodeSelector:
+      {{- with $values.dnsPolicy | default (ternary "ClusterFirstWithHostNet" "" ($values.hostNetwork | default false)) }}
+      dnsPolicy: {{ . }}
+      {{- end }}
+      {{- with $values.dnsConfig }}
+      dnsConfig:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- with $values.tolerations }}
-      tolerations:
+      {{- with $values.hostAliases }}
+      hostAliases:
         {{- toYaml . | nindent 8 }}
       {{- end }}
+      {{- include "poolhouse.nodes" (list $root $values) | nindent 6 }}
       {{- with $values.affinity }}
       affinity:
         {{- toYaml . | nindent 8 }}
@@ -97,7 +97,7 @@ spec:
           imagePullPolicy: {{ $values.image.pullPolicy }}
           command: [poolhouse, {{ .component }}]
           env:
-            - {name: POOLHOUSE_LISTEN, value: "0.0.0.0:{{ $values.port }}"}
+            - {name: POOLHOUSE_LISTEN, value: "[::]:{{ $values.port }}"}
             - {name: POOLHOUSE_LOG_FORMAT, value: json}
             - {name: POOLHOUSE_LOG_LEVEL, value: {{ $root.Values.global.logLevel }}}
             - {name: POOLHOUSE_IDENTITY_SEED, value: {{ $root.Values.identitySeed | quote }}}
@@ -164,6 +164,20 @@ spec:
         {{- end }}
 {{- end }}
 
+{{/* Arguments: root, values of the component. Prints on which nodes a Pod may run. */}}
+{{- define "poolhouse.nodes" -}}
+{{- $global := (index . 0).Values.global -}}
+{{- $values := index . 1 -}}
+{{- with merge (dict) $values.nodeSelector $global.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with concat $values.tolerations $global.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
 {{/* Prints the security context of a Pod. */}}
 {{- define "poolhouse.podSecurityContext" -}}
 runAsNonRoot: true
@@ -183,10 +197,15 @@ kind: Service
 metadata:
   name: {{ include "poolhouse.name" .component }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "poolhouse.labels" (list .root .component) | nindent 4 }}
+  {{- include "poolhouse.metadata" (list .root .component $values.service.annotations) | nindent 2 }}
 spec:
   type: ClusterIP
+  {{- with $values.service.ipFamilyPolicy }}
+  ipFamilyPolicy: {{ . }}
+  {{- end }}
+  {{- with $values.service.ipFamilies }}
+  ipFamilies: {{ toJson . }}
+  {{- end }}
   selector:
     {{- include "poolhouse.selector" .component | nindent 4 }}
   ports:
@@ -198,8 +217,7 @@ kind: PodDisruptionBudget
 metadata:
   name: {{ include "poolhouse.name" .component }}
   namespace: {{ .root.Release.Namespace }}
-  labels:
-    {{- include "poolhouse.labels" (list .root .component) | nindent 4 }}
+  {{- include "poolhouse.metadata" (list .root .component) | nindent 2 }}
 spec:
   maxUnavailable: {{ $values.podDisruptionBudget.maxUnavailable }}
   # A Pod that is not ready must not block the drain of its node.

@@ -3,20 +3,33 @@
 poolhouse-{{ . }}
 {{- end }}
 
-{{/* Arguments: root, component. */}}
+{{/* Arguments: root, component. Selectors and Poolhouse itself use these labels, so they take precedence over the
+user's. */}}
 {{- define "poolhouse.labels" -}}
 {{- $root := index . 0 -}}
-app.kubernetes.io/name: poolhouse
-app.kubernetes.io/part-of: poolhouse
-app.kubernetes.io/instance: {{ $root.Release.Name }}
-app.kubernetes.io/managed-by: {{ $root.Release.Service }}
-app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
-{{- with index . 1 }}
-app.kubernetes.io/component: {{ . }}
+{{- $labels := dict
+  "app.kubernetes.io/name" "poolhouse"
+  "app.kubernetes.io/part-of" "poolhouse"
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/managed-by" $root.Release.Service
+  "app.kubernetes.io/version" $root.Chart.AppVersion
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_") -}}
+{{- with index . 1 }}{{ $_ := set $labels "app.kubernetes.io/component" . }}{{ end -}}
+{{- toYaml (merge $labels $root.Values.global.commonLabels) -}}
 {{- end }}
-{{- with $root.Values.global.commonLabels }}
-{{ toYaml . }}
+
+{{/* Arguments: root, component, annotations, labels. The last two may be left out. Prints the labels and annotations of
+an object. */}}
+{{- define "poolhouse.metadata" -}}
+{{- $root := index . 0 -}}
+{{- $annotations := dict -}}{{- $labels := dict -}}
+{{- if gt (len .) 2 }}{{ $annotations = index . 2 | default dict }}{{ end -}}
+{{- if gt (len .) 3 }}{{ $labels = index . 3 | default dict }}{{ end -}}
+labels:
+  {{- merge (include "poolhouse.labels" (list $root (index . 1)) | fromYaml) $labels | toYaml | nindent 2 }}
+{{- with merge dict $annotations $root.Values.global.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 

@@ -8,12 +8,7 @@ metadata:
   {{- if not .scope }}
   namespace: {{ .root.Release.Namespace }}
   {{- end }}
-  labels:
-    {{- include "poolhouse.labels" (list .root .component) | nindent 4 }}
-  {{- with .annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "poolhouse.metadata" (list .root .component .annotations) | nindent 2 }}
 rules:
   {{- include "poolhouse.rules" (list .root .rules) | nindent 2 }}
 ---
@@ -24,12 +19,7 @@ metadata:
   {{- if not .scope }}
   namespace: {{ .root.Release.Namespace }}
   {{- end }}
-  labels:
-    {{- include "poolhouse.labels" (list .root .component) | nindent 4 }}
-  {{- with .annotations }}
-  annotations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
+  {{- include "poolhouse.metadata" (list .root .component .annotations) | nindent 2 }}
 roleRef:
   apiGroup: rbac.authorization.k8s.io
   kind: {{ .scope }}Role

@@ -168,6 +168,7 @@ async def run(
                 group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")
             for informer in informers:
                 await informer.synced()
+            lifecycle.keep_objects()
             if defaulter is not None:
                 group.create_task(kubevirts.run(), name="kubevirt")
                 await kubevirts.settled(KUBEVIRT_SECONDS)

@@ -65,7 +65,7 @@ class ClaimReason(Reason):
     CLAIM_QUEUED = "ClaimQueued", "No VM is ready; the message has the position in the queue."
     CLAIM_BOUND = "ClaimBound", "The claim got a paused or stopped VM."
     COLD_START = "ColdStart", "No ready VM fitted; a VM was created for the claim."
-    CLAIM_READY = "ClaimReady", "The VM was handed over."
+    CLAIM_READY = "ClaimReady", "The VM was handed over. A running warm VM that is handed over at once has no Event."
     CLAIM_EXPIRING = "ClaimExpiring", "A tenth of the claim's time is left; extend `ttlSeconds` to keep the VM."
     CLAIM_EXPIRED = "ClaimExpired", "The claim's time is over; the VM is deleted."
     CLAIM_RELEASED = "ClaimReleased", "The claim was released and its VM is gone."

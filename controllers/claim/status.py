@@ -137,8 +137,11 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
 
 
 def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime) -> ClaimEvent | None:
-    """The event for a new status of a Ready claim, or None."""
+    """The event for a new status of a Ready claim, or None. A running warm VM that is handed over at once has none: the
+    claim's status says the same, and the Event would be a fourth write for each claim."""
     if not s.claim.status.ready_at:
+        if fresh.launch_type == "Warm" and s.claim.status.phase == "Pending":
+            return None
         total = fresh.timings.total_ms if fresh.timings is not None else None
         took = f" after {total} ms" if total is not None else ""
         return ClaimEvent(ClaimReason.CLAIM_READY, f"{vm.name} ({fresh.launch_type}) was handed over{took}")

@@ -32,7 +32,9 @@ from runtime.resource import Key
 
 BATCH_SECONDS = 0.1
 """The controller collects changes of a pool's VMs at least for this time before a reconcile."""
-BATCH_FACTOR = 5.0
+CLAIMED_SECONDS = 0.5
+"""The same for a VM that has a claim, which changes its VM several times. The pool only counts such a VM."""
+BATCH_FACTOR = 10.0
 """Further delay, as a multiple of the last reconcile's CPU time, so that large pools do not delay claims."""
 RESYNC_SECONDS = 30.0
 """Interval of reconciles without an event."""
@@ -270,8 +272,9 @@ class WarmPoolController:
             self._restart_backoff(old)
         # The last expected event triggers a reconcile without a delay.
         met = bool(waiting - self._with_open_expectations(uids))
+        least = CLAIMED_SECONDS if new is not None and new.claim_uid else BATCH_SECONDS
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
-            self.enqueue(key, 0 if met else self._batch_seconds(key))
+            self.enqueue(key, 0 if met else self._batch_seconds(key, least))
 
     def _restart_backoff(self, gone: WarmVM) -> None:
         """Restarts the pause after a NoRoom deletion once the deleted VM is gone: a VM that waits for scheduling can
@@ -301,10 +304,10 @@ class WarmPoolController:
     def _enqueue_pool_of(self, m: WarmVM | None) -> None:
         if m is not None and m.pool:
             key = m.namespace, m.pool
-            self.enqueue(key, self._batch_seconds(key))
+            self.enqueue(key, self._batch_seconds(key, CLAIMED_SECONDS if m.claim_uid else BATCH_SECONDS))
 
-    def _batch_seconds(self, key: Key) -> float:
-        return max(BATCH_SECONDS, BATCH_FACTOR * self._reconcile_seconds.get(key, 0.0))
+    def _batch_seconds(self, key: Key, least: float = BATCH_SECONDS) -> float:
+        return max(least, BATCH_FACTOR * self._reconcile_seconds.get(key, 0.0))
 
     def _record_refill(self, old: WarmVM | None, new: WarmVM) -> None:
         waiting = old is not None and old.state in (WarmState.PROVISIONING, WarmState.STANDING_BY)

@@ -529,6 +529,30 @@ def test_next_step(found: ClaimSnapshot, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("claim", "vm", "event"),
+    [
+        pytest.param(
+            a_claim(), claimed_vm(), None, id="a warm VM at once: the status says it, without a further write"
+        ),
+        pytest.param(
+            a_claim(status={"phase": "Queued"}), claimed_vm(), "ClaimReady", id="a warm VM for a claim that has waited"
+        ),
+        pytest.param(
+            a_claim(status=bound_status("m", "Started")),
+            claimed_vm(state=WarmState.IN_USE, activated=True),
+            "ClaimReady",
+            id="a VM that was started",
+        ),
+    ],
+)
+def test_the_event_of_a_ready_claim(claim: Any, vm: Any, event: str | None) -> None:
+    step = plan(snapshot(claim, vm, health=HEALTHY), NOW)
+    assert isinstance(step, UpdateStatus)
+    assert step.status.phase == "Ready"
+    assert (step.event.reason if step.event is not None else None) == event
+
+
+@pytest.mark.parametrize(
     ("seconds", "health", "ready"),
     [
         pytest.param(4, UNHEALTHY, None, id="not in the first seconds"),

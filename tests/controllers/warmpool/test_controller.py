@@ -20,6 +20,7 @@ from controllers.warmpool.cache import BackendView, Demand, WarmPoolStores, Warm
 from controllers.warmpool.controller import (
     BATCH_FACTOR,
     BATCH_SECONDS,
+    CLAIMED_SECONDS,
     RESYNC_SECONDS,
     UNAVAILABLE_SECONDS,
     WarmPoolController,
@@ -194,6 +195,15 @@ async def test_the_cost_of_a_reconcile_delays_the_next(monkeypatch: pytest.Monke
     world.pauses.clear()
     world.controller.vm_changed(None, a_vm("web-2"))
     assert world.pauses == [pytest.approx(BATCH_FACTOR * 0.5)]
+
+
+def test_changes_of_claimed_vms_wait_longer() -> None:
+    """A claim changes its VM several times, and its pool only counts the VM. A deleted VM makes room at once."""
+    world = World(a_pool(1))
+    free, claimed = a_vm("web-1"), a_vm("web-1", WarmState.ALLOCATING, claim_uid="c")
+    for old, new in ((None, free), (free, claimed), (claimed, None)):
+        world.controller.vm_changed(old, new)
+    assert world.pauses == [BATCH_SECONDS, CLAIMED_SECONDS, BATCH_SECONDS]
 
 
 def test_queued_claims_are_batched() -> None:

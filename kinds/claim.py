@@ -173,7 +173,8 @@ class ClaimStatus(StatusModel):
     attempts: Count = 0
     """Number of VMs that were tried."""
     conditions: Conditions = ()
-    """Conditions of the claim: Bound, Ready, Personalized and ApplicationHealthy."""
+    """Conditions of the claim: Ready, Reconciling, Stalled, Bound, Personalized and ApplicationHealthy. A released
+    claim has no condition Ready."""
 
 
 CLAIM = Kind(

@@ -40,11 +40,16 @@ def with_transition_times(
         yield c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
+NOT_OBSERVED = -1
+"""The `observedGeneration` of an object that no controller has seen. The CRDs have it as the default, because kstatus
+calls an object without any status Current."""
+
+
 class StatusModel(Model):
     """The status of a kind."""
 
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
-    """Generation of the spec that this status describes."""
+    """Generation of the spec that this status describes. -1 for an object that the controller has not seen."""
 
 
 Conditions = Annotated[Tuple[Condition], Field(json_schema_extra=list_map("type"))]

@@ -94,7 +94,8 @@ class MigrationPolicyStatus(StatusModel):
     losses: Count = 0
     """VirtualMachineInstances that match this policy, but to which a policy with precedence applies."""
     conditions: Conditions = ()
-    """Conditions of the policy. Active: the policy can win. Enforced: KubeVirt migrates with the policy's settings."""
+    """Conditions of the policy. Active: the policy can win. Enforced: KubeVirt migrates with the policy's settings.
+    Ready: both. Also Reconciling and Stalled."""
 
 
 MIGRATION_POLICY = Kind(

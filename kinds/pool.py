@@ -310,9 +310,8 @@ class PoolStatus(StatusModel):
     healing: Healing | None = None
     """State of healing."""
     conditions: Conditions = ()
-    """Conditions of the pool: Available, Progressing, Healing, ScaleInBlocked, DisksShared, DisksOutdated,
-    SnapshotFailure, VMsHeld, ReplicaFailure
-    and Paused."""
+    """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScaleInBlocked,
+    DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, ReplicaFailure and Paused."""
 
 
 POOL = Kind(

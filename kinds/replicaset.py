@@ -42,8 +42,8 @@ class ReplicaSetStatus(StatusModel):
     label_selector: str = ""
     """The selector, as text for autoscalers."""
     conditions: Conditions = ()
-    """Conditions of the replica set: ReplicaFailure, while VirtualMachineInstances cannot be created or deleted, and
-    ReplicaPaused."""
+    """Conditions of the replica set: Ready; and while they are True, Reconciling, Stalled, ReplicaPaused, and
+    ReplicaFailure, if VirtualMachineInstances cannot be created or deleted."""
 
 
 REPLICA_SET = Kind(

@@ -473,7 +473,8 @@ class WarmPoolStatus(StatusModel):
     failures: PoolFailures | None = None
     """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
-    """Conditions of the pool: Valid, Available, Progressing, Degraded, RolloutComplete, Default and Autoscaling."""
+    """Conditions of the pool: Ready, Reconciling, Stalled, Valid, Available, Progressing, Degraded, RolloutComplete,
+    Default and Autoscaling."""
 
 
 WARM_POOL = Kind(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from apimachinery.unstructured import Json
 from kinds import KINDS, meta
 from kinds.kind import Column, Kind
+from kinds.metav1 import NOT_OBSERVED, StatusModel
 from kinds.schema import rendered, structural
 
 _API_VERSION = "API group and version of the object."
@@ -66,6 +67,8 @@ def object_schema(kind: Kind) -> Json:
     }
     if kind.status is not None:
         properties["status"] = structural(kind.status, defaults=False)
+        if issubclass(kind.status, StatusModel):
+            properties["status"] = {**properties["status"], "default": {"observedGeneration": NOT_OBSERVED}}
     schema: Json = {"type": "object", "description": kind.doc, "properties": properties}
     if kind.spec_required:
         schema["required"] = ["spec"]

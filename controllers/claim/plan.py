@@ -95,6 +95,8 @@ def _clean_up(s: ClaimSnapshot, now: datetime) -> steps.Step:
     seconds = s.claim.spec.ttl_seconds_after_finished
     if seconds is None and s.pool is not None:
         seconds = s.pool.spec.claim_policy.ttl_seconds_after_finished
+    if s.claim.status.observed_generation != s.claim.generation:
+        return steps.UpdateStatus(status.observed(s, now))
     if seconds is None or s.vms:
         return steps.Requeue()
     finished = s.claim.status.finished_at or s.claim.created_at

@@ -4,7 +4,7 @@ The pool's limits apply when a VM is bound, and the status records the result. L
 and a lower limit of the pool does not shorten it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -16,7 +16,8 @@ from controllers.claim.personalization import personalized_condition
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.steps import ClaimEvent
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import PRESENT_WHILE_TRUE, condition
+from controllers.shared.readiness import Readiness
 from controllers.warmpool.backends import Health
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_pool import WarmPool
@@ -175,6 +176,11 @@ def expired(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
     return _finished(s, "Expired", Failure(ClaimReason.EXPIRED, "the claim's time is over"), now)
 
 
+def observed(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
+    """The status of a finished claim whose spec has changed."""
+    return _status(s, now, [])
+
+
 def failed(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
     return _finished(s, "Failed", why, now)
 
@@ -201,14 +207,33 @@ def _finished(s: ClaimSnapshot, phase: Phase, why: Failure, now: datetime) -> Cl
 
 def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **change: Any) -> ClaimStatus:
     before = s.claim.status
-    known = {c.type: c for c in before.conditions}
-    for c in conditions:
-        old = known.get(c.type)
-        since = old.last_transition_time if old and old.status == c.status else format_micro_time(now)
-        known[c.type] = c.model_copy(update={"last_transition_time": since, "observed_generation": s.claim.generation})
+    old = {c.type: c for c in before.conditions}
+    fresh = old | {c.type: _with_time(c, old.get(c.type), s.claim.generation, now) for c in conditions}
+    decided = readiness(change.get("phase", before.phase), fresh)
+    known = {kind: c for kind, c in fresh.items() if kind != "Ready" and kind not in PRESENT_WHILE_TRUE}
+    for c in decided.conditions if decided else ():
+        known[c.type] = _with_time(c, old.get(c.type), s.claim.generation, now)
     # The expiry depends on the observed generation, so one write updates both.
     observed = {"observed_generation": s.claim.generation, "expires_at": _same_or(before.expires_at, expires_at(s))}
     return before.model_copy(update={**observed, "conditions": tuple(known.values()), **change})
+
+
+def _with_time(c: Condition, old: Condition | None, generation: int, now: datetime) -> Condition:
+    since = old.last_transition_time if old and old.status == c.status else format_micro_time(now)
+    return c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
+
+
+def readiness(phase: Phase, conditions: Mapping[str, Condition]) -> Readiness | None:
+    """The readiness of a claim, by its phase and the conditions Bound and Ready. None for a claim that was released:
+    its spec asks for no VM any more, so kstatus calls it Current, and no VM is Ready."""
+    if phase == "Released":
+        return None
+    found = conditions.get("Bound" if phase in ("Pending", "Queued", "Allocating") else "Ready")
+    reason, message = (found.reason, found.message) if found else (phase, "")
+    if phase in ("Failed", "Expired"):
+        return Readiness("Stalled", reason, message)
+    ready = phase == "Ready" and found is not None and found.status == "True"
+    return Readiness("Ready" if ready else "Reconciling", reason, message)
 
 
 def _timings(s: ClaimSnapshot, now: datetime, *, ready: bool) -> Timings:

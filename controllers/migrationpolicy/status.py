@@ -8,6 +8,7 @@ from controllers.migrationpolicy.observe import PolicySnapshot
 from controllers.migrationpolicy.plan import is_orphaned, is_ours
 from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason
 from controllers.shared.conditions import condition, join_names, set_times
+from controllers.shared.readiness import Readiness
 from kinds.metav1 import Condition
 from kinds.migrationpolicy import MigrationPolicyStatus
 from migrationpolicies.effective_settings import unsupported_settings
@@ -124,7 +125,10 @@ def status(snapshot: PolicySnapshot, now: datetime) -> MigrationPolicyStatus:
     policy = snapshot.policy
     findings = {"Active": active(snapshot), "Enforced": enforced(snapshot)}
     good = (ActiveReason.ACCEPTED, EnforcedReason.IN_SYNC)
-    conditions = (condition(kind, each.reason in good, each.reason, each.message) for kind, each in findings.items())
+    conditions = (
+        *(condition(kind, each.reason in good, each.reason, each.message) for kind, each in findings.items()),
+        *readiness(findings["Active"], findings["Enforced"]).conditions,
+    )
     return MigrationPolicyStatus(
         observed_generation=policy.generation,
         wins=snapshot.wins,
@@ -133,6 +137,21 @@ def status(snapshot: PolicySnapshot, now: datetime) -> MigrationPolicyStatus:
     )
 
 
+RETRIED = (EnforcedReason.FAILED_UPDATE, EnforcedReason.FAILED_LABEL)
+"""Reasons for which the controller tries again. Other reasons need a change by a user."""
+
+
+def readiness(active: Finding, enforced: Finding) -> Readiness:
+    """The policy is ready if it can win VMIs and KubeVirt applies it."""
+    if active.reason != ActiveReason.ACCEPTED:
+        return Readiness("Stalled", active.reason, active.message)
+    if enforced.reason == EnforcedReason.IN_SYNC:
+        return Readiness("Ready", enforced.reason, enforced.message)
+    return Readiness("Reconciling" if enforced.reason in RETRIED else "Stalled", enforced.reason, enforced.message)
+
+
 def changed(before: MigrationPolicyStatus, after: MigrationPolicyStatus) -> tuple[Condition, ...]:
+    """The conditions Active and Enforced that have changed. The others follow from these."""
     known = {each.type: (each.status, each.reason) for each in before.conditions}
-    return tuple(each for each in after.conditions if known.get(each.type) != (each.status, each.reason))
+    own = (each for each in after.conditions if each.type in ("Active", "Enforced"))
+    return tuple(each for each in own if known.get(each.type) != (each.status, each.reason))

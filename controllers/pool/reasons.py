@@ -61,6 +61,7 @@ class PoolReason(Reason):
     UPDATING = "UpdatingVMs", "The controller updates VMs to the pool's template."
     SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."
     COMPLETE = "Complete", "All VMs are as the spec requires."
+    READY = "Ready", "All VMs are as the spec requires, and are available."
     # Events
     SUCCESSFUL_SAVE_REVISION = "SuccessfulSaveRevision", "The controller saved a new template as a ControllerRevision."
     FAILED_SAVE_REVISION = "FailedSaveRevision", "The controller could not save the ControllerRevision."

@@ -1,6 +1,7 @@
 """Computes the status of a pool from the snapshot that its plan used."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
@@ -20,6 +21,7 @@ from controllers.pool.steps import is_analysed, update_limit, update_progress, w
 from controllers.pool.surge import is_replaced
 from controllers.pool.windows import refusal_of_updates
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
+from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.vm import VM, RetainedDisk
 from kinds import meta
 from kinds.metav1 import Condition
@@ -42,8 +44,13 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
     progress = with_jobs(update_progress(snapshot, now), (a for a in plan.actions if isinstance(a, RunJob)))
     complete = updated == len(snapshot.active) == pool.spec.replicas and not is_analysed(snapshot, now)
     retained = sorted(snapshot.retained_disks, key=lambda disk: disk.name)[:MAX_RETAINED_DISKS]
+    found = tuple(_conditions(snapshot, plan, now))
     conditions = set_times(
-        _conditions(snapshot, plan, now), before.conditions, generation=pool.generation, now=now, optional=OPTIONAL
+        (*found, *readiness(snapshot, found, now).conditions),
+        before.conditions,
+        generation=pool.generation,
+        now=now,
+        optional=OPTIONAL,
     )
     fresh = before.model_copy(
         update={
@@ -80,9 +87,42 @@ def invalid_spec_status(pool: InvalidPool, now: datetime) -> PoolStatus:
     fresh = (
         condition("Progressing", False, PoolReason.INVALID_SPEC, pool.problem),
         condition("ReplicaFailure", True, PoolReason.INVALID_SPEC, pool.problem),
+        *Readiness("Stalled", PoolReason.INVALID_SPEC, pool.problem).conditions,
     )
     conditions = merge(fresh, pool.status.conditions, generation=pool.generation, now=now)
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": conditions})
+
+
+STALLS = {PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.UPDATE_ABORTED}
+WAITS = {PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE, PoolReason.WAITING_FOR_WINDOW}
+READINESS = (
+    Rule("Stalled", "DisksShared", "True"),
+    Rule("Stalled", "ReplicaFailure", "True"),
+    Rule("Waiting", "Progressing", "False", {PoolReason.PAUSED}),
+    Rule("Stalled", "Progressing", "False", STALLS),
+    Rule("Stalled", "SnapshotFailure", "True"),
+    Rule("Stalled", "ScaleInBlocked", "True"),
+    Rule("Stalled", "Healing", "False", {PoolReason.TOO_MANY_FAILING}),
+    Rule("Waiting", "Progressing", "True", WAITS),
+    Rule("Ready", "Progressing", "True", {PoolReason.COMPLETE}),
+    Rule("Reconciling", "Progressing", "True"),
+)
+
+
+def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: datetime) -> Readiness:
+    """The pool is ready if each VM is as the spec requires and is available, also while the pool is paused."""
+    found = decide(conditions, READINESS)
+    assert found is not None, "the condition Progressing is always there"
+    if found.state == "Ready":
+        return replace(found, reason=PoolReason.READY)
+    if found.reason == PoolReason.PAUSED and _is_settled(snapshot, now):
+        return replace(found, state="Ready", message=f"{found.message}, and all VMs are as the spec requires")
+    return found
+
+
+def _is_settled(snapshot: PoolSnapshot, now: datetime) -> bool:
+    excess = len(snapshot.active) > snapshot.pool.spec.replicas
+    return not (excess or snapshot.deleting or is_progressing(snapshot, now))
 
 
 def healed(plan: Plan) -> tuple[str, ...]:

@@ -21,10 +21,13 @@ from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.shared.conditions import condition, merge, set_times
 from controllers.shared.names import free_names
+from controllers.shared.readiness import Readiness
 from controllers.shared.vmi import VMI
 from kinds.metav1 import Condition
 from kinds.replicaset import ReplicaSetStatus
 from runtime.backoff import Backoff
+
+IS_PAUSED = "spec.paused is true: the controller creates and deletes nothing"
 
 
 @dataclass(frozen=True)
@@ -219,29 +222,49 @@ def describe_end(vmi: VMI) -> str:
 def replica_set_status(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) -> ReplicaSetStatus:
     found = snapshot.replica_set
     before = found.status.conditions
+    conditions = (*_conditions(snapshot, plan), *readiness(snapshot, plan).conditions)
     return ReplicaSetStatus(
         observed_generation=found.generation,
         replicas=len(snapshot.active),
         ready_replicas=sum(vmi.ready for vmi in snapshot.active),
         terminating_replicas=sum(vmi.deleting for vmi in snapshot.members),
         label_selector=to_string(found.selector),
-        conditions=set_times(_conditions(snapshot, plan), before, generation=found.generation, now=now),
+        conditions=set_times(conditions, before, generation=found.generation, now=now),
     )
 
 
 def invalid_spec_status(found: InvalidReplicaSet, now: datetime) -> ReplicaSetStatus:
     """The last status, with a condition that reports the invalid spec."""
     fresh = condition("ReplicaFailure", True, ReplicaSetReason.INVALID_SPEC, found.problem)
-    conditions = merge([fresh], found.status.conditions, generation=found.generation, now=now)
+    stalled = Readiness("Stalled", ReplicaSetReason.INVALID_SPEC, found.problem).conditions
+    conditions = merge((fresh, *stalled), found.status.conditions, generation=found.generation, now=now)
     return found.status.model_copy(update={"observed_generation": found.generation, "conditions": conditions})
 
 
 def _conditions(snapshot: ReplicaSetSnapshot, plan: Plan) -> Iterator[Condition]:
-    """The conditions that are True. Others are omitted."""
-    if snapshot.failure is not None:
-        yield condition("ReplicaFailure", True, snapshot.failure.reason, snapshot.failure.message)
-    elif plan.waits:
-        yield condition("ReplicaFailure", True, ReplicaSetReason.FAILURE_START, str(plan.waits[0]))
+    """The conditions ReplicaFailure and ReplicaPaused, while they are True."""
+    if failure := _failure(snapshot, plan):
+        yield condition("ReplicaFailure", True, *failure)
     if snapshot.replica_set.spec.paused:
-        message = "spec.paused is true: the controller creates and deletes nothing"
-        yield condition("ReplicaPaused", True, ReplicaSetReason.PAUSED, message)
+        yield condition("ReplicaPaused", True, ReplicaSetReason.PAUSED, IS_PAUSED)
+
+
+def _failure(snapshot: ReplicaSetSnapshot, plan: Plan) -> tuple[str, str] | None:
+    if snapshot.failure is not None:
+        return snapshot.failure.reason, snapshot.failure.message
+    return (ReplicaSetReason.FAILURE_START, str(plan.waits[0])) if plan.waits else None
+
+
+def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
+    """The set is ready if as many VMIs as desired exist, and all are ready."""
+    if failure := _failure(snapshot, plan):
+        return Readiness("Stalled", *failure)
+    wanted, ready = snapshot.replica_set.spec.replicas, sum(vmi.ready for vmi in snapshot.active)
+    message = f"{ready} of {wanted} VMIs are ready"
+    if len(snapshot.active) == ready == wanted:
+        return Readiness("Ready", ReplicaSetReason.READY, message)
+    if len(snapshot.active) > wanted:
+        message = f"{len(snapshot.active)} VMIs exist, {wanted} are wanted"
+    if snapshot.replica_set.spec.paused:
+        return Readiness("Waiting", ReplicaSetReason.PAUSED, f"{message}; {IS_PAUSED}")
+    return Readiness("Reconciling", ReplicaSetReason.SCALING, message)

@@ -11,6 +11,8 @@ class ReplicaSetReason(Reason):
     FAILURE_ADOPT = "FailureAdopt", "The API server refused an owner reference on a matching VMI."
     FAILURE_RELEASE = "FailureRelease", "The API server refused to remove the owner reference from a VMI."
     FAILURE_START = ("FailureStart", "VMIs end soon after their start. The message says when they are replaced.")
+    READY = "Ready", "The desired number of VMIs is ready."
+    SCALING = "ScalingVMIs", "The controller creates or deletes VMIs, or VMIs are starting."
     PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes nothing."
     # Events
     SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VMI. The message has the reason."

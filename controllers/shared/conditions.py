@@ -8,6 +8,8 @@ from apimachinery.timestamps import format_time
 from kinds.metav1 import Condition, with_transition_times
 
 MAX_NAMES = 5
+PRESENT_WHILE_TRUE = frozenset({"Reconciling", "Stalled"})
+"""Conditions that are omitted while they are not True."""
 
 
 def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -> Condition:
@@ -34,9 +36,10 @@ def set_times(
 def merge(
     conditions: Iterable[Condition], before: Sequence[Condition], *, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
-    """Replaces the conditions of the same types in `before`, with the times of `set_times`. Other conditions stay."""
+    """Replaces the conditions of the same types in `before`, with the times of `set_times`. Other conditions stay, but
+    not those that are present only while they are True."""
     fresh = set_times(conditions, before, generation=generation, now=now)
-    types = {each.type for each in fresh}
+    types = {each.type for each in fresh} | PRESENT_WHILE_TRUE
     return (*(each for each in before if each.type not in types), *fresh)
 
 

@@ -11,6 +11,7 @@ class WarmPoolReason(Reason):
     MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable", "Fewer VMs than that are ready to be claimed."
     SCALING = "Scaling", "The controller creates or deletes VMs until the pool has the desired number."
     COMPLETE = "Complete", "All VMs are ready and made from the current template."
+    READY = "Ready", "Enough VMs can be claimed, and no update replaces VMs."
     PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes no VM."
     UPDATING = "Updating", "The controller replaces waiting VMs that were made from an old template."
     PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded", "The rollout made no progress. Old VMs stay available."

@@ -1,12 +1,13 @@
 """Computes the status of a warm pool from the snapshot that its plan used."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
 from controllers.shared.conditions import condition, join_names, merge, set_times
+from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -16,7 +17,7 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import why_unavailable
 from kinds import meta
-from kinds.metav1 import Condition
+from kinds.metav1 import NOT_OBSERVED, Condition
 from kinds.warm_states import COUNTED, WarmState
 from kinds.warmpool import PlacementStatus, PoolFailures, WarmPoolStatus
 from runtime.events import EventType
@@ -51,8 +52,9 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "failures": _failures(snapshot.failures),
         }
     )
+    found = tuple(_conditions(snapshot, now))
     conditions = set_times(
-        _conditions(snapshot, now),
+        (*found, *readiness(found).conditions),
         pool.status.conditions,
         generation=pool.generation,
         now=now,
@@ -64,7 +66,8 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
 
 def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
     conditions = (condition(kind, False, Reason.INVALID_SPEC, pool.problem) for kind in ("Valid", "Progressing"))
-    merged = merge(conditions, pool.status.conditions, generation=pool.generation, now=now)
+    stalled = Readiness("Stalled", Reason.INVALID_SPEC, pool.problem).conditions
+    merged = merge((*conditions, *stalled), pool.status.conditions, generation=pool.generation, now=now)
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": merged})
 
 
@@ -74,6 +77,7 @@ def unavailable_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatu
     conditions = (
         condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),
         condition("Degraded", True, Reason.BACKEND_UNAVAILABLE, message),
+        *Readiness("Stalled", Reason.BACKEND_UNAVAILABLE, message).conditions,
     )
     merged = merge(conditions, pool.status.conditions, generation=pool.generation, now=now)
     return pool.status.model_copy(update={"conditions": merged})
@@ -88,6 +92,25 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield _rollout(snapshot, now)
     yield from _default(snapshot)
     yield from _autoscaling(snapshot)
+
+
+READINESS = (
+    Rule("Stalled", "Degraded", "True"),
+    Rule("Stalled", "RolloutComplete", "False", {Reason.PROGRESS_DEADLINE_EXCEEDED}),
+    Rule("Reconciling", "Progressing", "True", {Reason.UPDATING}),
+    Rule("Ready", "Available", "True"),
+    Rule("Waiting", "Progressing", "False"),
+    Rule("Reconciling", "Progressing", "True", {Reason.SCALING, Reason.HEALTH_UNKNOWN}),
+    Rule("Reconciling", "Available", "False"),
+)
+
+
+def readiness(conditions: Sequence[Condition]) -> Readiness:
+    """The pool is ready if enough VMs can be claimed: claims take VMs at any time, and `maxUnavailable` VMs may be
+    missing. With `OnReplenish`, the pool is ready with VMs of an old template."""
+    found = decide(conditions, READINESS)
+    assert found is not None, "the condition Available is always there"
+    return replace(found, reason=Reason.READY) if found.state == "Ready" else found
 
 
 def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
@@ -320,7 +343,7 @@ _RULES = (
 
 def status_events(before: WarmPoolStatus, after: WarmPoolStatus) -> Iterator[StatusEvent]:
     old, new = ({c.type: c for c in status.conditions} for status in (before, after))
-    first = before.observed_generation is None
+    first = before.observed_generation in (None, NOT_OBSERVED)
     for rule in _RULES:
         condition = new.get(rule.condition)
         if condition and _applies(rule, condition, old.get(rule.condition)) and (rule.at_first or not first):

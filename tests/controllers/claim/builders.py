@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from apimachinery.timestamps import format_micro_time
-from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, parse_claim
+from controllers.claim.snapshot import FINISHED_PHASES, Claim, ClaimSnapshot, Timeline, parse_claim
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from kinds.warm_states import WarmState
@@ -27,7 +27,10 @@ def a_claim(*, status: Json | None = None, annotations: Json | None = None, **gi
     for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
         if key in given:
             metadata[key] = given.pop(key)
-    return parse_claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status or {}})
+    status = dict(status or {})
+    if status.get("phase") in FINISHED_PHASES:
+        status.setdefault("observedGeneration", 1)
+    return parse_claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status})
 
 
 def bound_status(uid: str, launch: str = "Warm", *, seconds: float = 1.0, **status: Any) -> Json:

@@ -70,7 +70,7 @@ def test_whether_the_policy_can_win(known, reason) -> None:
 
 @pytest.mark.parametrize(("known", "reason"), [*ENFORCED, *ACTIVE])
 def test_a_condition_is_true_only_for_its_good_reason(known, reason) -> None:
-    holds = {each.reason: each.status for each in status(known, NOW).conditions}
+    holds = {each.reason: each.status for each in status(known, NOW).conditions if each.type in ("Active", "Enforced")}
     assert {name for name, value in holds.items() if value == "True"} <= {"Accepted", "InSync"}
     assert holds.get("Accepted", "True") == holds.get("InSync", "True") == "True"
 
@@ -90,7 +90,7 @@ def test_a_condition_keeps_its_time_until_its_status_changes() -> None:
     first = status(given(enforcing=enforcing()), NOW)
     later = status(given(policy(status=first.json()), overriding=("a",), enforcing=enforcing()), LATER)
     times = {each.type: each.last_transition_time for each in later.conditions}
-    assert times == {"Active": "2026-01-01T00:00:00Z", "Enforced": "2026-01-02T00:00:00Z"}
+    assert (times["Active"], times["Enforced"]) == ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
     assert [each.reason for each in changed(first, later)] == ["Overridden"]
 
 

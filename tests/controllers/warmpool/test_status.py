@@ -202,7 +202,13 @@ def test_messages_of_conditions(observed: WarmPoolSnapshot, kind: str, message: 
 
 
 def test_degraded_is_absent_until_it_was_true() -> None:
-    assert set(conditions(a_snapshot(1, a_vm("a")))) == {"Valid", "Available", "Progressing", "RolloutComplete"}
+    assert set(conditions(a_snapshot(1, a_vm("a")))) == {
+        "Ready",
+        "Valid",
+        "Available",
+        "Progressing",
+        "RolloutComplete",
+    }
 
 
 def test_an_unchanged_status_keeps_its_times() -> None:
@@ -227,7 +233,12 @@ def test_an_invalid_spec_is_reported_and_keeps_the_counts(spec: dict[str, Any], 
     found = parse_warm_pool({"metadata": {"name": "web", "uid": "u"}, "spec": spec, "status": before})
     assert isinstance(found, InvalidWarmPool)
     said = invalid_spec_status(found, NOW)
-    assert {c.type: c.status for c in said.conditions} == {"Valid": "False", "Progressing": "False"}
+    assert {c.type: c.status for c in said.conditions} == {
+        "Valid": "False",
+        "Progressing": "False",
+        "Ready": "False",
+        "Stalled": "True",
+    }
     assert what in said.conditions[0].message
     assert said.available_replicas == 3
 

@@ -1,0 +1,232 @@
+"""Objects of each kind with statuses that the controllers write, and what kstatus and Argo CD make of them.
+
+The tests of kstatus' rules, of the Argo CD scripts and of `poolhouse overview` use the same objects.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from controllers.claim import status as claim_status
+from controllers.claim.reasons import ClaimReason
+from controllers.claim.snapshot import Failure as ClaimFailure
+from controllers.migrationpolicy.status import status as policy_status
+from controllers.pool.observe import Failure, InvalidSpec, PoolSnapshot, parse_pool
+from controllers.pool.plan import plan as plan_pool
+from controllers.pool.status import invalid_spec_status as invalid_pool_status
+from controllers.pool.status import pool_status
+from controllers.replicaset.observe import ReplicaSetSnapshot
+from controllers.replicaset.plan import plan as plan_set
+from controllers.replicaset.plan import replica_set_status
+from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.snapshot import WarmPoolSnapshot
+from controllers.warmpool.status import status as warm_pool_status
+from controllers.warmpool.status import unavailable_status
+from kinds import CLAIM, MIGRATION_POLICY, POOL, REPLICA_SET, WARM_POOL
+from kinds.kind import Kind
+from kinds.model import Model
+from kinds.pool import UpdateAbort
+from kinds.warm_states import WarmState
+from tests.controllers.claim import builders as claims
+from tests.controllers.migrationpolicy import builders as policies
+from tests.controllers.pool import builders as pools
+from tests.controllers.replicaset import builders as sets
+from tests.controllers.warmpool import builders as warm
+
+Json = dict[str, Any]
+KSTATUS_OF = {"Healthy": "Current", "Progressing": "InProgress", "Suspended": "InProgress", "Degraded": "Failed"}
+
+
+class Row(NamedTuple):
+    name: str
+    document: Json
+    health: str
+    """in Argo CD's terms"""
+    reason: str
+    """of the condition Ready; empty without one"""
+
+    @property
+    def kstatus(self) -> str:
+        return KSTATUS_OF[self.health]
+
+
+def document(kind: Kind, status: Model, *, generation: int = 1, **metadata: Any) -> Json:
+    metadata = {"name": "web", "namespace": "ns", "generation": generation, **metadata}
+    spec = {"replicas": 1} if kind.scale else {}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": metadata,
+        "spec": spec,
+        "status": status.json(),
+    }
+
+
+def _pool(name: str, observed: PoolSnapshot, health: str, reason: str) -> Row:
+    found = pool_status(observed, plan_pool(observed, pools.NOW), pools.NOW)
+    return Row(f"pool: {name}", document(POOL, found), health, reason)
+
+
+def _set(name: str, observed: ReplicaSetSnapshot, health: str, reason: str) -> Row:
+    found = replica_set_status(observed, plan_set(observed, sets.NOW), sets.NOW)
+    return Row(f"replica set: {name}", document(REPLICA_SET, found), health, reason)
+
+
+def _policy(name: str, observed: Any, health: str, reason: str) -> Row:
+    found = policy_status(observed, pools.NOW)
+    return Row(f"policy: {name}", document(MIGRATION_POLICY, found), health, reason)
+
+
+def _warm(name: str, observed: WarmPoolSnapshot, health: str, reason: str) -> Row:
+    return Row(f"warm pool: {name}", document(WARM_POOL, warm_pool_status(observed, warm.NOW)), health, reason)
+
+
+def _claim(name: str, found: Model, health: str, reason: str) -> Row:
+    return Row(f"claim: {name}", document(CLAIM, found), health, reason)
+
+
+def _invalid_pool() -> Model:
+    found = parse_pool(pools.document("many"))
+    assert isinstance(found, InvalidSpec)
+    return invalid_pool_status(found, pools.NOW)
+
+
+def _canary(*vms: Any) -> PoolSnapshot:
+    """A pool whose update pauses after its first VM."""
+    steps = [{"setReplicas": 1}, {"pause": {}}]
+    strategy = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}, "steps": steps}}
+    status = {"currentRevision": pools.OLD.name}
+    return pools.snapshot(pools.a_pool(2, maxUnavailable=2, updateStrategy=strategy, status=status), *vms)
+
+
+def _old(ordinal: int) -> Any:
+    name = f"web-{ordinal}"
+    return pools.vm(ordinal, revision=pools.OLD.label, vmi=pools.vmi(name, revision=pools.OLD.label))
+
+
+def _overdue_pool() -> PoolSnapshot:
+    status = {
+        "updateRevision": pools.REVISION.name,
+        "observedGeneration": 1,
+        "unavailableReplicas": 1,
+        "lastProgressTime": pools.ago(700),
+    }
+    return pools.snapshot(pools.a_pool(1, status=status), pools.vm(1, ready=False, printable_status="ErrImagePull"))
+
+
+def _rows() -> list[Row]:
+    p, s, w, c = pools, sets, warm, claims
+    abort = UpdateAbort(reason="AbortedByUser", message="aborted", time=p.ago(5))
+    pending = ClaimFailure(ClaimReason.QUOTA_EXCEEDED, "2 of 2 claims")
+    snapshot, vm = c.snapshot(), c.claimed_vm()
+    bound = c.snapshot(c.a_claim(status=c.bound_status("m")), vm)
+    handed_over = claim_status.bound_and_ready(snapshot, vm, w.NOW)
+    in_use = c.snapshot(c.a_claim(status=handed_over.json()), vm)
+    reconciling = {"conditions": [{"type": "Reconciling", "status": "True"}], "observedGeneration": 1}
+    return [
+        _pool("complete", p.snapshot(2, p.vm(1), p.vm(2)), "Healthy", "Ready"),
+        _pool("no VMs are wanted", p.snapshot(0), "Healthy", "Ready"),
+        _pool("VMs are meant to be halted", p.snapshot(1, p.halted(1)), "Healthy", "Ready"),
+        _pool(
+            "the strategy leaves old VMs",
+            p.snapshot(p.a_pool(1, updateStrategy={"opportunistic": {}}), _old(1)),
+            "Healthy",
+            "Ready",
+        ),
+        _pool("new", p.snapshot(2), "Progressing", "ScalingVMs"),
+        _pool("one VM of many is down", p.snapshot(9, *map(p.vm, range(1, 9))), "Progressing", "ScalingVMs"),
+        _pool("updating", p.snapshot(2, p.vm(1), _old(2)), "Progressing", "UpdatingVMs"),
+        _pool("paused and complete", p.snapshot(p.a_pool(1, paused=True), p.vm(1)), "Healthy", "PoolPaused"),
+        _pool("paused with a missing VM", p.snapshot(p.a_pool(2, paused=True), p.vm(1)), "Suspended", "PoolPaused"),
+        _pool("paused with a VM too many", p.snapshot(p.a_pool(0, paused=True), p.vm(1)), "Suspended", "PoolPaused"),
+        _pool("a step pauses the update", _canary(p.vm(1), _old(2)), "Suspended", "UpdatePaused"),
+        _pool("refused", p.snapshot(1, failure=Failure("FailedCreate", "quota")), "Degraded", "FailedCreate"),
+        _pool("deadline exceeded", _overdue_pool(), "Degraded", "ProgressDeadlineExceeded"),
+        _pool(
+            "aborted",
+            replace(p.snapshot(1, _old(1)), revision=p.OLD, aborted=(p.REVISION, abort)),
+            "Degraded",
+            "UpdateAborted",
+        ),
+        _pool(
+            "scale-in is blocked",
+            p.snapshot(p.a_pool(0, scaleInStrategy={"unmanaged": {}}), p.vm(1)),
+            "Degraded",
+            "NoCandidates",
+        ),
+        Row("pool: invalid", document(POOL, _invalid_pool()), "Degraded", "InvalidSpec"),
+        _set("complete", s.snapshot(1, s.vmi("a")), "Healthy", "Ready"),
+        _set("no VMIs are wanted", s.snapshot(0), "Healthy", "Ready"),
+        _set("new", s.snapshot(1), "Progressing", "ScalingVMIs"),
+        _set("starting", s.snapshot(1, s.starting("a")), "Progressing", "ScalingVMIs"),
+        _set("too many", s.snapshot(0, s.vmi("a")), "Progressing", "ScalingVMIs"),
+        _set("paused and complete", s.snapshot(s.a_set(1, paused=True), s.vmi("a")), "Healthy", "Ready"),
+        _set("paused with a missing VMI", s.snapshot(s.a_set(1, paused=True)), "Suspended", "Paused"),
+        _set("refused", s.snapshot(1, failure=Failure("FailureCreate", "quota")), "Degraded", "FailureCreate"),
+        _set("VMIs end early", s.snapshot(1, s.ended("a", attempt=2, ran=3)), "Degraded", "FailureStart"),
+        _policy("enforced", policies.given(enforcing=policies.enforcing()), "Healthy", "InSync"),
+        _policy("without KubeVirt", policies.given(served=False), "Degraded", "CRDNotInstalled"),
+        _policy("a duplicate", policies.given(older="old"), "Degraded", "SameSelectors"),
+        _policy("refused", policies.given(refusal="no"), "Progressing", "FailedUpdate"),
+        _warm("enough VMs", w.a_snapshot(1, w.a_vm("a")), "Healthy", "Ready"),
+        _warm("no VMs are wanted", w.a_snapshot(0), "Healthy", "Ready"),
+        _warm(
+            "one VM of eight was claimed",
+            w.a_snapshot(8, *(w.a_vm(f"v{n}") for n in range(7)), w.a_vm("c", WarmState.IN_USE)),
+            "Healthy",
+            "Ready",
+        ),
+        _warm("new", w.a_snapshot(1), "Progressing", "Scaling"),
+        _warm("an update", w.a_snapshot(1, w.a_vm("a", of=w.OLD)), "Progressing", "Updating"),
+        _warm(
+            "old VMs wait for claims",
+            w.a_snapshot(w.a_pool(1, updateStrategy={"type": "OnReplenish"}), w.a_vm("a", of=w.OLD)),
+            "Healthy",
+            "Ready",
+        ),
+        _warm("paused and full", w.a_snapshot(w.a_pool(1, paused=True), w.a_vm("a")), "Healthy", "Ready"),
+        _warm("paused and empty", w.a_snapshot(w.a_pool(1, paused=True)), "Suspended", "Paused"),
+        _warm(
+            "all VMs are claimed",
+            w.a_snapshot(w.a_pool(1, maxTotal=1), w.a_vm("a", WarmState.IN_USE)),
+            "Suspended",
+            "MaxTotalReached",
+        ),
+        _warm(
+            "refused",
+            w.a_snapshot(1, failures=FailureBackoff(2, "FailedCreate", "no", w.ago(-5))),
+            "Degraded",
+            "FailedCreate",
+        ),
+        _warm(
+            "a stalled update",
+            w.a_snapshot(w.a_pool(2, status=w.OVERDUE), w.a_vm("a", of=w.OLD), w.a_vm("b", w.NEW)),
+            "Degraded",
+            "ProgressDeadlineExceeded",
+        ),
+        Row(
+            "warm pool: the last status was Reconciling",
+            document(WARM_POOL, unavailable_status(w.a_pool(1, status=reconciling), "EC2 does not answer", w.NOW)),
+            "Degraded",
+            "BackendUnavailable",
+        ),
+        _claim("an obstacle", claim_status.pending(snapshot, pending, w.NOW), "Progressing", "QuotaExceeded"),
+        _claim("queued", claim_status.queued(snapshot, w.NOW), "Progressing", "Queued"),
+        _claim("bound", claim_status.bound(snapshot, vm, "Cold", "empty", w.NOW), "Progressing", "Activating"),
+        _claim("handed over", handed_over, "Healthy", "HandedOver"),
+        _claim(
+            "its VM is down",
+            claim_status.ready(in_use, replace(vm, vmi=None), w.NOW),
+            "Progressing",
+            "VMNotReady",
+        ),
+        _claim("tried again", claim_status.retrying(bound, pending, w.NOW), "Progressing", "QuotaExceeded"),
+        _claim("releasing", claim_status.releasing(in_use, w.NOW), "Progressing", "Released"),
+        _claim("released", claim_status.released(in_use, w.NOW), "Healthy", ""),
+        _claim("expired", claim_status.expired(in_use, w.NOW), "Degraded", "Expired"),
+        _claim("failed", claim_status.failed(bound, pending, w.NOW), "Degraded", "QuotaExceeded"),
+    ]
+
+
+ROWS = _rows()

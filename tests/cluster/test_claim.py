@@ -10,7 +10,7 @@ import re
 import signal
 import sys
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -33,13 +33,11 @@ from runtime.api import Api
 from runtime.errors import Invalid
 from runtime.metrics import PREFIX
 from runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
-from tests.cluster.claiming import OVER, Counter, counted, counter
+from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE
 from tests.cluster.warm_pools import RunningControllers, controllers, template
-from tests.conftest import stack
 
 Json = dict[str, Any]
 
@@ -47,25 +45,6 @@ ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 """in the test that kills controllers"""
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("claims"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
-
-
-@pytest.fixture
-def ours(simulated: StackPaths) -> Path:
-    """The kubeconfig of the controllers' ServiceAccount, with its rights only."""
-    return simulated.kubeconfig_of("controllers")
-
-
-@pytest_asyncio.fixture
-async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
-    async with counter(simulated.kubeconfig) as found:
-        yield found
 
 
 @pytest_asyncio.fixture

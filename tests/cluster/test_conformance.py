@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -17,18 +17,9 @@ from kubevirt.behaviours import BEHAVIOURS, Behaviour
 from local.paths import StackPaths
 from runtime.api import Api
 from runtime.resource import NAMESPACES
-from tests.cluster.test_engine import ALONE
-from tests.conftest import stack
 from tests.waiting import eventually
 
 PREFIX = "poolhouse-conformance-"
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("conformance"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
 
 
 @pytest_asyncio.fixture

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,19 +20,9 @@ from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable
 from runtime.resource import KUBEVIRTS, NODES, PVCS, VMIS, VMS, Resource
 from tests.cluster.resting import rests
-from tests.conftest import stack
 from tests.waiting import eventually
 
 Json = dict[str, Any]
-
-ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "controllers")
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("simulated"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
 
 
 @pytest_asyncio.fixture

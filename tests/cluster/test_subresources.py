@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,19 +13,11 @@ from local.paths import StackPaths
 from runtime.errors import ApiError, Conflict
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, namespace, template
-from tests.cluster.test_engine import ALONE, vm
+from tests.cluster.test_engine import vm
 from tests.cluster.test_pool import condition
-from tests.conftest import stack
 from tests.waiting import eventually, until
 
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("subresources"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
 
 
 @pytest_asyncio.fixture

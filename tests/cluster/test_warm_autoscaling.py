@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-
-import pytest
-import pytest_asyncio
 
 from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.warm_pool import WARM_POOLS
-from local.paths import StackPaths
 from runtime.resource import Resource
-from tests.cluster.claiming import Counter, counter
+from tests.cluster.claiming import Counter
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE
 from tests.cluster.warm_pools import controllers, template
-from tests.conftest import stack
 
 WAIT = {"maxReplicas": 6, "target": {"waitSeconds": 1}, "scaleDownDelaySeconds": 3600}
 SCALE = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", "VirtualMachineWarmPool")
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("sizing"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
-
-
-@pytest.fixture
-def ours(simulated: StackPaths) -> Path:
-    return simulated.kubeconfig_of("controllers")
-
-
-@pytest_asyncio.fixture
-async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
-    async with counter(simulated.kubeconfig) as found:
-        yield found
 
 
 async def test_a_burst_of_claims_makes_the_pool_larger_and_a_new_process_keeps_the_size(

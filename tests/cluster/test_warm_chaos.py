@@ -28,9 +28,9 @@ from runtime.errors import ApiError
 from runtime.resource import NODES, VMS
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter, counter
+from tests.cluster.conftest import ALONE
 from tests.cluster.faulty import Faulty
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.cluster.warm_pools import RunningControllers, controllers, template
 from tests.conftest import stack

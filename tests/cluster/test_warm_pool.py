@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -34,32 +34,17 @@ from runtime.resource import NODES, VMIS, VMS, Resource
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
-from tests.cluster.test_engine import ALONE
 from tests.cluster.warm_pools import QUICK_CHECKS, PoolNamespace, controllers, namespace, template
-from tests.conftest import stack
 
 Json = dict[str, Any]
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("warm"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
-
-
 @pytest_asyncio.fixture
 async def place(simulated: StackPaths) -> AsyncIterator[PoolNamespace]:
     async with namespace(simulated.kubeconfig) as found:
         yield found
-
-
-@pytest.fixture
-def ours(simulated: StackPaths) -> Any:
-    """A kubeconfig with the rights of the controllers."""
-    return simulated.kubeconfig_of("controllers")
 
 
 async def test_a_pool_scales_and_comes_to_rest(simulated: StackPaths, place: PoolNamespace, ours: Any) -> None:

@@ -15,10 +15,12 @@ _T = TypeVar("_T")
 def at(value: Any, *path: str | int) -> Any:
     """The value at a path of keys and indexes; None if a value on the path is absent or of another type."""
     for key in path:
-        if isinstance(key, str):
-            value = value.get(key) if isinstance(value, dict) else None
+        if isinstance(value, dict):
+            value = value.get(key)
+        elif isinstance(value, list) and isinstance(key, int) and -len(value) <= key < len(value):
+            value = value[key]
         else:
-            value = value[key] if isinstance(value, list) and -len(value) <= key < len(value) else None
+            return None
     return value
 
 

@@ -7,6 +7,7 @@ element), and a codec. `walker` reads the table in both directions.
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from defaulter.codecs import (
@@ -26,6 +27,7 @@ from defaulter.codecs import (
     has_alias,
     one_of,
 )
+from defaulter.json_paths import Path, parse_path
 
 
 class Side(Enum):
@@ -45,6 +47,10 @@ class Field:
     requires: str = ""
     """path of an object in the spec that must exist for the field to apply"""
     side: Side = Side.GUEST
+
+    @cached_property
+    def path(self) -> Path:
+        return parse_path(self.spec)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,8 @@ virt-launcher defines a domain three times:
 2. without the placeholders;
 3. with empty root ports for hotplug.
 
-A single define gives other addresses, for example 0000:04:00.0 for a root disk that KubeVirt puts at 0000:07:00.0.
+A single define gives other addresses, for example 0000:04:00.0 for a root disk that KubeVirt puts at 0000:07:00.0. The
+second define is left out here: virt-launcher does not use libvirt's answer to it, and the third has all its devices.
 """
 
 from collections.abc import Callable
@@ -57,7 +58,7 @@ def assign_pci_addresses(
     reads_back: bool = True,
     ejectable: bool = False,
 ) -> Element:
-    """The domain after virt-launcher's three defines, or after one define if `ports` is None. Changes `domain`.
+    """The domain after virt-launcher's last define, or after one define if `ports` is None. Changes `domain`.
 
     KubeVirt up to 1.9 reads the domain back only if it has placeholders. Without them, its extra ports are the first
     ports of the domain, and its devices occupy them: `reads_back=False`. Up to 1.9, all devices are `ejectable`: the
@@ -79,7 +80,6 @@ def assign_pci_addresses(
         for nic in devices.findall("interface"):
             devices.remove(nic)
         devices.extend(originals)
-        define(xml.write(domain))
     _append_ports(devices, extra)
     if not ejectable:
         _forbid_unplug(devices)

@@ -10,27 +10,32 @@ from defaulter.json_paths import Path, is_unset, parse_path
 from defaulter.xml import Element
 
 
-def _applicable(fields: Iterable[Field], source: Json) -> Iterator[Field]:
-    for row in fields:
-        if not row.requires or isinstance(at(source, *parse_path(row.requires)), dict):
-            yield row
+def _applies(row: Field, source: Json) -> bool:
+    return not row.requires or isinstance(at(source, *parse_path(row.requires)), dict)
+
+
+def _value(row: Field, source: Json) -> Any:
+    """The value of a field in a spec. Most fields of the table are in no spec, and found out by one look-up."""
+    path = row.path
+    return at(source, *path) if not path or path[0] in source else None
 
 
 def iter_values(fields: Iterable[Field], source: Json) -> Iterator[tuple[Field, Path, Any]]:
     """The fields that a spec sets, with their paths and values."""
-    for row in _applicable(fields, source):
-        path = parse_path(row.spec)
-        value = at(source, *path)
-        if not is_unset(value):
-            yield row, path, value
+    for row in fields:
+        value = _value(row, source)
+        if not is_unset(value) and _applies(row, source):
+            yield row, row.path, value
 
 
 def write(fields: Iterable[Field], source: Json, element: Element) -> None:
     """Writes the values of a spec, and the defaults of unset fields, into an XML element."""
-    for row in _applicable(fields, source):
-        value = at(source, *parse_path(row.spec))
+    for row in fields:
+        value = _value(row, source)
         value = row.default if is_unset(value) else value
-        encoded = row.codec.encode(value) if value is not None else None
+        if value is None or not _applies(row, source):
+            continue
+        encoded = row.codec.encode(value)
         if encoded is None:
             continue
         path, attribute = xml.split_path(row.xml)
@@ -46,11 +51,11 @@ def write(fields: Iterable[Field], source: Json, element: Element) -> None:
 
 def read(fields: Iterable[Field], element: Element, source: Json) -> Iterator[tuple[Path, Any]]:
     """Paths and values of the XML that may be written into the spec."""
-    for row in _applicable(fields, source):
-        if row.from_libvirt and row.side is not Side.HOST:
+    for row in fields:
+        if row.from_libvirt and row.side is not Side.HOST and _applies(row, source):
             value = decode(row, element)
             if value is not None:
-                yield parse_path(row.spec), value
+                yield row.path, value
 
 
 def decode(row: Field, element: Element) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from apimachinery.problem import Problem
-from defaulter.confinement import Confinement, confine, forbid_programs
+from defaulter.confinement import Confinement, confine, forbid_proc, forbid_programs, kvm_is_usable
 from defaulter.driver import Libvirt
 from defaulter.errors import LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES
@@ -66,6 +66,8 @@ def main() -> int:
     host = Libvirt(root)
     handle(PROBE, config, host, as_domain=True)
     confinement.apply("no programs", forbid_programs)
+    if not kvm_is_usable():
+        confinement.apply("no /proc", lambda: forbid_proc(root))
     _, hard_limit = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, hard_limit))
     serve(sys.stdin.buffer, responses, config, host, confinement)

@@ -129,6 +129,21 @@ found["other process"] = attempt(lambda: open(f"/proc/{{os.getppid()}}/environ")
     }
 
 
+def test_proc_may_be_closed_later(tmp_path: Path, root: Path, offered: list[str]) -> None:
+    if "Landlock" not in offered:
+        pytest.skip("this kernel has no Landlock")
+    code = """
+confinement.confine(root, lambda: drop_privileges(65534, 65534))
+found["before"] = attempt(lambda: open("/proc/cpuinfo").read())
+confinement.forbid_proc(root)
+found["after"] = attempt(lambda: open("/proc/cpuinfo").read())
+found["own"] = attempt(lambda: open("/proc/self/environ").read())
+found["root"] = attempt(lambda: (root / "own").write_text("own"))
+"""
+    refused = "PermissionError"
+    assert confined(root, code) == {"before": "done", "after": refused, "own": refused, "root": "done"}
+
+
 def test_networks_and_debugging_are_refused(tmp_path: Path, offered: list[str]) -> None:
     if "seccomp" not in offered:
         pytest.skip("there is no libseccomp here")

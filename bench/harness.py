@@ -79,6 +79,7 @@ def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         arguments = [word for name in without for word in ("--without", name)]
         poolhouse = [sys.executable, "-m", "cli.main"]
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that the stack ends too
         subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *arguments], check=True)
         try:
             yield Path(place)

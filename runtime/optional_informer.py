@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from apimachinery.unstructured import Json
 from runtime.api import Api
+from runtime.backoff import Backoff
 from runtime.errors import ApiError, NotFound
 from runtime.informer import Informer
 from runtime.resource import Resource
@@ -19,6 +20,9 @@ log = logging.getLogger(__name__)
 V = TypeVar("V")
 
 POLL_SECONDS = 30.0
+ABSENT = Backoff(base_seconds=1, cap_seconds=POLL_SECONDS, factor=1.5)
+"""Pauses while the resource is absent since the start. A stack that starts serves its resources one after another, and
+a program that has not seen KubeVirt yet answers as if there were none."""
 
 Check = Callable[[], Awaitable[bool | None]]
 """Returns whether the resource is served, or None if the API server did not answer. None changes nothing."""
@@ -31,9 +35,12 @@ async def run_while_present(
     poll_seconds: float,
     on_absent: Callable[[], None] = lambda: None,
 ) -> NoReturn:
-    """Starts `work` when the resource is served, and cancels it when the resource disappears."""
+    """Starts `work` when the resource is served, and cancels it when the resource disappears. While it is absent, the
+    pause between two checks grows to `poll_seconds`."""
+    absent = 0
     while True:
         present = await check()
+        absent = 1 if present else absent + 1
         if present:
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(work(), name="work-while-present")
@@ -43,7 +50,7 @@ async def run_while_present(
                 task.cancel()
         if present is False:
             on_absent()
-        await asyncio.sleep(poll_seconds)
+        await asyncio.sleep(min(poll_seconds, ABSENT.delay(absent)))
 
 
 class OptionalInformer(Generic[V]):

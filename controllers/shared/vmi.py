@@ -34,17 +34,20 @@ class ObjectView:
 
 
 def object_facts(document: Json, owner: Json | None) -> dict[str, Any]:
-    """The metadata as keyword arguments of a view, with an owner reference. Missing fields are empty."""
+    """The metadata as keyword arguments of a view, with an owner reference. Missing fields are empty.
+
+    Texts that thousands of objects share are interned: they are half of the memory of a view."""
     metadata, owner = document["metadata"], owner or {}
+    labels: dict[str, str] = metadata.get("labels") or {}
     return {
-        "namespace": text(metadata, "namespace"),
+        "namespace": intern(text(metadata, "namespace")),
         "name": metadata["name"],
         "uid": text(metadata, "uid"),
         "resource_version": text(metadata, "resourceVersion"),
-        "owner_uid": text(owner, "uid"),
+        "owner_uid": intern(text(owner, "uid")),
         "owner_kind": group_kind(owner),
-        "owner_name": text(owner, "name"),
-        "labels": metadata.get("labels") or {},
+        "owner_name": intern(text(owner, "name")),
+        "labels": {intern(key): intern(value) for key, value in labels.items()},
         "created_at": text(metadata, "creationTimestamp"),
         "deleted_at": text(metadata, "deletionTimestamp"),
     }

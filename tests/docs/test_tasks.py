@@ -12,7 +12,6 @@ import yaml
 from local.paths import StackPaths
 from tests.conftest import stack
 from tests.docs.console_blocks import ROOT, follow, matches, output, sessions
-from tests.waiting import wait_until
 
 PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sessions(page.read_text())]
 
@@ -21,11 +20,6 @@ PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sess
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     paths = StackPaths(tmp_path_factory.mktemp("docs"))
     with stack(paths, "--engine", "simulated"):
-        # The webhook looks for KubeVirt twice a minute. Until it knows KubeVirt, it takes virt-api's machine type for
-        # one that the author has chosen, and warns of it.
-        environment = {"KUBECONFIG": str(paths.kubeconfig)}
-        attempt = f"kubectl create --dry-run=server -f {ROOT / 'examples' / 'vm.yaml'}"
-        wait_until(lambda: not any(line.startswith("Warning: ") for line in output(attempt, environment)))
         yield paths
 
 

@@ -82,6 +82,27 @@ async def test_a_resource_that_appears_disappears_and_appears_again(server: Serv
         assert (seen(optional), told[-1]) == ((True, True, ["b"]), True)
 
 
+async def test_a_resource_that_is_served_soon_is_found_soon(server: Server, api: Api) -> None:
+    """A stack that starts serves its resources one after another."""
+    kind = Kind(server)
+    kind.served = False
+    async with looking(api) as (optional, _):
+        await asyncio.sleep(3)
+        kind.served = True
+        await asyncio.sleep(3)
+        assert seen(optional) == (True, True, ["a"])
+
+
+async def test_an_absent_resource_is_not_looked_for_often(server: Server, api: Api) -> None:
+    kind = Kind(server)
+    kind.served = False
+    async with looking(api):
+        await asyncio.sleep(A_WHILE)
+        server.requests.clear()
+        await asyncio.sleep(A_WHILE)
+        assert len(server.requests) <= 1.5 * A_WHILE / POLL_SECONDS
+
+
 async def test_a_failing_server_does_not_count_as_an_absent_resource(server: Server, api: Api) -> None:
     kind = Kind(server)
     async with looking(api) as (optional, told):

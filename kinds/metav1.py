@@ -48,7 +48,7 @@ calls an object without any status Current."""
 class StatusModel(Model):
     """The status of a kind."""
 
-    observed_generation: Annotated[Int64, Field(ge=0)] | None = None
+    observed_generation: Annotated[Int64, Field(ge=NOT_OBSERVED)] | None = None
     """Generation of the spec that this status describes. -1 for an object that the controller has not seen."""
 
 

@@ -82,6 +82,7 @@ class Phases:
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", type="date")
+STATUS = Column("Status", ".status.conditions[?(@.type=='Ready')].reason", "Why the object is ready, or is not")
 
 
 @dataclass(frozen=True)

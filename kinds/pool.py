@@ -7,7 +7,7 @@ from pydantic import Field
 
 from apimachinery.unstructured import Json, typed
 from kinds.checks import pool
-from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import ATOMIC_LIST, Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_analysis import CheckStatus
@@ -332,6 +332,7 @@ POOL = Kind(
         Column("Current", ".status.replicas", "VMs of the pool", "integer"),
         Column("Ready", ".status.readyReplicas", "VMs that are ready", "integer"),
         Column("Updated", ".status.updatedReplicas", "VMs that have the current template", "integer"),
+        STATUS,
         AGE,
         Column(
             "Available", ".status.availableReplicas", "VMs that are ready, or halted as specified", "integer", wide=True

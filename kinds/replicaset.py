@@ -6,7 +6,7 @@ from pydantic import Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import replicaset
-from kinds.kind import AGE, VMIS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, VMIS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, LabelSelector, StatusModel
 from kinds.model import Count, Model, SchemaOf, expected
 from kinds.virtualmachine import VMITemplate
@@ -63,6 +63,7 @@ REPLICA_SET = Kind(
         Column("Desired", ".spec.replicas", "Desired number of VirtualMachineInstances", "integer"),
         Column("Current", ".status.replicas", "VirtualMachineInstances of the replica set", "integer"),
         Column("Ready", ".status.readyReplicas", "VirtualMachineInstances that are ready", "integer"),
+        STATUS,
         AGE,
         Column("Paused", ".spec.paused", "Whether the replica set is paused", "boolean", wide=True),
         Column("Selector", ".status.labelSelector", "Selector of the VirtualMachineInstances", wide=True),

@@ -8,7 +8,7 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.checks import warmpool
 from kinds.ec2 import EC2, EC2_INSTANCES, PlacementName, Port
-from kinds.kind import AGE, VMS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, VMS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import ATOMIC_LIST, Count, IntOrString, Model, Rule, SchemaOf, Time, Tuple, expected, has, list_map
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
@@ -494,6 +494,7 @@ WARM_POOL = Kind(
         Column("Claimed", ".status.claimed", "VMs in use", "integer"),
         Column("Queued", ".status.queuedClaims", "Claims that wait for a VM", "integer"),
         Column("Default", ".spec.default", "Whether this pool serves claims without poolName", "boolean"),
+        STATUS,
         AGE,
         Column("Provisioning", ".status.provisioning", "VMs that are not ready yet", "integer", wide=True),
         Column("Unhealthy", ".status.unhealthy", "VMs whose health check failed", "integer", wide=True),

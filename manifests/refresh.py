@@ -6,6 +6,7 @@ from pathlib import Path
 from kinds import KINDS
 from kinds.kind import VMIS, VMS, Kind, ResourceType
 from manifests import chart
+from manifests.argocd import health_patch
 from manifests.reference import pages
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,6 +18,7 @@ def generated(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
     return {
         **{Path("docs/reference") / name: text for name, text in pages(kinds).items()},
         **chart.files(kinds),
+        Path("examples/argocd/health.yaml"): health_patch(kinds),
         Path("defaulter/template_paths.py"): _template_paths(kinds),
     }
 

@@ -60,7 +60,7 @@ generate: setup
 	@$(BIN)/python -m cli.man_page
 
 docs: setup
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet && echo "the pages are in site/"
+	@$(BIN)/zensical build --clean --strict && echo "the pages are in site/"
 
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)

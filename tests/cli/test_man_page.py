@@ -8,12 +8,18 @@ import subprocess
 import pytest
 
 from cli.main import COMMANDS
-from cli.man_page import DIRECTORY, generated
+from cli.man_page import DIRECTORY, PAGE, generated, reference
 
 
 def test_the_manual_is_that_of_the_present_commands() -> None:
     found = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
     assert found == generated(), "stale: python -m cli.man_page"
+
+
+def test_the_page_of_the_documentation_is_that_of_the_present_commands() -> None:
+    page = PAGE.read_text()
+    assert page == reference(page), "stale: python -m cli.man_page"
+    assert "### poolhouse rollout undo\n" in page
 
 
 def test_every_command_is_in_it() -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -12,22 +12,22 @@ import click
 from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
-from cli.cluster import Cluster, cluster_options
+from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
 from cli.output import Failed, count_noun, is_structured, output_option, print_structured
 from cli.parameters import parse_name
+from cli.past import VM_KINDS, Identity, Logged, concerns, last_deletion, logged, merge, of_vm
 from cli.pools import POOL_KIND
 
 if TYPE_CHECKING:
-    from controllers.pool.observe import PoolSnapshot
+    from controllers.pool.observe import Pool, PoolSnapshot
     from controllers.replicaset.observe import ReplicaSetSnapshot
     from runtime.api import Api
     from runtime.resource import Resource
 
-MAX_EVENTS = 10
+MAX_ROWS = 20
 MAX_STEPS = 50
 BURST = 250
-VM_KINDS = ("VirtualMachine", "VirtualMachineInstance")
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
 SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
@@ -48,8 +48,9 @@ State = tuple[list[str], list[Json]]
 def why(cluster: Cluster, name: str, output: str) -> None:
     """Explain what the controllers did to a VM and why, what the VM waits for, and the next actions.
 
-    The past comes from the events of the VM and of its pool or replica set, which the cluster keeps for an hour. The
-    next actions are simulated with the controllers' own code.
+    VM may be deleted. The past comes from events, which the cluster keeps for an hour, and from the logs of decisions
+    in the statuses of pools, replica sets and warm pools, which keep the last hundreds of deletions. The next actions
+    are simulated with the controllers' own code.
     """
     _, vm = parse_name(name, *VM_KINDS)
     found = cluster.run(lambda api: _explain(api, cluster.namespace, vm))
@@ -65,60 +66,109 @@ async def _explain(api: Api, namespace: str, name: str) -> Json:
 
     vm = await _get(api, VMS, namespace, name)
     vmi = await _get(api, VMIS, namespace, name) if vm is None else None
+    decisions = list(logged(await _owners(api, namespace), name))
     if vmi is not None and (controller_of(vmi) or {}).get("kind") != "VirtualMachine":
-        return await _explain_vmi(api, namespace, name, vmi)
-    pool = _pool_name(vm, name)
+        return await _explain_vmi(api, namespace, Identity.of(name, vmi), vmi, decisions)
+    pool = _pool_name(vm, name, decisions)
     controller = (controller_of(vm) if vm is not None else None) or {}
-    past = await _past(api, namespace, name, pool or controller.get("name", ""))
-    if vm is None and (gone := await _explain_gone(api, namespace, name, past)):
+    identity = Identity.of(name, vm)
+    past = await _past(api, namespace, identity, pool or controller.get("name", ""), decisions)
+    if vm is None and (gone := await _explain_gone(api, namespace, name, past, decisions)):
         return gone
     member = controller.get("kind") == POOL_KIND
     present, following = (
         await _pool_state(api, namespace, name, pool) if member else ([*warm_state(vm), *detached(vm, pool)], [])
     )
+    claims = await _claims(api, namespace, name) if vm is None or not member else []
     return {
         "vm": name,
         "pool": pool,
         "controller": f"{controller['kind']} {controller['name']}" if controller else None,
         "exists": vm is not None,
         "member": member,
+        "deletion": _deletion(decisions, identity),
         "past": past,
-        "present": present,
+        "present": [*present, *claims],
         "next": following,
     }
 
 
-async def _explain_vmi(api: Api, namespace: str, name: str, vmi: Json | None) -> Json:
+async def _explain_vmi(
+    api: Api, namespace: str, identity: Identity, vmi: Json | None, decisions: Sequence[Logged]
+) -> Json:
     """Explains a VMI without a VM, such as a VMI of a replica set."""
     from controllers.shared.names import base_name
 
+    name = identity.name
     controller = (controller_of(vmi) if vmi is not None else None) or {}
     member = controller.get("kind") == REPLICA_SET_KIND
-    owner = str(controller["name"]) if member else base_name(name)
+    known = next((each.owner.partition(" ")[2] for each in decisions), base_name(name))
+    owner = str(controller["name"]) if member else known
     present, following = await _replica_set_state(api, namespace, name, owner) if member else ([], [])
     return {
         "vm": name,
         "replicaSet": owner,
         "exists": vmi is not None,
         "member": member,
-        "past": await _past(api, namespace, name, owner),
+        "deletion": _deletion(decisions, identity),
+        "past": await _past(api, namespace, identity, owner, decisions),
         "present": present,
         "next": following,
     }
 
 
-async def _explain_gone(api: Api, namespace: str, name: str, past: list[Json]) -> Json | None:
-    """Explains a deleted VMI of a replica set; returns None if the events are about a VM with this name."""
+async def _explain_gone(
+    api: Api, namespace: str, name: str, past: list[Json], decisions: Sequence[Logged]
+) -> Json | None:
+    """Explains a deleted VMI of a replica set; returns None if the past is that of a VM with this name."""
     from controllers.pool.observe import POOLS
 
     if await _get(api, POOLS, namespace, name) is not None:
         raise Failed(f"{name} is a pool, not a VM; use `rollout status {name}` or `tree vmpool/{name}`")
+    if any(each.owner.startswith(REPLICA_SET_KIND) for each in decisions):
+        return await _explain_vmi(api, namespace, Identity(name), None, decisions)
     if past:
         return None
-    found = await _explain_vmi(api, namespace, name, None)
+    found = await _explain_vmi(api, namespace, Identity(name), None, decisions)
     if not found["past"]:
-        raise Failed(f"there is no VM {name}, and no event mentions it")
+        raise Failed(f"there is no VM {name}; no event mentions it, and no log of a pool or replica set")
     return found
+
+
+async def _owners(api: Api, namespace: str) -> list[Json]:
+    """The pools, replica sets and warm pools of the namespace that the user may list, with their kinds."""
+    from kinds import KINDS
+    from kinds.decisions import LoggedStatus
+    from runtime.resource import Resource
+
+    kinds = [kind for kind in KINDS if kind.status is not None and issubclass(kind.status, LoggedStatus)]
+    lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in kinds))
+    return [{**each, "kind": kind.kind} for kind, found in zip(kinds, lists, strict=True) for each in found or ()]
+
+
+async def _claims(api: Api, namespace: str, vm: str) -> list[str]:
+    """What the claims of the VM say about it. A finished claim explains why its VM is gone."""
+    from controllers.claim.snapshot import CLAIMS
+
+    found = await list_visible(api, CLAIMS, namespace) or ()
+    return [text for each in found for text in claim_facts(each, vm)]
+
+
+def claim_facts(claim: Json, vm: str) -> Iterator[str]:
+    from kinds import meta
+
+    metadata, status = claim["metadata"], claim.get("status") or {}
+    if (status.get("vmRef") or {}).get("name") != vm:
+        return
+    requester = (metadata.get("annotations") or {}).get(meta.REQUESTER)
+    finished = f" since {status['finishedAt'][:19]}Z" if status.get("finishedAt") else ""
+    by = f" of {requester}" if requester else ""
+    yield f"claim {metadata['name']}{by} has it: the claim is {status.get('phase') or 'Pending'}{finished}"
+
+
+def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
+    found = last_deletion(decisions, vm)
+    return found.json() if found is not None else None
 
 
 async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
@@ -130,13 +180,15 @@ async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json 
         return None
 
 
-def _pool_name(vm: Json | None, name: str) -> str:
-    """Returns the VM's pool, or its former pool by its label. For a deleted VM, derives the pool from the name."""
+def _pool_name(vm: Json | None, name: str, decisions: Sequence[Logged]) -> str:
+    """Returns the VM's pool, or its former pool by its label. For a deleted VM, returns the last owner whose log
+    has the VM, or derives the pool from the name."""
     from controllers.shared.names import parent_and_ordinal
     from kinds import meta
 
     if vm is None:
-        return parent_and_ordinal(name)[0]
+        last = max(decisions, key=lambda each: each.time, default=None)
+        return last.owner.partition(" ")[2] if last else parent_and_ordinal(name)[0]
     owner = controller_of(vm)
     if owner is not None and owner["kind"] == POOL_KIND:
         return str(owner["name"])
@@ -159,28 +211,20 @@ def detached(vm: Json | None, pool: str) -> Iterator[str]:
         yield f"{pool} does not manage it and gives its name to no other VM; attach puts it back"
 
 
-async def _past(api: Api, namespace: str, vm: str, owner: str) -> list[Json]:
+async def _past(api: Api, namespace: str, vm: Identity, owner: str, decisions: Sequence[Logged]) -> list[Json]:
     from runtime.errors import Forbidden
     from runtime.events import EVENTS, last_observed
 
     found: list[Json] = []
-    for name in dict.fromkeys(each for each in (vm, owner) if each):
+    for name in dict.fromkeys(each for each in (vm.name, owner) if each):
         try:
-            items, _ = await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}")
+            found += (await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}"))[0]
         except Forbidden as error:
             click.echo(f"events are not shown, because you may not list them: {error.message}", err=True)
-            return []
-        found += [event for event in items if mentions(event, vm)]
-    rows = [{"time": last_observed(event), "reason": event.get("reason"), "note": event.get("note")} for event in found]
-    return sorted(rows, key=lambda each: parse_time(str(each["time"])))[-MAX_EVENTS:]
-
-
-def mentions(event: Json, vm: str) -> bool:
-    """Whether the event regards the VM, or its note has the VM's name. An owner can have the same name as the VM."""
-    regarding = event["regarding"]
-    if regarding.get("name") == vm and regarding.get("kind") in VM_KINDS:
-        return True
-    return re.search(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])", event.get("note") or "") is not None
+            break
+    about = [event for event in found if concerns(event, vm, parse_time(last_observed(event)))]
+    rows = [{"time": last_observed(event), "reason": event.get("reason"), "note": event.get("note")} for event in about]
+    return merge(rows, of_vm(decisions, vm))[-MAX_ROWS:]
 
 
 async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
@@ -259,11 +303,17 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     for failing in pool.status.healing.failures if pool.status.healing else ():
         if failing.name == name and failing.failed_runs:
             yield f"its last {count_noun(failing.failed_runs, 'VMI')} failed after running"
-    if pool.spec.autohealing is None and (vm.start_failures or (vm.vmi and vm.vmi.phase == "Failed")):
-        yield "it is not replaced: spec.autohealing of its pool is not set"
+    yield from _healing(pool)
     for healed in pool.status.healing.machines if pool.status.healing else ():
         if healed.name == name:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
+
+
+def _healing(pool: Pool) -> Iterator[str]:
+    if pool.spec.autohealing is None:
+        yield "healing is off: spec.autohealing of its pool is not set"
+    elif (healing := pool.status.healing) is not None and healing.breaker is not None and healing.breaker.open:
+        yield f"healing has stopped until {healing.breaker.until}: {healing.breaker.message}"
 
 
 def replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
@@ -290,10 +340,10 @@ def replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
 
 
 def _lines(found: Json) -> Iterator[str]:
-    vm = found["vm"]
+    vm, deletion = found["vm"], found["deletion"]
     noun, owner = ("replica set", found["replicaSet"]) if "replicaSet" in found else ("pool", found["pool"])
     if not found["exists"]:
-        yield f"{vm} does not exist"
+        yield f"{vm} does not exist" + (f": {_sentence(deletion)}" if deletion else "")
     elif found["member"]:
         yield f"{vm} is in {owner}"
     elif found.get("controller"):
@@ -302,7 +352,17 @@ def _lines(found: Json) -> Iterator[str]:
         yield f"{vm} is in no {noun}" + (f"; it was in {owner}" if owner else "")
     for fact in found["present"]:
         yield f"  now   {fact}"
+    if found["exists"] and deletion:
+        yield f"  once  an earlier VM of this name: {_sentence(deletion)}"
     for each in found["past"]:
-        yield f"  {each['time'][:19]}  {each['reason']}: {each['note']}"
+        client = f" ({each['setBy']} had set the spec)" if each.get("setBy") else ""
+        yield f"  {each['time'][:19]}  {each['reason']}: {each['note']}{client}"
     for each in found["next"]:
         yield f"  next  {each['action']}: {each['reason']}"
+
+
+def _sentence(deletion: Json) -> str:
+    """Who deleted a VM, when and why."""
+    who = "another client" if deletion["reason"] == "DeletedByOther" else deletion["owner"]
+    client = f"; {deletion['setBy']} had set spec.replicas" if deletion.get("setBy") else ""
+    return f"{who} deleted it at {deletion['time']}: {deletion['note']}{client}"

@@ -168,6 +168,7 @@ class WarmPoolControllers:
         demand.subscribe(self._controller.demand_changed)
 
     async def run(self) -> None:
+        self._controller.begin()
         try:
             async with asyncio.TaskGroup() as group:
                 for each in (self._reconcile, self._probe):

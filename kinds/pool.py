@@ -7,8 +7,9 @@ from pydantic import Field
 
 from apimachinery.unstructured import Json, typed
 from kinds.checks import pool
+from kinds.decisions import LoggedStatus
 from kinds.kind import AGE, STATUS, VMS, Column, Kind, Scale, Template
-from kinds.metav1 import Conditions, StatusModel
+from kinds.metav1 import Conditions
 from kinds.model import ATOMIC_LIST, Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_analysis import CheckStatus
 from kinds.pool_lifecycle import FailureDomains, LifecycleHook, MaintenanceWindow, RetainedDisks
@@ -269,7 +270,7 @@ class RevisionHistory(Model):
     """Time at which the update ended."""
 
 
-class PoolStatus(StatusModel):
+class PoolStatus(LoggedStatus):
     """Observed state of the pool."""
 
     replicas: Count = 0

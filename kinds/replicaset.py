@@ -6,8 +6,9 @@ from pydantic import Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import replicaset
+from kinds.decisions import LoggedStatus
 from kinds.kind import AGE, STATUS, VMIS, Column, Kind, Scale, Template
-from kinds.metav1 import Conditions, LabelSelector, StatusModel
+from kinds.metav1 import Conditions, LabelSelector
 from kinds.model import Count, Model, SchemaOf, expected
 from kinds.virtualmachine import VMITemplate
 
@@ -30,7 +31,7 @@ class ReplicaSetSpec(Model):
     """Template of the VirtualMachineInstances."""
 
 
-class ReplicaSetStatus(StatusModel):
+class ReplicaSetStatus(LoggedStatus):
     """Observed state of the replica set."""
 
     replicas: Count = 0

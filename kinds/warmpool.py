@@ -7,9 +7,10 @@ from pydantic import Field
 
 from apimachinery.unstructured import Json
 from kinds.checks import warmpool
+from kinds.decisions import LoggedStatus
 from kinds.ec2 import EC2, EC2_INSTANCES, PlacementName, Port
 from kinds.kind import AGE, STATUS, VMS, Column, Kind, Scale, Template
-from kinds.metav1 import Conditions, StatusModel
+from kinds.metav1 import Conditions
 from kinds.model import ATOMIC_LIST, Count, IntOrString, Model, Rule, SchemaOf, Time, Tuple, expected, has, list_map
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
@@ -428,7 +429,7 @@ class AutoscalingStatus(Model):
     """Forecast of the next 24 hours."""
 
 
-class WarmPoolStatus(StatusModel):
+class WarmPoolStatus(LoggedStatus):
     """Observed state of the pool."""
 
     desired_replicas: Count | None = None

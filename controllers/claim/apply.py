@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.timestamps import format_micro_time
+from apimachinery.timestamps import format_micro_time, format_time
 from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.application import read_pod_spec, with_application
@@ -20,6 +20,7 @@ from controllers.claim.personalization import Personalizer, key_at_boot, labels,
 from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
+from controllers.shared.decisions import decision
 from controllers.shared.status_writer import status_patch
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
@@ -28,6 +29,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds import meta
 from kinds.claim import Personalization
+from kinds.decisions import vm_reference
 from kinds.warm_states import WarmState
 from kinds.warmpool import Health as HealthSpec
 from kinds.warmpool import Readiness
@@ -325,6 +327,10 @@ class ClaimWriter:
         if vm.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.finished:
             record.deletion = Failure(ClaimReason.ACTIVATION_FAILED, f"{vm.name} {reason}")
         self.metrics.vm_deleted(vm)
+        message = f"{reason}: claim {s.claim.name}" + (f" of {s.claim.requester}" if s.claim.requester else "")
+        reference = vm_reference(vm.name, vm.uid)
+        logged = decision(format_time(self.now()), ClaimReason.SUCCESSFUL_DELETE, message, reference)
+        self.allocator.demand.deleted(vm.pool_uid, logged)
         self._emit(s.claim, steps.ClaimEvent(ClaimReason.SUCCESSFUL_DELETE, f"{vm.name}: {reason}"))
 
     def _emit(self, claim: Claim, event: steps.ClaimEvent) -> None:

@@ -8,11 +8,13 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
+from apimachinery.timestamps import format_time
 from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
 from controllers.pool.data_sources import DATA_SOURCES, parse_data_source
+from controllers.pool.decisions import decisions, membership_changed
 from controllers.pool.measure import Measurer
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.pool.observe import (
@@ -37,6 +39,7 @@ from controllers.pool.status import healed, invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.decisions import deleted_by_other, has_deletion
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.simulation import PlanEndpoint
@@ -47,6 +50,7 @@ from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches
 from defaulter.contract import Defaulter
+from kinds.decisions import vm_reference
 from kinds.pool import POOL, Healing, PoolStatus, UpdateProgress
 from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
@@ -124,8 +128,8 @@ class PoolMemory:
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
-    membership_changes: dict[str, tuple[bool, float]] = field(default_factory=dict)
-    """VMs that were attached (True) or detached (False), with the time, until an event reports it"""
+    membership_changes: dict[str, tuple[bool, float, str]] = field(default_factory=dict)
+    """VMs that were attached (True) or detached (False), with the time and the VM's UID, until an event reports it"""
 
 
 GATHER_SECONDS = 0.1
@@ -156,9 +160,10 @@ class PoolController:
     _serves_snapshots: bool = False
 
     def begin(self) -> None:
-        """Begins to lead. The previous leader has counted the VMIs that failed before."""
+        """Begins to lead. The previous leader has counted the VMIs that failed before, and recorded its decisions."""
         for memory in self._memories.values():
             memory.failed_vmis.clear()
+            memory.last_status_write.decisions.clear()
 
     def forget(self) -> None:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
@@ -238,6 +243,7 @@ class PoolController:
         self._remember(snapshot, outcome, memory)
         done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.not_done))
         fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
+        memory.last_status_write.record(decisions(snapshot, done.actions, now))
         memory.healing, memory.update = fresh.healing, fresh.update
         del memory.measurements[:measured], memory.failed_vmis[:failed]
         self._measure(pool, done)
@@ -311,9 +317,10 @@ class PoolController:
         memory.reported_scale_in = frozenset(found)
 
     def _report_membership(self, pool: Pool, memory: PoolMemory) -> None:
-        for name, (attached, at) in memory.membership_changes.items():
+        for name, (attached, at, uid) in memory.membership_changes.items():
             if self.clock() - at < REPORT_SECONDS:
                 self.events.membership_changed(pool, name, attached=attached)
+                memory.last_status_write.record([membership_changed(name, uid, self.now(), attached=attached)])
         memory.membership_changes = {}
 
     # Event handlers
@@ -335,6 +342,7 @@ class PoolController:
         views = [vm for vm in (old, new) if vm is not None]
         owners = {vm.owner_uid for vm in views if vm.pool_name}
         awaited = self.writer.batches.awaited(owners)
+        self._note_deletion(old, new)
         if new is not None:
             self._vm_seen(new)
         elif old is not None:
@@ -370,7 +378,18 @@ class PoolController:
             return
         for vm, attached in ((old, False), (new, True)):
             if memory := self._memory_of_owner(vm):
-                memory.membership_changes[vm.name] = attached, self.clock()
+                memory.membership_changes[vm.name] = attached, self.clock(), vm.uid
+
+    def _note_deletion(self, old: VM | None, new: VM | None) -> None:
+        """Records that another client deletes a VM of a pool."""
+        if old is None or old.deleting or (new is not None and new.uid == old.uid and not new.deleting):
+            return
+        memory, pool = self._memory_of_owner(old), self.stores.pools.get((old.namespace, old.pool_name))
+        if memory is None or pool is None or old.uid in self.expectations.open(old.owner_uid)[1]:
+            return
+        reference = vm_reference(old.name, old.uid)
+        if not has_deletion((*memory.last_status_write.decisions, *pool.status.decisions), reference):
+            memory.last_status_write.record([deleted_by_other(format_time(self.now()), "pool", reference)])
 
     def _pools_with_disks_of(self, vm: VM) -> set[Key]:
         """Keys of other pools whose VMs could get disks with the same names."""

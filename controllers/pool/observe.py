@@ -32,6 +32,7 @@ from controllers.pool.vm_snapshots import (
     VMSnapshot,
     snapshot_name,
 )
+from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, NodeLabels, Source
@@ -74,6 +75,10 @@ class Pool(ObjectView):
     """the annotation poolhouse.dev/retry"""
     restore: str = ""
     """the annotation poolhouse.dev/restore-snapshots"""
+    replicas_by: str = ""
+    """the client that last set `spec.replicas`"""
+    template_by: str = ""
+    """the client that last set `spec.template`"""
 
 
 @dataclass(frozen=True)
@@ -278,7 +283,8 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
         return InvalidSpec(*key, status, f"spec.{error}")
     created_at = metadata.get("creationTimestamp") or ""
     asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
-    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, *asked)
+    clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, *asked, *clients)
 
 
 POOLS = Resource.of(POOL)

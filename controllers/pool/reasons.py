@@ -160,5 +160,10 @@ class PoolReason(Reason):
         "InvalidScaleIn",
         "A VM's `poolhouse.dev/scale-in` is neither `Protect` nor `First`. The VM counts as protected.",
     )
+    DELETED_BY_OTHER = (
+        "DeletedByOther",
+        "Another client deleted a VM. Only `status.decisions` has this reason. An audit log of the API server has the"
+        " client's name.",
+    )
     DETACHED = "Detached", "A VM left the pool, because its owner reference was removed."
     ATTACHED = "Attached", "A VM joined the pool, because it got the pool's owner reference."

@@ -9,6 +9,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from apimachinery.timestamps import format_time
 from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter, expected_events
 from controllers.replicaset.observe import (
     REPLICA_SETS,
@@ -27,6 +28,7 @@ from controllers.replicaset.plan import (
     Create,
     Delete,
     Release,
+    decisions,
     invalid_spec_status,
     plan,
     replica_set_status,
@@ -35,12 +37,14 @@ from controllers.replicaset.simulate import answer
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.decisions import deleted_by_other, has_deletion
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure, WriteBatches
 from defaulter.contract import Defaulter
+from kinds.decisions import vm_reference
 from kinds.replicaset import REPLICA_SET, ReplicaSetStatus
 from runtime.api import Api
 from runtime.controller import Controller, RetryWithBackoff
@@ -152,6 +156,8 @@ class ReplicaSetController:
         decided = plan(snapshot, now)
         outcomes = await self.writer.apply(snapshot, decided)
         self.metrics.scaled(found.key, created=len(outcomes[Create].done), deleted=len(outcomes[Delete].done))
+        done = [action for outcome in outcomes.values() for action in outcome.done]
+        memory.last_status_write.record(decisions(snapshot, done, now))
         if snapshot.synced:
             memory.learn(outcomes)
         fresh = replica_set_status(replace(snapshot, failure=memory.failure), decided, now)
@@ -195,7 +201,20 @@ class ReplicaSetController:
             for adopter in self.stores.adopters(new):
                 enqueue(adopter.key, GATHER_SECONDS)
 
+    def _note_deletion(self, old: VMI | None, new: VMI | None) -> None:
+        """Records that another client deletes a VMI of a replica set."""
+        if old is None or old.deleting or not old.owner_name:
+            return
+        found = self.stores.sets.get((old.namespace, old.owner_name))
+        kept = new is not None and new.uid == old.uid and not new.deleting
+        if kept or found is None or found.uid != old.owner_uid or old.uid in self.expectations.open(found.uid)[1]:
+            return
+        last, reference = self._memory(found.uid).last_status_write, vm_reference(old.name, old.uid)
+        if not has_deletion((*last.decisions, *found.status.decisions), reference):
+            last.record([deleted_by_other(format_time(self.now()), "replica set", reference)])
+
     def _observe_change(self, old: VMI | None, new: VMI | None) -> None:
+        self._note_deletion(old, new)
         if new is not None and new.owner_name:
             self.expectations.creation_observed(new.owner_uid, new.name)
             if new.deleting:

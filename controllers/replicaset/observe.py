@@ -3,12 +3,14 @@
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from sys import intern
 
 from pydantic import ValidationError
 
 from apimachinery.label_selectors import matches
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
+from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import base_name, truncated
 from controllers.shared.sources import Source
@@ -30,6 +32,8 @@ class ReplicaSet(ObjectView):
     selector: Json
     status: ReplicaSetStatus
     deleting: bool = False
+    replicas_by: str = ""
+    """the client that last set `spec.replicas`"""
 
     @property
     def base_name(self) -> str:
@@ -85,7 +89,8 @@ def parse_replica_set(document: Json) -> ReplicaSet | InvalidReplicaSet:
     # A set whose selector does not match its template would create VMIs without end.
     if problem := next(iter(replicaset.selector(document)), None):
         return InvalidSpec(*key, status, str(problem))
-    return ReplicaSet(*key, spec, spec.selector.json(), status, metadata.get("deletionTimestamp") is not None)
+    client = intern(last_manager(metadata, "spec", "replicas"))
+    return ReplicaSet(*key, spec, spec.selector.json(), status, metadata.get("deletionTimestamp") is not None, client)
 
 
 REPLICA_SETS = Resource.of(REPLICA_SET)

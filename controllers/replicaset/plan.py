@@ -10,19 +10,21 @@ grow. An annotation of the VMI counts the attempts, so a restart of the controll
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
 from apimachinery.label_selectors import to_string
-from apimachinery.timestamps import parse_time
+from apimachinery.timestamps import format_time, parse_time
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.shared.conditions import condition, merge, set_times
+from controllers.shared.decisions import decision
 from controllers.shared.names import free_names
 from controllers.shared.readiness import Readiness
 from controllers.shared.vmi import VMI
+from kinds.decisions import Decision, vm_reference
 from kinds.metav1 import Condition
 from kinds.replicaset import ReplicaSetStatus
 from runtime.backoff import Backoff
@@ -229,8 +231,23 @@ def replica_set_status(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) 
         ready_replicas=sum(vmi.ready for vmi in snapshot.active),
         terminating_replicas=sum(vmi.deleting for vmi in snapshot.members),
         label_selector=to_string(found.selector),
+<<<<<<< HEAD
         conditions=set_times(conditions, before, generation=found.generation, now=now),
+=======
+        decisions=found.status.decisions,
+        conditions=set_times(_conditions(snapshot, plan), before, generation=found.generation, now=now),
+>>>>>>> b009452 (controllers: keep decisions about VMs in a bounded log in the status)
     )
+
+
+def decisions(snapshot: ReplicaSetSnapshot, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
+    """The actions for the log in the status."""
+    found = snapshot.replica_set
+    for each in actions:
+        excess = isinstance(each, Delete) and len(_known(snapshot)) > found.spec.replicas
+        vmi = vm_reference(each.name, each.uid if isinstance(each, _OnVMI) else "")
+        client = found.replicas_by if excess else ""
+        yield decision(format_time(now), each.succeeded, each.reason, vmi, set_by=client)
 
 
 def invalid_spec_status(found: InvalidReplicaSet, now: datetime) -> ReplicaSetStatus:

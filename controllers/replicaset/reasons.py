@@ -25,3 +25,8 @@ class ReplicaSetReason(Reason):
     FAILED_RELEASE = "FailedRelease", "The controller could not release a VMI."
     SUCCESSFUL_PAUSED = "SuccessfulPaused", "The replica set was paused."
     SUCCESSFUL_RESUMED = "SuccessfulResumed", "The replica set is not paused any more."
+    DELETED_BY_OTHER = (
+        "DeletedByOther",
+        "Another client deleted a VMI. Only `status.decisions` has this reason. An audit log of the API server has the"
+        " client's name.",
+    )

@@ -1,10 +1,12 @@
-"""Writes a changed status of an object, at most once a second."""
+"""Writes a changed status of an object, at most once a second, with the decisions since the last write."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
+from controllers.shared.decisions import merge_decisions, without_recorded
+from kinds.decisions import MAX_DECISIONS, Decision, LoggedStatus
 from kinds.model import Model
 from runtime.api import Api, JSONPatch
 from runtime.errors import NotFound
@@ -26,9 +28,15 @@ class View(ObjectMeta, Protocol[S_co]):
 
 @dataclass
 class LastWrite:
-    """The time of an object's last status write, in the controller's memory of the object."""
+    """The controller's memory of the writes of an object's status."""
 
     at: float = float("-inf")
+    decisions: list[Decision] = field(default_factory=list)
+    """decisions that the stored status may lack. They are written with the next change of the status."""
+
+    def record(self, decisions: Iterable[Decision]) -> None:
+        self.decisions += decisions
+        del self.decisions[:-MAX_DECISIONS]
 
 
 @dataclass(frozen=True)
@@ -46,7 +54,10 @@ class StatusWriter(Generic[S]):
     interval_seconds: float = INTERVAL_SECONDS
 
     async def update(self, view: View[S], fresh: S, last: LastWrite) -> StatusUpdate:
-        """Writes the status if it differs from the view's, and if the last write is old enough."""
+        """Writes the status if it differs from the view's, and if the last write is old enough. New decisions alone are
+        not written."""
+        if last.decisions and isinstance(view.status, LoggedStatus):
+            last.decisions = without_recorded(last.decisions, view.status.decisions)
         if fresh == view.status:
             return StatusUpdate()
         wait = last.at + self.interval_seconds - self.clock()
@@ -57,10 +68,16 @@ class StatusWriter(Generic[S]):
 
     async def write(self, view: View[S], fresh: S, last: LastWrite) -> None:
         """Raises Invalid if the name now belongs to another object."""
-        change = status_patch(fresh, uid=view.uid)
+        change = status_patch(_with_decisions(fresh, last.decisions), uid=view.uid)
         with suppress(NotFound):  # the object has been deleted
             await self.api.patch(self.resource, view.namespace, view.name, change, kind="json", subresource="status")
         last.at = self.clock()
+
+
+def _with_decisions(status: S, decisions: list[Decision]) -> S:
+    if not decisions or not isinstance(status, LoggedStatus):
+        return status
+    return status.model_copy(update={"decisions": merge_decisions(status.decisions, decisions)})
 
 
 def status_patch(status: Model, *, uid: str = "", resource_version: str = "") -> JSONPatch:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from controllers.shared.write_batches import Failure
 from controllers.warmpool.actions import (
+    Action,
     CountFailedCheck,
     CreateVM,
     DeleteVM,
@@ -69,6 +70,8 @@ class Outcome:
     """Whether the controller must repeat some writes."""
     last_error: Exception | None = None
     """The first error that is not a conflict with another write."""
+    done: tuple[Action, ...] = ()
+    """Creations, deletions and releases of VMs that succeeded."""
 
 
 @dataclass
@@ -99,6 +102,7 @@ class WarmPoolWriter:
             changed.became_ready,
             changed.retry or deleted.retry or created.retry or finalizer.retry,
             created.last_error or deleted.last_error or changed.last_error or finalizer.last_error,
+            (*changed.done, *deleted.done, *created.done),
         )
 
     def forget(self, uid: str) -> None:
@@ -121,7 +125,8 @@ class WarmPoolWriter:
         errors = await asyncio.gather(*map(one, actions))
         done = [action for action, error in zip(actions, errors, strict=True) if error is None]
         ready = sum(isinstance(a, SetState) and a.state is WarmState.READY for a in done)
-        return Outcome(became_ready=ready, retry=any(errors), last_error=_first_server_error(errors))
+        orphaned = tuple(a for a in done if isinstance(a, OrphanVM))
+        return Outcome(became_ready=ready, retry=any(errors), last_error=_first_server_error(errors), done=orphaned)
 
     async def _change_vm(self, pool: WarmPool | None, action: VMAction, backend: Backend) -> Exception | None:
         try:
@@ -195,7 +200,8 @@ class WarmPoolWriter:
                 if action.cause in FAILURE_CAUSES:
                     lost.append(Failure(action.cause, f"{m.name} was deleted: {action.reason}"))
         errors = [error for _, error in results]
-        return Outcome(lost=tuple(lost), retry=any(errors), last_error=_first_server_error(errors))
+        done = tuple(action for action, error in results if error is None)
+        return Outcome(lost=tuple(lost), retry=any(errors), last_error=_first_server_error(errors), done=done)
 
     def _report_deletion(self, pool: WarmPool, action: DeleteVM) -> None:
         self.metrics.terminations.labels(*pool.key, action.cause).inc()
@@ -226,7 +232,9 @@ class WarmPoolWriter:
                 self.emit(pool, "Warning", refused.reason, message, "Fill")
         errors = [error for _, error in results]
         retry = any(errors) and refused is None
-        return Outcome(created, refused, retry=retry, last_error=_first_server_error(errors) if retry else None)
+        done = tuple(action for action, error in results if error is None)
+        last_error = _first_server_error(errors) if retry else None
+        return Outcome(created, refused, retry=retry, last_error=last_error, done=done)
 
     # The pool
 

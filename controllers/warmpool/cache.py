@@ -11,6 +11,7 @@ from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from kinds import meta
+from kinds.decisions import Decision
 from kinds.warm_states import WarmState
 from runtime.resource import NODES, VMIS, VMS, Key
 from runtime.store import Store
@@ -117,14 +118,20 @@ def merge_caches(first: WarmVMCache, second: WarmVMCache) -> WarmVMCache:
     )
 
 
+MAX_DELETIONS = 1000
+"""Limit for a pool that is not reconciled, such as a deleted one."""
+
+
 class Demand:
-    """The VMs that claims need, by UID of the pool. The claim controller writes it, the pool controller reads it."""
+    """The VMs that claims need and have used, by UID of the pool. The claim controller writes it, the pool controller
+    reads it."""
 
     def __init__(self) -> None:
         self._queued: dict[str, int] = {}
         self._creating: dict[str, set[str]] = {}
         self._arrived: dict[str, list[float]] = {}
         self._waits: dict[str, list[float]] = {}
+        self._deletions: dict[str, list[Decision]] = {}
         self._subscribers: list[Callable[[str], None]] = []
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
@@ -146,6 +153,16 @@ class Demand:
     def take_events(self, pool_uid: str) -> ClaimEvents:
         """The events of the pool's claims since the last call."""
         return ClaimEvents(tuple(self._arrived.pop(pool_uid, ())), tuple(self._waits.pop(pool_uid, ())))
+
+    def deleted(self, pool_uid: str, decision: Decision) -> None:
+        """Records that the claim controller deleted a VM, for the log of the pool."""
+        deletions = self._deletions.setdefault(pool_uid, [])
+        deletions.append(decision)
+        del deletions[:-MAX_DELETIONS]
+
+    def take_deletions(self, pool_uid: str) -> list[Decision]:
+        """The deletions since the last call."""
+        return self._deletions.pop(pool_uid, [])
 
     def creating(self, pool_uid: str) -> int:
         """VMs that are being created for claims and that no cache shows yet. These VMs count towards `maxTotal`."""

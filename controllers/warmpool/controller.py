@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from controllers.shared.decisions import has_deletion
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -13,6 +14,7 @@ from controllers.shared.write_batches import Failure
 from controllers.warmpool.apply import Outcome, WarmPoolWriter
 from controllers.warmpool.autoscaling.autoscaler import PoolAutoscaler
 from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache
+from controllers.warmpool.decisions import decisions, deleted_by_other
 from controllers.warmpool.health import HealthTracker, needs_probe
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import orphan_leftovers
@@ -23,6 +25,7 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
 from controllers.warmpool.status import invalid_spec_status, status, status_events, unavailable_status
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
+from kinds.decisions import vm_reference
 from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import RetryWithBackoff
@@ -85,6 +88,11 @@ class WarmPoolController:
     """CPU time of the last reconcile of each pool."""
     _reconciles: int = 0
 
+    def begin(self) -> None:
+        """Begins to lead. An earlier leader has recorded its decisions."""
+        for memory in self._memory.values():
+            memory.last_write.decisions.clear()
+
     async def reconcile(self, key: Key) -> float | None:
         pool = self.stores.pools.get(key)
         if not isinstance(pool, WarmPool) or pool.deleting:
@@ -108,6 +116,7 @@ class WarmPoolController:
         decided = plan(snapshot, now)
         planning = self.clock() - clock
         outcome = await self.apply(snapshot, decided, view.backend)
+        memory.last_write.record(decisions(pool, outcome.done, now))
         memory.failures = self._failures_after(snapshot, memory, outcome, now)
         begun = self.clock()
         after = replace(
@@ -216,6 +225,7 @@ class WarmPoolController:
         """Returns the seconds until the next allowed write, if the last write was too recent."""
         if isinstance(pool, WarmPool) and pool.deleting:
             return None
+        memory.last_write.record(self.stores.demand.take_deletions(pool.uid))
         update = await self.status_writer.update(pool, fresh, memory.last_write)
         if update.written:
             before, memory.status = memory.status or pool.status, fresh
@@ -263,6 +273,7 @@ class WarmPoolController:
         if new is not None:
             self.expectations.creation_observed(new.pool_uid, new.name)
             self._record_refill(old, new)
+        self._note_deletion(old, new)
         deleted = old if new is None else new if new.deleting else None
         if deleted is not None:
             self.expectations.deletion_observed(deleted.pool_uid, deleted.uid)
@@ -275,6 +286,21 @@ class WarmPoolController:
         least = CLAIMED_SECONDS if new is not None and new.claim_uid else BATCH_SECONDS
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
             self.enqueue(key, 0 if met else self._batch_seconds(key, least))
+
+    def _note_deletion(self, old: WarmVM | None, new: WarmVM | None) -> None:
+        """Records that another client deletes a VM. The claim controller reports its deletions only after the answer of
+        the API server, so a claimed VM counts once it is gone."""
+        if old is None or (memory := self._memory.get(old.pool_uid)) is None or old.orphaned:
+            return
+        begins = not old.deleting and (new is None or new.deleting or new.uid != old.uid)
+        gone = new is None or new.uid != old.uid
+        pool = self.stores.with_uid(old.pool_uid)
+        expected = old.uid in self.expectations.open(old.pool_uid)[1]
+        if pool is None or expected or not (gone if old.claim_uid else begins):
+            return
+        memory.last_write.record(self.stores.demand.take_deletions(old.pool_uid))
+        if not has_deletion((*memory.last_write.decisions, *pool.status.decisions), vm_reference(old.name, old.uid)):
+            memory.last_write.record([deleted_by_other(old, self.now())])
 
     def _restart_backoff(self, gone: WarmVM) -> None:
         """Restarts the pause after a NoRoom deletion once the deleted VM is gone: a VM that waits for scheduling can

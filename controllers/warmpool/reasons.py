@@ -72,3 +72,8 @@ class WarmPoolReason(Reason):
     ROLLOUT_STARTED = "RolloutStarted", "The template changed. The controller replaces waiting VMs."
     ROLLOUT_STALLED = "RolloutStalled", "VMs of the new template do not become ready. Old VMs stay available."
     ROLLOUT_COMPLETE = "RolloutComplete", "All waiting VMs are made from the current template."
+    DELETED_BY_OTHER = (
+        "DeletedByOther",
+        "Another client deleted a VM, or its claim. Only `status.decisions` has this reason. An audit log of the API"
+        " server has the client's name.",
+    )

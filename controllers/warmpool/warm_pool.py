@@ -5,11 +5,13 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from sys import intern
 from typing import Any
 
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json
+from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
 from controllers.shared.vmi import ObjectView
@@ -63,6 +65,8 @@ class WarmPool(ObjectView):
     resource_version: str = ""
     scaled_by: str = ""
     """The client that last set `spec.replicas` through the scale subresource, such as a HorizontalPodAutoscaler."""
+    replicas_by: str = ""
+    """The client that last set `spec.replicas` in any way."""
 
     @property
     def owner(self) -> Owner:
@@ -121,7 +125,8 @@ def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
         return InvalidWarmPool(*key, status, describe(error), *life)
     if bool(spec.template) == bool(spec.ec2):
         return InvalidWarmPool(*key, status, "spec: must have exactly one of template and ec2", *life)
-    return WarmPool(*key, spec, status, *life, scaled_by=_scaled_by(metadata))
+    client = intern(last_manager(metadata, "spec", "replicas"))
+    return WarmPool(*key, spec, status, *life, scaled_by=_scaled_by(metadata), replicas_by=client)
 
 
 def _scaled_by(metadata: Json) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
-from cli.why import mentions, pool_facts
+from apimachinery.timestamps import parse_time
+from apimachinery.unstructured import Json
+from cli.past import Identity, concerns, last_deletion, logged, mentions, merge, of_vm
+from cli.why import claim_facts, pool_facts
 from controllers.shared.vmi import VMI
-from tests.controllers.pool.builders import halted, snapshot, vm
+from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
 
 @pytest.mark.parametrize(
@@ -44,3 +49,85 @@ def test_a_required_restart_is_said() -> None:
     assert "KubeVirt says RestartRequired: memory" in list(
         pool_facts(snapshot(1, vm(1, restart_required="memory")), "web-1")
     )
+
+
+def test_that_healing_is_off_is_said() -> None:
+    off = "healing is off: spec.autohealing of its pool is not set"
+    assert off in list(pool_facts(snapshot(1, vm(1)), "web-1"))
+    assert off not in list(pool_facts(snapshot(a_pool(1, autohealing={}), vm(1)), "web-1"))
+
+
+def event(time: int, note: str, *, kind: str = "VirtualMachinePool", name: str = "web", uid: str = "u-web") -> Json:
+    regarding = {"kind": kind, "name": name, "uid": uid}
+    return {"regarding": regarding, "note": note, "eventTime": f"2026-03-01T12:{time:02}:00.000000Z"}
+
+
+VM = Identity("web-1", "1234abcd-0000", datetime(2026, 3, 1, 12, 30, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    ("found", "about"),
+    [
+        pytest.param(event(31, "updated VM web-1: outdated"), True, id="after its creation"),
+        pytest.param(event(29, "deleted VM web-1: excess"), False, id="about an earlier VM"),
+        pytest.param(event(31, "", kind="VirtualMachine", name="web-1", uid="1234abcd-0000"), True, id="its UID"),
+        pytest.param(event(31, "", kind="VirtualMachine", name="web-1", uid="other"), False, id="another UID"),
+        pytest.param(event(29, "", kind="VirtualMachineInstance", name="web-1"), False, id="an earlier VMI"),
+    ],
+)
+def test_events_of_an_earlier_vm_of_the_name_are_left_out(found: Json, about: bool) -> None:
+    assert concerns(found, VM, parse_time(found["eventTime"])) is about
+    assert concerns(found, Identity("web-1"), parse_time(found["eventTime"]))
+
+
+def log(*entries: Json) -> Json:
+    return {"kind": "VirtualMachinePool", "metadata": {"name": "web"}, "status": {"decisions": list(entries)}}
+
+
+def entry(minute: int, reason: str, *vms: str, **given: str) -> Json:
+    return {"time": f"2026-03-01T12:{minute:02}:00Z", "reason": reason, "message": "why", "vms": list(vms), **given}
+
+
+LOG = log(
+    entry(1, "SuccessfulDelete", "web-1/ffffffff", "web-2/eeeeeeee", setBy="kubectl-scale"),
+    entry(30, "SuccessfulCreate", "web-1"),
+    entry(31, "SuccessfulUpdate", "web-1/1234abcd", setBy="argocd"),
+)
+
+
+def test_the_log_tells_a_vm_from_an_earlier_one_of_its_name() -> None:
+    found = list(logged([LOG], "web-1"))
+    assert [each.reason for each in of_vm(found, VM)] == ["SuccessfulCreate", "SuccessfulUpdate"]
+    assert len(of_vm(found, Identity("web-1"))) == 3
+    for asked in (VM, Identity("web-1")):
+        deletion = last_deletion(found, asked)
+        assert deletion is not None
+        told = (deletion.uid, deletion.owner, deletion.set_by)
+        assert told == ("ffffffff", "VirtualMachinePool web", "kubectl-scale")
+    assert last_deletion(logged([LOG], "web-1"), Identity("web-1", "ffffffff-1", VM.created)) is None
+
+
+def test_a_decision_with_an_event_is_not_told_twice() -> None:
+    events = [{"time": "2026-03-01T12:31:02.5Z", "reason": "SuccessfulUpdate", "note": "updated VM web-1: why"}]
+    rows = merge(events, list(logged([LOG], "web-1")))
+    assert [(each["reason"], each.get("setBy")) for each in rows] == [
+        ("SuccessfulDelete", "kubectl-scale"),
+        ("SuccessfulCreate", None),
+        ("SuccessfulUpdate", "argocd"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "facts"),
+    [
+        pytest.param({"phase": "Ready", "vmRef": {"name": "other"}}, [], id="another VM"),
+        pytest.param(
+            {"phase": "Expired", "vmRef": {"name": "ci-x"}, "finishedAt": "2026-03-01T12:00:00.5Z"},
+            ["claim job of alice has it: the claim is Expired since 2026-03-01T12:00:00Z"],
+            id="its claim has expired",
+        ),
+    ],
+)
+def test_the_claim_of_a_warm_vm(status: Json, facts: list[str]) -> None:
+    claim = {"metadata": {"name": "job", "annotations": {"poolhouse.dev/requester": "alice"}}, "status": status}
+    assert list(claim_facts(claim, "ci-x")) == facts

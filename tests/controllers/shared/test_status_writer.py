@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from controllers.shared.decisions import decision
 from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
 from kinds.replicaset import ReplicaSetStatus
 from runtime.api import Api
@@ -66,3 +67,26 @@ def test_a_patch_replaces_the_whole_status() -> None:
     assert (patch["op"], patch["path"]) == ("add", "/status")
     assert patch["value"]["replicas"] == 1
     assert "observedGeneration" not in patch["value"]
+
+
+async def test_decisions_are_written_only_with_another_change() -> None:
+    api, last, made = FakeApi(), LastWrite(), decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "excess", "web-1/a")
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: 0.0)
+    last.record([made])
+    assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate()
+    assert await writer.update(View(), ReplicaSetStatus(replicas=1), last) == StatusUpdate(written=True)
+    assert api.patches[0][-1]["value"]["decisions"] == [made.json()]
+
+
+async def test_a_stale_view_loses_no_decision() -> None:
+    api, last = FakeApi(), LastWrite()
+    first, second = (decision(f"2026-03-01T12:00:0{n}Z", "SuccessfulDelete", "excess", f"web-{n}/a") for n in (1, 2))
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: 0.0, interval_seconds=0)
+    last.record([first])
+    await writer.update(View(), ReplicaSetStatus(replicas=1), last)
+    last.record([second])
+    await writer.update(View(), ReplicaSetStatus(replicas=2), last)
+    assert api.patches[1][-1]["value"]["decisions"] == [first.json(), second.json()]
+    stored = ReplicaSetStatus(replicas=2, decisions=(first, second))
+    await writer.update(View(status=stored), stored, last)
+    assert last.decisions == []

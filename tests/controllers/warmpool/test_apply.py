@@ -204,7 +204,7 @@ NO_ANSWER, BUSY = OutcomeUnknown("lost"), Throttled("later")
 @pytest.mark.parametrize(
     ("error", "expected", "open_still"),
     [
-        pytest.param(None, Outcome(created=1), True, id="created"),
+        pytest.param(None, Outcome(created=1, done=(create("a"),)), True, id="created"),
         pytest.param(NO_ANSWER, Outcome(retry=True, last_error=NO_ANSWER), True, id="no answer"),
         pytest.param(AlreadyExists("there"), Outcome(retry=True), False, id="name is taken"),
         pytest.param(BUSY, Outcome(retry=True, last_error=BUSY), False, id="server is busy"),

@@ -1,0 +1,120 @@
+"""Selects what Events and the logs of decisions in statuses say about a VM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from apimachinery.timestamps import parse_time
+from apimachinery.unstructured import Json
+from kinds.decisions import UID_LENGTH
+
+VM_KINDS = ("VirtualMachine", "VirtualMachineInstance")
+CREATION_SLACK = timedelta(seconds=5)
+"""How much earlier than its creationTimestamp a VM may be mentioned: creationTimestamps have whole seconds, and clocks
+differ."""
+SAME_SECONDS = 10.0
+"""An Event and a decision with the same reason, this close to each other, are about the same action."""
+DELETIONS = ("SuccessfulDelete", "SuccessfulHeal", "DeletedByOther")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The VM that is asked about. Without UID, all VMs that had the name."""
+
+    name: str
+    uid: str = ""
+    created: datetime | None = None
+
+    @classmethod
+    def of(cls, name: str, document: Json | None) -> Identity:
+        if document is None:
+            return cls(name)
+        metadata = document["metadata"]
+        return cls(name, metadata["uid"], parse_time(metadata["creationTimestamp"]))
+
+    def existed(self, time: datetime) -> bool:
+        return self.created is None or time >= self.created - CREATION_SLACK
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A decision about one VM, from the log of its owner."""
+
+    time: datetime
+    reason: str
+    message: str
+    set_by: str
+    uid: str
+    """the first characters of the VM's UID; empty for a created VM"""
+    owner: str
+    """kind and name of the owner, such as `VirtualMachinePool web`"""
+
+    def json(self, note: str | None = None) -> Json:
+        time = self.time.strftime("%Y-%m-%dT%H:%M:%SZ")
+        row = {"time": time, "reason": self.reason, "note": self.message if note is None else note}
+        return {**row, "owner": self.owner, **({"setBy": self.set_by} if self.set_by else {})}
+
+
+def mentions(event: Json, vm: str) -> bool:
+    """Whether the event regards the VM, or its note has the VM's name. An owner can have the same name as the VM."""
+    regarding = event["regarding"]
+    if regarding.get("name") == vm and regarding.get("kind") in VM_KINDS:
+        return True
+    return re.search(rf"(?<![\w.-]){re.escape(vm)}(?![\w-])", event.get("note") or "") is not None
+
+
+def concerns(event: Json, vm: Identity, time: datetime) -> bool:
+    """Whether the event is about this VM, and not about an earlier one of its name."""
+    regarding = event["regarding"]
+    if not mentions(event, vm.name):
+        return False
+    if regarding.get("kind") == "VirtualMachine" and regarding.get("name") == vm.name and regarding.get("uid"):
+        return not vm.uid or bool(regarding["uid"] == vm.uid)
+    return vm.existed(time)
+
+
+def logged(owners: Iterable[Json], vm: str) -> Iterator[Logged]:
+    """Yields what the logs of pools and replica sets say about all VMs of the name."""
+    for owner in owners:
+        for each in (owner.get("status") or {}).get("decisions") or ():
+            for reference in each.get("vms") or ():
+                name, _, uid = reference.partition("/")
+                if name == vm:
+                    title = f"{owner['kind']} {owner['metadata']['name']}"
+                    message, set_by = each.get("message") or "", each.get("setBy") or ""
+                    yield Logged(parse_time(each["time"]), each["reason"], message, set_by, uid, title)
+
+
+def of_vm(decisions: Iterable[Logged], vm: Identity) -> list[Logged]:
+    """The decisions about this VM, and not about an earlier one of its name."""
+    return [
+        each
+        for each in decisions
+        if not vm.uid or (vm.uid[:UID_LENGTH] == each.uid if each.uid else vm.existed(each.time))
+    ]
+
+
+def last_deletion(decisions: Iterable[Logged], vm: Identity) -> Logged | None:
+    """The last deletion of a VM of the name: of an earlier one if the VM exists."""
+    found = [each for each in decisions if each.reason in DELETIONS and (not vm.uid or each.uid != vm.uid[:UID_LENGTH])]
+    return max(found, key=lambda each: each.time, default=None)
+
+
+def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
+    """Rows with `time`, `reason` and `note`, sorted by time. A decision with an event adds only who set the spec."""
+    rows = [dict(each) for each in events]
+    for each in decisions:
+        same = next((row for row in rows if _is_same(row, each)), None)
+        if same is None:
+            rows.append(each.json())
+        elif each.set_by:
+            same["setBy"] = each.set_by
+    return sorted(rows, key=lambda row: parse_time(str(row["time"])))
+
+
+def _is_same(row: Json, decision: Logged) -> bool:
+    between = abs((parse_time(str(row["time"])) - decision.time).total_seconds())
+    return bool(row["reason"] == decision.reason) and between <= SAME_SECONDS

@@ -1,0 +1,52 @@
+"""Returns the decisions about VMs for the log in the pool's status."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from apimachinery.timestamps import format_time
+from controllers.pool.actions import (
+    Action,
+    Adopt,
+    Create,
+    Delete,
+    DeleteDisks,
+    EndHold,
+    Heal,
+    Hold,
+    Restart,
+    Restore,
+    Update,
+)
+from controllers.pool.observe import PoolSnapshot
+from controllers.pool.reasons import PoolReason
+from controllers.shared.decisions import decision
+from kinds.decisions import Decision, vm_reference
+
+RECORDED = (Adopt, Create, Delete, DeleteDisks, EndHold, Heal, Hold, Restart, Restore, Update)
+"""The actions that users ask about later. Others only prepare or complete one of these."""
+
+
+def decisions(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
+    uids, time = {vm.name: vm.uid for vm in snapshot.vms}, format_time(now)
+    for each in actions:
+        if isinstance(each, RECORDED):
+            uid = "" if isinstance(each, Create) else uids.get(each.name, "")
+            message = f"{each.reason}; its disks are retained" if getattr(each, "retain_disks", False) else each.reason
+            vm = vm_reference(each.name, uid)
+            yield decision(time, each.succeeded, message, vm, set_by=_set_by(snapshot, each))
+
+
+def _set_by(snapshot: PoolSnapshot, action: Action) -> str:
+    pool, aborted = snapshot.pool, snapshot.aborted is not None
+    match action:
+        case Delete() if len(snapshot.active) > pool.spec.replicas and not snapshot.surges:
+            return pool.replicas_by
+        case Update() if not aborted:
+            return pool.template_by
+    return ""
+
+
+def membership_changed(name: str, uid: str, now: datetime, *, attached: bool) -> Decision:
+    reason = PoolReason.ATTACHED if attached else PoolReason.DETACHED
+    message = "a user gave it the pool's owner reference again" if attached else "a user removed its owner reference"
+    return decision(format_time(now), reason, message, vm_reference(name, uid))

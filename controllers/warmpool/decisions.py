@@ -1,0 +1,38 @@
+"""Returns the decisions about warm VMs for the log in the pool's status."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+from apimachinery.timestamps import format_time
+from controllers.shared import decisions as shared
+from controllers.shared.decisions import decision
+from controllers.warmpool.actions import Action, CreateVM, DeleteVM, OrphanVM
+from controllers.warmpool.reasons import WarmPoolReason as Reason
+from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_vm import WarmVM
+from kinds.decisions import Decision, vm_reference
+
+
+def decisions(pool: WarmPool, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
+    time = format_time(now)
+    for each in actions:
+        match each:
+            case CreateVM():
+                yield decision(time, Reason.SUCCESSFUL_CREATE, each.reason, vm_reference(each.name))
+            case DeleteVM():
+                # The autoscaling decides without a client.
+                client = pool.replicas_by if each.cause == "Excess" and pool.spec.autoscaling is None else ""
+                vm = vm_reference(each.vm.name, each.vm.uid)
+                yield decision(time, Reason.SUCCESSFUL_DELETE, each.reason, vm, set_by=client)
+            case OrphanVM():
+                yield decision(time, Reason.ORPHANED, each.reason, vm_reference(each.vm.name, each.vm.uid))
+
+
+def deleted_by_other(vm: WarmVM, now: datetime) -> Decision:
+    """The deletion of a VM that neither the pool nor the claim controller reported."""
+    reference = vm_reference(vm.name, vm.uid)
+    if vm.claim_uid:
+        claim = f"claim {vm.owner.name}" if vm.owner.uid == vm.claim_uid else "its claim"
+        message = f"{claim} had it: the claim was deleted, or another client deleted the VM"
+        return decision(format_time(now), Reason.DELETED_BY_OTHER, message, reference)
+    return shared.deleted_by_other(format_time(now), "warm pool", reference)

@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = poolhouse.main(arguments, prog_name=program_name(sys.argv[0]), standalone_mode=False, color=colour)
     except click.ClickException as error:
         error.show()
-        if output := _structured(arguments):
+        if not getattr(error, "shown", False) and (output := _structured(arguments)):
             print_structured(output, {"error": error.format_message()})
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -16,13 +16,22 @@ STRUCTURED = ("json", "yaml")
 NONE = "-"
 
 
-class Failed(click.ClickException):
+class CommandError(click.ClickException):
+    """An error that ends the command with an exit code."""
+
+    def __init__(self, message: str, *, shown: bool = False) -> None:
+        """`shown`: the command has printed its result, so that `-o json` does not print the error as a document too."""
+        super().__init__(message)
+        self.shown = shown
+
+
+class Failed(CommandError):
     """The request was refused or has failed."""
 
     exit_code = 1
 
 
-class Unreachable(click.ClickException):
+class Unreachable(CommandError):
     """No answer arrived in time. The outcome may be unknown."""
 
     exit_code = 3

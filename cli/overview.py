@@ -69,7 +69,7 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
 
     rows = cluster.run(poll)
     if wrong and rows:
-        raise Failed(f"{count_noun(len(rows), 'degraded object')}")
+        raise Failed(f"{count_noun(len(rows), 'degraded object')}", shown=True)
 
 
 def object_row(kind: Kind, document: Json, now: datetime) -> Json:

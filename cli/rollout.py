@@ -92,7 +92,8 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
                 while True:
                     document = await get_pool(api, cluster, pool)
                     state, message = progress(document, api.now())
-                    if output == "text" and (last is None or message != last[2]):
+                    # The error of a failed update contains the message.
+                    if output == "text" and state != "Failed" and (last is None or message != last[2]):
                         click.echo(message)
                     last = document, state, message
                     if state != "Progressing" or not watch:
@@ -108,9 +109,9 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
             output, {"pool": pool, "state": state, "message": message, "status": document.get("status") or {}}
         )
     if state == "Failed":
-        raise Failed(message)
+        raise Failed(message, shown=True)
     if state == "Progressing" and watch:
-        raise Unreachable(f"not complete after {seconds:g} s")
+        raise Unreachable(f"not complete after {seconds:g} s", shown=True)
 
 
 def progress(document: Json, now: datetime) -> tuple[State, str]:

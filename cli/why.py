@@ -161,9 +161,9 @@ def claim_facts(claim: Json, vm: str) -> Iterator[str]:
     if (status.get("vmRef") or {}).get("name") != vm:
         return
     requester = (metadata.get("annotations") or {}).get(meta.REQUESTER)
-    finished = f" since {status['finishedAt'][:19]}Z" if status.get("finishedAt") else ""
+    verb, finished = ("had", f" since {status['finishedAt'][:19]}Z") if status.get("finishedAt") else ("has", "")
     by = f" of {requester}" if requester else ""
-    yield f"claim {metadata['name']}{by} has it: the claim is {status.get('phase') or 'Pending'}{finished}"
+    yield f"claim {metadata['name']}{by} {verb} it: the claim is {status.get('phase') or 'Pending'}{finished}"
 
 
 def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
@@ -353,7 +353,7 @@ def _lines(found: Json) -> Iterator[str]:
     for fact in found["present"]:
         yield f"  now   {fact}"
     if found["exists"] and deletion:
-        yield f"  once  an earlier VM of this name: {_sentence(deletion)}"
+        yield f"  once  there was an earlier VM of this name: {_sentence(deletion)}"
     for each in found["past"]:
         client = f" ({each['setBy']} had set the spec)" if each.get("setBy") else ""
         yield f"  {each['time'][:19]}  {each['reason']}: {each['note']}{client}"
@@ -363,6 +363,7 @@ def _lines(found: Json) -> Iterator[str]:
 
 def _sentence(deletion: Json) -> str:
     """Who deleted a VM, when and why."""
-    who = "another client" if deletion["reason"] == "DeletedByOther" else deletion["owner"]
+    if deletion["reason"] == "DeletedByOther":
+        return f"it was deleted at {deletion['time']}: {deletion['note']}"
     client = f"; {deletion['setBy']} had set spec.replicas" if deletion.get("setBy") else ""
-    return f"{who} deleted it at {deletion['time']}: {deletion['note']}{client}"
+    return f"{deletion['owner']} deleted it at {deletion['time']}: {deletion['note']}{client}"

@@ -231,12 +231,8 @@ def replica_set_status(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) 
         ready_replicas=sum(vmi.ready for vmi in snapshot.active),
         terminating_replicas=sum(vmi.deleting for vmi in snapshot.members),
         label_selector=to_string(found.selector),
-<<<<<<< HEAD
-        conditions=set_times(conditions, before, generation=found.generation, now=now),
-=======
         decisions=found.status.decisions,
-        conditions=set_times(_conditions(snapshot, plan), before, generation=found.generation, now=now),
->>>>>>> b009452 (controllers: keep decisions about VMs in a bounded log in the status)
+        conditions=set_times(conditions, before, generation=found.generation, now=now),
     )
 
 

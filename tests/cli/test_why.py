@@ -123,7 +123,7 @@ def test_a_decision_with_an_event_is_not_told_twice() -> None:
         pytest.param({"phase": "Ready", "vmRef": {"name": "other"}}, [], id="another VM"),
         pytest.param(
             {"phase": "Expired", "vmRef": {"name": "ci-x"}, "finishedAt": "2026-03-01T12:00:00.5Z"},
-            ["claim job of alice has it: the claim is Expired since 2026-03-01T12:00:00Z"],
+            ["claim job of alice had it: the claim is Expired since 2026-03-01T12:00:00Z"],
             id="its claim has expired",
         ),
     ],

@@ -15,6 +15,7 @@ HELM := $(call stamp,helm,local/helm/go.mod)
 NODE := $(call stamp,node,requirements/node.sh tests/node/kubelet/go.sum tests/node/kubelet/*/main.go tests/node/coredns/go.sum)
 GUEST := $(VENV)/.guest
 PROMETHEUS := $(VENV)/.prometheus
+BROWSER := $(call stamp,browser,requirements/browser.txt)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
@@ -28,7 +29,7 @@ run: setup
 # with one worker, so that its tests share servers. The order is that of the tree, which has slow tests first.
 WORKERS := 3
 
-test: setup $(PROMETHEUS) $(HELM)
+test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # The chart with its images on real nodes. NODES=short: one node, from installation to uninstallation.
@@ -116,16 +117,21 @@ $(NODE): | $(CONTROL_PLANE)
 $(PROMETHEUS): | $(INSTALLED)
 	@sh requirements/prometheus.sh "$${XDG_CACHE_HOME:-$$HOME/.cache}/poolhouse/prometheus" && touch $@
 
+# Only the tests of the console need a browser. It is too large for `make run`.
+$(BROWSER): | $(INSTALLED)
+	@sh requirements/system.sh $$(cat requirements/browser.txt)
+	@rm -f $(VENV)/.browser-* && touch $@
+
 # all.lock is for development and CI. Each image and the kubectl plugin have a file of their own, and so has the build.
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra ec2 \
-	  --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
+	  --extra console --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
 	  pyproject.toml
 	@$(COMPILE) --allow-unsafe --all-build-deps --only-build-deps -c requirements/all.lock -o requirements/build.lock pyproject.toml
-	@$(COMPILE) --extra cli -c requirements/all.lock -o requirements/cli.lock pyproject.toml
+	@$(COMPILE) --extra cli --extra console -c requirements/all.lock -o requirements/cli.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) .poolhouse

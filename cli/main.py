@@ -42,6 +42,7 @@ COMMANDS = {
     "detach": CommandEntry("cli.detach:detach", "Remove a VM from its pool, for example to debug it."),
     "attach": CommandEntry("cli.detach:attach", "Put a VM back into a pool."),
     "disks": CommandEntry("cli.disks:disks", "List retained disks."),
+    "console": CommandEntry("console.command:console", "Serve a web page on this machine for all of this."),
     "policy": CommandEntry("cli.policy:policy", "Explain which migration policy a VM uses, and simulate changes."),
     "claim": CommandEntry("cli.claim:claim", "Claim a warm VM."),
     "release": CommandEntry("cli.claim:release", "Release a claim and its VM."),

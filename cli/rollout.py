@@ -174,7 +174,7 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
         return document, await list_revisions(api, document), counts
 
     document, revisions, counts = cluster.run(read)
-    rows = list(_rows(document, revisions, counts))
+    rows = list(history_rows(document, revisions, counts))
     if number is not None:
         chosen = _revision(revisions, number)
         if output != "name":
@@ -190,7 +190,7 @@ def summarize_changes(changes: Sequence[str]) -> str:
     return "; ".join([*changes[:MAX_CHANGES], *([f"and {more} more"] if more > 0 else [])])
 
 
-def _rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
+def history_rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
     current, status = current_revision(document, revisions), document.get("status") or {}
     ended = {each["revision"]: each for each in status.get("history") or ()}
     before: Json | None = None

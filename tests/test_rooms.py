@@ -37,6 +37,8 @@ ROOMS: dict[str, set[str]] = {
     # The engine defines domains with the ports of virt-launcher.
     "local": CONTROL_PLANE | {"manifests", "defaulter.pci_addresses"},
     "cli": CONTROL_PLANE | {"manifests", "defaulter", "webhook", "controllers", "local"},
+    # The web page has the answers and the acts of the command line, which starts it by name.
+    "console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "cli"},
     "monitoring": BOTTOM | {"kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
 }
 

@@ -1,0 +1,296 @@
+"""The routes: pages, their changes as a stream of events, and acts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from cli.output import Failed
+from console import access, acts, change, pages
+from console.page import Page, Part, object_path, with_query
+from console.pages import Context, Missing
+from runtime.errors import ApiError
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+TABS = (("overview", "/", "Overview"), ("change", "/change", "Plan a change"))
+MAX_BODY_BYTES = 1024 * 1024
+RENDER_SECONDS = 0.5
+"""shortest time between two looks at a page's parts"""
+REFRESH_SECONDS = 10.0
+"""time after which a page is rendered again without a change, because it shows ages"""
+
+
+@dataclass
+class Renderer:
+    """Renders pages and parts as HTML."""
+
+    root: str
+    host: str
+    context: Context
+
+    def __post_init__(self) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        state = self.context.state
+        self._templates.globals |= {
+            "root": self.root,
+            "host": self.host,
+            "namespace_only": state.namespace,
+            "scope": f"namespace {state.namespace}" if state.namespace else "all namespaces",
+            "user": state.user,
+            "tabs": TABS,
+            "link": with_query,
+        }
+
+    def part(self, part: Part) -> tuple[str, str]:
+        """The HTML of a part, and a hash of it."""
+        html = self._templates.get_template(part.template).render({**OPTIONAL, **part.values})
+        return html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest()
+
+    def parts(self, page: Page) -> dict[str, tuple[str, str]]:
+        connection = Part("connection", "connection.html", connection_values(self.context.state.problems))
+        return {each.name: self.part(each) for each in (connection, *page.parts)}
+
+    def page(self, page: Page, live: str = "", message: str = "", failed: bool = False) -> str:
+        """The whole page. `live` is the path whose changes the browser follows; empty for a page that stays."""
+        parts = [
+            f'<section id="part-{name}" data-hash="{digest}">{html}</section>'
+            for name, (html, digest) in self.parts(page).items()
+        ]
+        return self._templates.get_template("layout.html").render(
+            page=page, parts=[Markup(each) for each in parts], live=live, message=message, failed=failed
+        )
+
+
+OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": ""}
+"""values that some parts leave out"""
+
+
+def connection_values(problems: Mapping[str, str]) -> Mapping[str, Any]:
+    """The lost connection once, the kinds that the user may not list, and other problems by kind."""
+    hidden = [plural for plural, text in problems.items() if " 403 " in f" {text} " or "Forbidden" in text]
+    rest = {plural: text for plural, text in problems.items() if plural not in hidden}
+    lost = [text for text in rest.values() if any(word in text for word in UNREACHABLE)]
+    others = [(plural, text) for plural, text in rest.items() if text not in lost]
+    return {"lost": lost[0] if lost else "", "hidden": hidden, "others": others}
+
+
+UNREACHABLE = (
+    "cannot connect",
+    "no answer",
+    "the stream was cut",
+    "Server disconnected",
+    "Connection",
+    "Timeout",
+    " 502 ",
+    " 503 ",
+)
+"""texts in the problem of an informer whose API server is away"""
+
+
+class Console:
+    """The application for one address."""
+
+    def __init__(self, context: Context, port: int, token: str, host: str) -> None:
+        self._context, self._port, self._token = context, port, token
+        self.root = f"/{token}"
+        self._renderer = Renderer(self.root, host, context)
+        self._stopping = asyncio.Event()
+        self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        self.app.middleware("http")(self._guard)
+        for path, method in (
+            ("/static/{name}", self._static),
+            ("/events", self._events),
+            ("/{path:path}", self._page),
+        ):
+            self.app.add_api_route(self.root + path, method, methods=["GET"], response_model=None)
+        self.app.add_api_route(self.root, self._home, methods=["GET"], response_model=None)
+        self.app.add_api_route(f"{self.root}/change", self._change, methods=["POST"], response_model=None)
+        act = f"{self.root}/act/{{act}}/{{short}}/{{namespace}}/{{name}}"
+        self.app.add_api_route(act, self._act, methods=["POST"], response_model=None)
+
+    def stop(self) -> None:
+        """Ends the streams, so that the server can stop."""
+        self._stopping.set()
+
+    async def _guard(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
+        refused = access.refusal(request.method, request.url.path, request.headers, self._port, self._token)
+        if refused is not None:
+            response: Response = PlainTextResponse(refused[1] + "\n", refused[0])
+        else:
+            response = await answer(request)
+        for name, value in access.HEADERS.items():
+            response.headers[name] = value
+        return response
+
+    async def _home(self) -> Response:
+        return RedirectResponse(f"{self.root}/")
+
+    async def _static(self, name: str) -> Response:
+        known = {each.name: each for each in (HERE / "static").iterdir()}
+        if name not in known:
+            return PlainTextResponse("not found\n", 404)
+        return FileResponse(known[name])
+
+    async def _page(self, request: Request, path: str) -> Response:
+        query = dict(request.query_params)
+        message, failed = query.pop("message", ""), query.pop("failed", "") == "yes"
+        status, page = await self._build(f"/{path}", query)
+        live = f"/{path}" + with_query(query) if status == 200 and page.live else ""
+        return HTMLResponse(self._renderer.page(page, live, message, failed), status)
+
+    async def _build(self, path: str, query: Mapping[str, str]) -> tuple[int, Page]:
+        try:
+            return 200, await pages.build(self._context, path, query)
+        except Missing as error:
+            return 404, text_page("Not found", str(error))
+        except Failed as error:
+            return 422, text_page("It is not possible", error.format_message())
+        except ApiError as error:
+            return 502, text_page("The API server refused it, or did not answer", error.message)
+
+    async def _events(self, request: Request, path: str, have: str = "") -> Response:
+        parts = urlsplit(path)
+        query = dict(parse_qsl(parts.query))
+        known = dict(each.split(":", 1) for each in have.split(",") if ":" in each)
+        return StreamingResponse(self._changes(request, parts.path, query, known), media_type="text/event-stream")
+
+    async def _changes(
+        self, request: Request, path: str, query: Mapping[str, str], known: dict[str, str]
+    ) -> AsyncIterator[str]:
+        """Yields the parts of the page that have changed, as server-sent events."""
+        state = self._context.state
+        yield "retry: 2000\n\n"
+        while not self._stopping.is_set() and not await request.is_disconnected():
+            version = state.version
+            began = asyncio.get_running_loop().time()
+            for name, html, digest in await self._rendered(path, query):
+                if known.get(name) != digest:
+                    known[name] = digest
+                    yield f"data: {json.dumps({'part': name, 'hash': digest, 'html': html})}\n\n"
+            took = asyncio.get_running_loop().time() - began
+            # A page with thousands of VMs takes longer to render, and must not fill the processor.
+            await self._pause(max(RENDER_SECONDS, 4 * took))
+            await self._until_changed(version)
+
+    async def _rendered(self, path: str, query: Mapping[str, str]) -> list[tuple[str, str, str]]:
+        """The parts of a page, or what became of it: an object that is deleted leaves its last state on the page."""
+        status, page = await self._build(path, query)
+        if status == 200:
+            return [(name, html, digest) for name, (html, digest) in self._renderer.parts(page).items()]
+        text = page.parts[0].values["text"]
+        values = {**connection_values(self._context.state.problems), "others": [("This page", text)]}
+        return [("connection", *self._renderer.part(Part("connection", "connection.html", values)))]
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+    async def _until_changed(self, version: Any) -> None:
+        waiting = asyncio.ensure_future(self._context.state.wait(version, REFRESH_SECONDS))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+
+    async def _act(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
+        found = acts.BY_NAME.get(act)
+        if found is None:
+            return self._text(404, "Not found", f"There is no act {act}.")
+        namespace = "" if namespace == "-" else namespace
+        values = await form(request)
+        back = object_path(short, namespace, name)
+        try:
+            target = await pages.target_of(self._context, short, namespace, name)
+            if target.kind not in found.kinds:
+                return self._text(422, "It is not possible", f"{found.label} is not for a {target.kind}.")
+            if values.get("confirmed") != "yes" and (lost := found.destroys(target, values)):
+                return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
+            message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
+        except Missing as error:
+            return self._text(404, "Not found", str(error))
+        except Failed as error:
+            return self._back(back, error.format_message(), failed=True)
+        except ApiError as error:
+            return self._back(back, error.message, failed=True)
+        return self._back(back, message)
+
+    def _confirmation(
+        self, act: acts.Act, target: acts.Target, values: Mapping[str, str], lost: str, back: str
+    ) -> Page:
+        values_shown = {key: value for key, value in values.items() if key in {each.name for each in act.fields}}
+        part = Part(
+            "confirm",
+            "confirm.html",
+            {
+                "label": act.label,
+                "target": acts.short(target),
+                "destroys": lost,
+                "help": act.help,
+                "values": values_shown,
+                "command": act.shell(target, values),
+                "action": f"/act/{act.name}{back}",
+                "back": back,
+            },
+        )
+        return Page(f"{act.label} {target.name}", [part], live=False)
+
+    async def _change(self, request: Request) -> Response:
+        values = await form(request)
+        page = await change.preview(self._context, values)
+        if isinstance(page, change.Applied):
+            return self._back(page.path, page.message)
+        return HTMLResponse(self._renderer.page(page))
+
+    def _back(self, path: str, message: str, *, failed: bool = False) -> Response:
+        """Returns to a page, so that reloading it does not repeat the act."""
+        query = f"?message={quote(message[:1000])}{'&failed=yes' if failed else ''}"
+        return RedirectResponse(f"{self.root}{path}{query}", 303)
+
+    def _text(self, status: int, title: str, text: str) -> Response:
+        return HTMLResponse(self._renderer.page(text_page(title, text)), status)
+
+
+def text_page(title: str, text: str) -> Page:
+    return Page(title, [Part("text", "text.html", {"title": title, "text": text})], live=False)
+
+
+async def form(request: Request) -> dict[str, str]:
+    """The fields of a form. Raises `Failed` for a body that is too large."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise Failed(f"the form must be at most {MAX_BODY_BYTES} bytes")
+    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))

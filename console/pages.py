@@ -1,0 +1,295 @@
+"""The pages by path: collects what each page shows, and asks the API server only for what no view has."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import unquote
+
+from apimachinery.timestamps import known_time
+from apimachinery.unstructured import Json
+from cli.cluster import Cluster
+from cli.health import assess, assess_phase
+from cli.past import mentions
+from cli.pools import list_revisions
+from cli.rollout import history_rows
+from console import acts, pool_page, replica_set_page, vm_page, words
+from console.acts import Act, Target
+from console.cluster_state import ClusterState
+from console.overview import overview
+from console.page import Page, Part, Query, object_path
+from controllers.pool.observe import PoolSnapshot
+from controllers.replicaset.observe import ReplicaSetSnapshot
+from controllers.shared.invalid_spec import InvalidSpec
+from kinds import KINDS
+from kinds.kind import Kind
+from kinds.pool import POOL
+from kinds.replicaset import REPLICA_SET
+from runtime.errors import ApiError, Forbidden, NotFound
+from runtime.events import EVENTS, last_observed
+from runtime.resource import VMIS, VMS, Key, Resource
+
+MAX_EVENTS = 40
+
+
+@dataclass(frozen=True)
+class Context:
+    """What every page may use."""
+
+    state: ClusterState
+    cluster: Cluster
+
+
+Builder = Callable[..., Awaitable[Page]]
+
+
+class Missing(Exception):
+    """There is no such page or object."""
+
+
+async def overview_page(context: Context, query: Query) -> Page:
+    return overview(context.state, query)
+
+
+async def object_page(context: Context, query: Query, short: str, namespace: str, name: str) -> Page:
+    kind = next((kind for kind in KINDS if kind.short_name == short), None)
+    document = context.state.get(kind.kind, (namespace, name)) if kind else None
+    if kind is None or document is None:
+        raise Missing(f"There is no {short} {name}" + (f" in namespace {namespace}." if namespace else "."))
+    parts = [await _head(context, kind, document)]
+    match kind:
+        case _ if kind is POOL:
+            parts += await _pool_parts(context, document, query)
+        case _ if kind is REPLICA_SET:
+            parts += _replica_set_parts(context, document, query)
+    parts.append(await _events(context, namespace, (name,), lambda event: event["regarding"].get("kind") == kind.kind))
+    return Page(f"{short}/{name}", parts)
+
+
+async def _head(context: Context, kind: Kind, document: Json) -> Part:
+    now, status = context.state.now(), document.get("status") or {}
+    health = assess_phase(document, kind.phases) if kind.phases else assess(document)
+    target = Target(kind.kind, document)
+    return Part(
+        "head",
+        "head.html",
+        {
+            "short": kind.short_name,
+            "name": target.name,
+            "namespace": target.namespace,
+            "health": health,
+            "age": words.age(document["metadata"].get("creationTimestamp"), now),
+            "numbers": _numbers(kind, document),
+            "conditions": words.condition_rows(status, now),
+            "forms": await forms(context, target),
+            "edit": f"/change?kind={kind.short_name}&namespace={target.namespace}&name={target.name}",
+        },
+    )
+
+
+def _numbers(kind: Kind, document: Json) -> list[tuple[str, object]]:
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    names = (
+        ("Desired", status.get("desiredReplicas", spec.get("replicas"))),
+        ("Current", status.get("replicas")),
+        ("Ready", status.get(kind.ready_replicas)),
+        ("Available", status.get("availableReplicas")),
+        ("Updated", status.get("updatedReplicas")),
+        ("Being deleted", status.get("terminatingReplicas") or None),
+        ("Claimed", status.get("claimed")),
+        ("Claims in the queue", status.get("queuedClaims")),
+        ("Unhealthy", status.get("unhealthy") or None),
+        ("Retained disks", status.get("keptDisks") or None),
+        ("VMIs", status.get("wins")),
+    )
+    return [(name, value) for name, value in names if value is not None]
+
+
+async def forms(context: Context, target: Target) -> list[Json]:
+    """The forms of the acts, and which right the user lacks for an act."""
+    found = acts.acts_of(target)
+    missing = await context.state.missing_rights((each.right(target) for each in found), target.namespace)
+    return [_form(each, target, str(each.right(target)) if each.right(target) in missing else "") for each in found]
+
+
+def _form(act: Act, target: Target, missing: str) -> Json:
+    values = {field.name: field.value(target) for field in act.fields}
+    short = acts.short(target)
+    return {
+        "id": f"act-{act.name}-{target.name}",
+        "name": act.name,
+        "label": act.label,
+        "help": act.help,
+        "target": short,
+        "fields": [{**vars(field), "value": values[field.name]} for field in act.fields],
+        "template": act.template(target),
+        "command": act.shell(target, values),
+        "action": f"/act/{act.name}{object_path(short.partition('/')[0], target.namespace, target.name)}",
+        "destroys": act.asks,
+        "missing": missing,
+    }
+
+
+async def _pool_parts(context: Context, document: Json, query: Query) -> list[Part]:
+    state, metadata = context.state, document["metadata"]
+    key, now = (metadata["namespace"], metadata["name"]), state.now()
+    snapshot = state.pool(key)
+    if isinstance(snapshot, InvalidSpec):
+        return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
+    if not isinstance(snapshot, PoolSnapshot):
+        return []
+    found = pool_page.members(snapshot, now)
+    return [
+        Part("rollout", "rollout.html", pool_page.picture(snapshot, document, found, now)),
+        Part("next", "next.html", pool_page.next_actions(snapshot, now)),
+        Part("vms", "members.html", pool_page.table(found, query, now)),
+        await _history(context, document, snapshot),
+    ]
+
+
+def _replica_set_parts(context: Context, document: Json, query: Query) -> list[Part]:
+    state, metadata = context.state, document["metadata"]
+    key, now = (metadata["namespace"], metadata["name"]), state.now()
+    snapshot = state.replica_set(key)
+    if isinstance(snapshot, InvalidSpec):
+        return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
+    if not isinstance(snapshot, ReplicaSetSnapshot):
+        return []
+    found = replica_set_page.members(snapshot, now)
+    return [
+        Part("rollout", "rollout.html", replica_set_page.picture(found)),
+        Part("next", "next.html", replica_set_page.next_actions(snapshot, now)),
+        Part("vms", "members.html", pool_page.table(found, query, now) | {"noun": "VMI"}),
+    ]
+
+
+async def _history(context: Context, document: Json, snapshot: PoolSnapshot) -> Part:
+    state, metadata = context.state, document["metadata"]
+    stamp = tuple(each.name for each in snapshot.revisions)
+    try:
+        revisions = await state.remember(
+            ("revisions", metadata["uid"]), stamp, lambda: list_revisions(state.api, document)
+        )
+    except ApiError as error:
+        return Part("history", "history.html", {"rows": [], "problem": str(error.message)})
+    counts = Counter(vm.revision for vm in snapshot.active)
+    rows = [*history_rows(document, revisions, counts)][::-1]
+    now = state.now()
+    target = Target(POOL.kind, document)
+    undo = acts.BY_NAME["undo"]
+    missing = await state.missing_rights([undo.right(target)], target.namespace)
+    for row in rows:
+        row["age"] = words.age(row["created"], now)
+    action = f"/act/undo{object_path(POOL.short_name, target.namespace, target.name)}"
+    return Part(
+        "history",
+        "history.html",
+        {"rows": rows, "action": action, "missing": str(undo.right(target)) if missing else "", "name": target.name},
+    )
+
+
+async def _events(
+    context: Context, namespace: str, names: Sequence[str], selects: Callable[[Json], bool], title: str = "Events"
+) -> Part:
+    state = context.state
+
+    async def fetch() -> list[Json] | None:
+        found: list[Json] = []
+        for name in dict.fromkeys(names):
+            try:
+                items, _ = await state.api.list(EVENTS, namespace or None, field_selector=f"regarding.name={name}")
+            except Forbidden:
+                return None
+            except ApiError:
+                return []
+            found += items
+        return found
+
+    items = await state.remember(("events", namespace, tuple(names)), state.version[0], fetch)
+    rows = [_event(each, state.now()) for each in items or () if selects(each)]
+    rows.sort(key=lambda each: each["time"], reverse=True)
+    return Part(
+        "events",
+        "events.html",
+        {"rows": rows[:MAX_EVENTS], "more": max(0, len(rows) - MAX_EVENTS), "hidden": items is None, "title": title},
+    )
+
+
+def _event(event: Json, now: datetime) -> Json:
+    time = last_observed(event)
+    moment = known_time(time)
+    series = event.get("series") or {}
+    return {
+        "time": moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else time,
+        "age": words.age(time, now),
+        "type": event.get("type") or "",
+        "reason": event.get("reason") or "",
+        "note": event.get("note") or "",
+        "count": series.get("count") or event.get("deprecatedCount") or 1,
+        "object": event["regarding"].get("name") or "",
+    }
+
+
+async def vm(context: Context, query: Query, short: str, namespace: str, name: str) -> Page:
+    """The page of a VM, or of a VMI without a VM."""
+    state, key = context.state, (namespace, name)
+    document = await _document(state, VMS if short == "vm" else VMIS, key)
+    parts = [
+        Part(
+            "head",
+            "vm_head.html",
+            vm_page.head(state, document, short)
+            | {"forms": await forms(context, Target(acts.VM, document)) if short == "vm" else []},
+        )
+    ]
+    parts.append(Part("why", "why.html", vm_page.why(state, document, short)))
+    owner = vm_page.owner_name(document)
+    parts.append(
+        await _events(
+            context, namespace, [each for each in (name, owner) if each], lambda event: mentions(event, name), "Past"
+        )
+    )
+    return Page(f"{short}/{name}", parts)
+
+
+async def _document(state: ClusterState, resource: Resource, key: Key) -> Json:
+    view = (state.pools.vms if resource is VMS else state.pools.vmis).get(key)
+    stamp = view.resource_version if view is not None else ""
+    try:
+        return await state.remember((resource.plural, key), stamp, lambda: state.api.get(resource, *key))
+    except NotFound:
+        raise Missing(f"There is no {resource.kind} {key[1]} in namespace {key[0]}.") from None
+
+
+ROUTES: tuple[tuple[re.Pattern[str], Builder], ...] = tuple(
+    (re.compile(pattern), builder)
+    for pattern, builder in (
+        (r"/", overview_page),
+        (r"/(?P<short>vm|vmi)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", vm),
+        (r"/(?P<short>[a-z]+)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", object_page),
+    )
+)
+
+
+async def build(context: Context, path: str, query: Query) -> Page:
+    """The page at a path. Raises `Missing`, `Failed` or an API error."""
+    for pattern, builder in ROUTES:
+        if found := pattern.fullmatch(path):
+            names: Mapping[str, str] = {key: unquote(value) for key, value in found.groupdict().items()}
+            if names.get("namespace") == "-":
+                names = {**names, "namespace": ""}
+            return await builder(context, query, **names)
+    raise Missing(f"There is no page {path}.")
+
+
+async def target_of(context: Context, short: str, namespace: str, name: str) -> Target:
+    """The object of an act. Raises `Missing`."""
+    if short == "vm":
+        return Target(acts.VM, await context.state.api.get(VMS, namespace, name))
+    kind = next((kind for kind in KINDS if kind.short_name == short), None)
+    if kind is None:
+        raise Missing(f"There is no kind {short}.")
+    return Target(kind.kind, await context.state.api.get(Resource.of(kind), namespace or None, name))

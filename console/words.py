@@ -1,0 +1,112 @@
+"""Conditions, states and times in words."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from apimachinery.timestamps import known_time
+from apimachinery.unstructured import Json
+from cli.health import DEGRADED_REASONS, DEGRADED_WHILE_FALSE, DEGRADED_WHILE_TRUE
+from controllers.shared.vm import VM
+from controllers.shared.vmi import VMI
+
+VMState = Literal["ready", "starting", "failing", "held", "halted", "deleting"]
+STATE_WORDS: dict[VMState, str] = {
+    "ready": "ready",
+    "starting": "not ready yet",
+    "failing": "failing",
+    "held": "held by lifecycle hooks",
+    "halted": "halted as specified",
+    "deleting": "being deleted",
+}
+
+WORDS: dict[str, tuple[str, str]] = {
+    "Available": ("Enough VMs are available", "Too few VMs are available"),
+    "Progressing": ("An update or a change of size makes progress", "It makes no progress"),
+    "Healing": ("Failing VMs are replaced", "Failing VMs are not replaced"),
+    "ScaleInBlocked": ("Scale-in is blocked", "Scale-in is not blocked"),
+    "DisksShared": ("Disks are shared with another owner", "No disk is shared with another owner"),
+    "DisksOutdated": ("Some disks have an old template", "All disks have the template"),
+    "SnapshotFailure": ("Snapshots fail", "Snapshots succeed"),
+    "VMsHeld": ("Lifecycle hooks hold VMs", "No VM is held"),
+    "ReplicaFailure": ("VMs cannot be created or deleted", "VMs can be created and deleted"),
+    "ReplicaPaused": ("It is paused", "It is not paused"),
+    "Reconciling": ("The controller works towards the spec", "Nothing is left to do"),
+    "Stalled": ("It cannot go on without help", "Nothing stops it"),
+    "Paused": ("It is paused", "It is not paused"),
+    "Valid": ("The spec is valid", "The spec is invalid"),
+    "Degraded": ("It is degraded", "It is not degraded"),
+    "RolloutComplete": ("All waiting VMs have the template", "Not all waiting VMs have the template"),
+    "Default": ("It is the default pool of the namespace", "It is not the default pool"),
+    "Autoscaling": ("The autoscaling decides about the size", "The autoscaling does not decide"),
+    "Active": ("It is active", "It is not active"),
+    "Enforced": ("KubeVirt enforces it", "KubeVirt does not enforce it"),
+    "Bound": ("It has a VM", "It has no VM"),
+    "Ready": ("It is ready", "It is not ready"),
+    "Personalized": ("The VM is personalized", "The VM is not personalized"),
+    "ApplicationHealthy": ("The application is healthy", "The application is not healthy"),
+}
+
+
+def condition_rows(status: Json, now: datetime) -> list[Json]:
+    """The conditions in words, with problems first."""
+    rows = [_condition(each, now) for each in status.get("conditions") or ()]
+    return sorted(rows, key=lambda each: not each["bad"])
+
+
+def _condition(condition: Json, now: datetime) -> Json:
+    kind, status = condition["type"], condition.get("status")
+    known = WORDS.get(kind, (kind, f"not {kind}"))
+    degraded = (kind in DEGRADED_WHILE_TRUE and status == "True") or (
+        status == "False" and (kind in DEGRADED_WHILE_FALSE or condition.get("reason") in DEGRADED_REASONS)
+    )
+    words = known[0] if status == "True" else known[1] if status == "False" else f"{kind} is unknown"
+    return {
+        "type": kind,
+        "status": status,
+        "words": words,
+        "reason": condition.get("reason") or "",
+        "message": condition.get("message") or "",
+        "since": age(condition.get("lastTransitionTime"), now),
+        "time": condition.get("lastTransitionTime") or "",
+        "bad": degraded,
+    }
+
+
+def age(time: str | None, now: datetime) -> str:
+    """The time since a moment in one unit, such as `5m`; empty without a time."""
+    moment = known_time(time or "")
+    if moment is None:
+        return ""
+    return duration((now - moment).total_seconds())
+
+
+def duration(seconds: float) -> str:
+    seconds = max(int(seconds), 0)
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
+def vm_state(vm: VM) -> VMState:
+    if vm.deleting:
+        return "deleting"
+    if vm.held:
+        return "held"
+    if vm.start_failures or (vm.vmi is not None and vm.vmi.phase == "Failed"):
+        return "failing"
+    if not vm.should_run:
+        return "halted"
+    return "ready" if vm.available else "starting"
+
+
+def vmi_state(vmi: VMI) -> VMState:
+    if vmi.deleting:
+        return "deleting"
+    if vmi.phase == "Failed" or vmi.start_failure:
+        return "failing"
+    if vmi.final:
+        return "halted"
+    return "ready" if vmi.ready else "starting"

@@ -1,0 +1,133 @@
+"""A real Chromium, and the console of a stack."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
+
+from tests.waiting import PATIENCE_SECONDS
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",  # the tests may run as root, with pages of their own only
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--window-size=1280,900",
+)
+ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/")
+
+
+@contextmanager
+def chromium() -> Iterator[webdriver.Chrome]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM or ""
+    for each in OPTIONS:
+        options.add_argument(each)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    try:
+        yield driver
+    finally:
+        driver.quit()
+
+
+@contextmanager
+def running_console(kubeconfig: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """`poolhouse console`, with its address."""
+    command = [sys.executable, "-P", "-u", "-m", "cli.main", "console", "--kubeconfig", str(kubeconfig), *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            found = ADDRESS.search(line)
+            assert found, f"no address in {line!r}"
+            yield found[0].rstrip("/"), process
+        finally:
+            process.terminate()
+
+
+class Browser:
+    """What a user does and sees. Every look waits, because the page changes by itself."""
+
+    def __init__(self, driver: webdriver.Chrome, root: str) -> None:
+        self.driver, self.root = driver, root
+
+    def open(self, path: str) -> None:
+        self.driver.get(self.root + path)
+
+    def text(self, css: str = "main") -> str:
+        """What a user reads there, now."""
+        found: list[WebElement] = self.driver.find_elements(By.CSS_SELECTOR, css)
+        return "\n".join(each.text for each in found)
+
+    def reads(self, *parts: str, css: str = "main") -> None:
+        """Waits until the texts are on the page."""
+        self.until(lambda: all(part in self.text(css) for part in parts), lambda: f"{parts} in:\n{self.text(css)}")
+
+    def until(self, done: Callable[[], Any], what: Callable[[], str]) -> None:
+        end = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                if done():
+                    return
+            except StaleElementReferenceException:  # the page has replaced it meanwhile
+                pass
+            assert time.monotonic() < end, what()
+            time.sleep(0.05)
+
+    def click(self, css: str, text: str = "") -> None:
+        def clicked() -> bool:
+            for each in self.driver.find_elements(By.CSS_SELECTOR, css):
+                if text in each.text and each.is_displayed():
+                    each.click()
+                    return True
+            return False
+
+        self.until(clicked, lambda: f"no {css} with {text!r} in:\n{self.text()}")
+
+    def fill(self, css: str, value: str) -> None:
+        element = self.driver.find_element(By.CSS_SELECTOR, css)
+        element.clear()
+        element.send_keys(value)
+
+    def act(self, label: str, **values: str) -> str:
+        """Opens the form of an act, fills it and sends it. Returns the kubectl command that the form showed."""
+        self.click(".acts > button", label)
+        for name, value in values.items():
+            self.fill(f"form:popover-open input[name={name}]", value)
+        command = self.text("form:popover-open .command code")
+        self.click("form:popover-open button.primary")
+        return command
+
+    def errors(self) -> Sequence[str]:
+        """Messages of the browser's console: refused scripts and styles, failed requests, exceptions."""
+        return [each["message"] for each in self.driver.get_log("browser") if each["level"] in ("SEVERE", "WARNING")]
+
+    def colours(self, scheme: str) -> None:
+        """Makes the system prefer `light` or `dark`."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page, as PNG."""
+        size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+        path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]))

@@ -1,0 +1,143 @@
+"""The table of acts: which are offered, which kubectl command they stand for, and when they ask."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import click
+import pytest
+
+from cli.main import poolhouse
+from cli.output import Failed
+from console.acts import ACTS, BY_NAME, Target, acts_of, fill
+
+Json = dict[str, Any]
+POOL, VM, CLAIM = "VirtualMachinePool", "VirtualMachine", "VirtualMachineClaim"
+WARM, SET, POLICY = "VirtualMachineWarmPool", "VirtualMachineInstanceReplicaSet", "MigrationPolicy"
+POOL_OWNER = [{"apiVersion": "kubevirt.io/v1", "kind": POOL, "name": "web", "uid": "u", "controller": True}]
+
+
+def target(kind: str, spec: Json | None = None, status: Json | None = None, **metadata: Any) -> Target:
+    metadata = {"name": "web", "namespace": "shop", **metadata}
+    return Target(kind, {"metadata": metadata, "spec": spec or {}, "status": status or {}})
+
+
+UPDATING = {"currentRevision": "web-1", "updateRevision": "web-2"}
+STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
+
+
+@pytest.mark.parametrize(
+    ("found", "names"),
+    [
+        pytest.param(target(POOL), ["scale", "pause", "undo", "restart"], id="a pool at rest"),
+        pytest.param(target(POOL, {"paused": True}), ["scale", "resume", "undo", "restart"], id="a paused pool"),
+        pytest.param(
+            target(POOL, status=UPDATING), ["scale", "pause", "abort", "undo", "restart"], id="an update without steps"
+        ),
+        pytest.param(
+            target(POOL, STEPS, UPDATING),
+            ["scale", "pause", "promote", "abort", "undo", "restart"],
+            id="an update with steps can be promoted",
+        ),
+        pytest.param(
+            target(POOL, STEPS, {**UPDATING, "update": {"aborted": {"time": "t"}}}),
+            ["scale", "pause", "retry", "undo", "restart"],
+            id="an aborted update can be tried again",
+        ),
+        pytest.param(target(SET), ["scale", "pause"], id="a replica set"),
+        pytest.param(target(WARM), ["scale", "pause", "claim"], id="a warm pool"),
+        pytest.param(target(CLAIM, status={"phase": "Ready"}), ["release"], id="a claim"),
+        pytest.param(target(CLAIM, status={"phase": "Released"}), [], id="a claim that has ended"),
+        pytest.param(target(CLAIM, {"release": True}), [], id="a claim that is being released"),
+        pytest.param(target(POLICY), [], id="a policy"),
+        pytest.param(target(VM), [], id="a VM of nobody"),
+        pytest.param(target(VM, ownerReferences=POOL_OWNER), ["detach", "protect"], id="a VM of a pool"),
+        pytest.param(
+            target(VM, ownerReferences=POOL_OWNER, annotations={"poolhouse.dev/scale-in": "Protect"}),
+            ["detach", "unprotect"],
+            id="a protected VM",
+        ),
+        pytest.param(target(VM, labels={"poolhouse.dev/pool": "web"}), ["attach"], id="a detached VM"),
+    ],
+)
+def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[str]) -> None:
+    assert [each.name for each in acts_of(found)] == names
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "values", "command"),
+    [
+        ("scale", target(POOL), {"replicas": "5"}, "scale virtualmachinepool.kubevirt.io/web --replicas=5 -n shop"),
+        ("scale", target(POOL), {}, "scale virtualmachinepool.kubevirt.io/web --replicas={replicas} -n shop"),
+        ("pause", target(POOL), {}, "poolhouse rollout pause web -n shop"),
+        ("pause", target(SET), {}, """patch vmirs/web --type merge -p '{"spec":{"paused":true}}' -n shop"""),
+        ("resume", target(WARM), {}, """patch vmwp/web --type merge -p '{"spec":{"paused":false}}' -n shop"""),
+        ("undo", target(POOL), {"revision": ""}, "poolhouse rollout undo web -n shop"),
+        ("undo", target(POOL), {"revision": "3"}, "poolhouse rollout undo web --to-revision 3 -n shop"),
+        ("claim", target(WARM), {"name": "", "ttl": ""}, "poolhouse claim --pool web -n shop"),
+        ("claim", target(WARM), {"name": "a b", "ttl": "60"}, "poolhouse claim 'a b' --pool web --ttl 60 -n shop"),
+        ("release", target(CLAIM), {}, "poolhouse release web -n shop"),
+        ("protect", target(VM), {}, "annotate vm/web poolhouse.dev/scale-in=Protect --overwrite -n shop"),
+    ],
+)
+def test_an_act_shows_its_command(name: str, found: Target, values: dict[str, str], command: str) -> None:
+    assert BY_NAME[name].shell(found, values) == f"kubectl {command}"
+
+
+@pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
+def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
+    values = {"replicas": "1", "revision": "1", "name": "mine", "ttl": "60"}
+    for kind in act.kinds:
+        words = shlex.split(act.shell(target(kind), values))[1:]
+        if words[0] != "poolhouse":
+            assert words[0] in ("scale", "patch", "annotate")
+            continue
+        command: click.Command = poolhouse
+        rest = words[1:]
+        while isinstance(command, click.Group) and (found := command.get_command(click.Context(command), rest[0])):
+            if rest[0] not in command.list_commands(click.Context(command)):
+                break
+            command, rest = found, rest[1:]
+        command.make_context(act.name, rest, resilient_parsing=True)
+        options = {each for parameter in command.params for each in parameter.opts}
+        assert {word for word in rest if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize(
+    ("name", "found", "values", "says"),
+    [
+        pytest.param("scale", target(POOL, {"replicas": 3}), {"replicas": "1"}, "web deletes 2 VMs.", id="scale-in"),
+        pytest.param("scale", target(POOL, {"replicas": 3}), {"replicas": "3"}, "", id="the same size"),
+        pytest.param("scale", target(POOL, {"replicas": 3}), {"replicas": "9"}, "", id="scale-out"),
+        pytest.param("scale", target(SET, {"replicas": 1}), {"replicas": "0"}, "web deletes 1 VMI.", id="VMIs"),
+        pytest.param(
+            "release",
+            target(CLAIM, status={"vmRef": {"name": "warm-1"}}),
+            {},
+            "warm-1 and its disks are deleted.",
+            id="release",
+        ),
+        pytest.param("release", target(CLAIM), {}, "The claim does not get a VM any more.", id="release while queued"),
+        pytest.param("pause", target(POOL), {}, "", id="a pause destroys nothing"),
+        pytest.param("detach", target(VM), {}, "", id="a detached VM keeps running"),
+    ],
+)
+def test_an_act_that_destroys_says_what(name: str, found: Target, values: dict[str, str], says: str) -> None:
+    assert BY_NAME[name].destroys(found, values) == says
+
+
+@pytest.mark.parametrize("name", ["abort", "undo", "restart"])
+def test_an_act_that_restarts_vms_asks(name: str) -> None:
+    assert "restart" in BY_NAME[name].destroys(target(POOL), {})
+
+
+@pytest.mark.parametrize("text", ["", "-1", "two", "1.5", "1e3", "100001", "99999999999"])
+def test_a_number_of_replicas_is_refused(text: str) -> None:
+    with pytest.raises(Failed, match="replicas: must be a number"):
+        BY_NAME["scale"].destroys(target(POOL), {"replicas": text})
+
+
+def test_values_cannot_leave_the_command() -> None:
+    assert fill("run[ --name {name}]", {"name": "x; rm -rf /"}) == "run --name 'x; rm -rf /'"
+    assert fill("run {name}", {"name": "{other}"}) == "run '{other}'"

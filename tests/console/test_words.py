@@ -1,0 +1,114 @@
+"""States, conditions and times in words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from console.page import Slice, matches, object_path, with_query
+from console.words import WORDS, age, condition_rows, vm_state, vmi_state
+from controllers.shared.vm import VM, LifecycleHold
+from controllers.shared.vmi import VMI
+from kinds import KINDS
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+RUNNING = VMI("shop", "web-1", "vmi", phase="Running", ready=True)
+READY = VM("shop", "web-1", "uid", ready=True, vmi_exists=True, vmi=RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("vm", "state"),
+    [
+        (READY, "ready"),
+        (replace(READY, ready=False), "starting"),
+        (replace(READY, vmi=None), "starting"),
+        (replace(READY, start_failures=2), "failing"),
+        (replace(READY, vmi=replace(RUNNING, phase="Failed")), "failing"),
+        (replace(READY, should_run=False, vmi_exists=False, vmi=None), "halted"),
+        (replace(READY, deleted_at="2026-03-01T12:00:00Z"), "deleting"),
+        (replace(READY, hold=LifecycleHold("Terminating", "t", "vmi")), "held"),
+    ],
+)
+def test_the_state_of_a_vm(vm: VM, state: str) -> None:
+    assert vm_state(vm) == state
+
+
+@pytest.mark.parametrize(
+    ("vmi", "state"),
+    [
+        (RUNNING, "ready"),
+        (replace(RUNNING, ready=False), "starting"),
+        (replace(RUNNING, phase="Failed"), "failing"),
+        (replace(RUNNING, start_failure="ErrImagePull"), "failing"),
+        (replace(RUNNING, phase="Succeeded"), "halted"),
+        (replace(RUNNING, deleted_at="t"), "deleting"),
+    ],
+)
+def test_the_state_of_a_vmi(vmi: VMI, state: str) -> None:
+    assert vmi_state(vmi) == state
+
+
+def condition(kind: str, status: str, reason: str = "R", message: str = "m") -> dict[str, Any]:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": "2026-03-01T11:58:00Z",
+    }
+
+
+def test_problems_come_first_and_have_words() -> None:
+    rows = condition_rows({"conditions": [condition("Progressing", "True"), condition("Available", "False")]}, NOW)
+    assert [(each["words"], each["bad"], each["since"]) for each in rows] == [
+        ("Too few VMs are available", True, "2m"),
+        ("An update or a change of size makes progress", False, "2m"),
+    ]
+
+
+def test_a_condition_without_words_is_shown_as_it_is() -> None:
+    rows = condition_rows({"conditions": [condition("Odd", "False"), condition("New", "Unknown")]}, NOW)
+    assert [each["words"] for each in rows] == ["not Odd", "New is unknown"]
+
+
+def test_every_condition_of_our_kinds_has_words() -> None:
+    for kind in KINDS:
+        described = kind.status.model_fields["conditions"].description or "" if kind.status else ""
+        named = re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", described.partition(":")[2])
+        assert {each for each in named if each not in ("VirtualMachineInstances", "KubeVirt")} <= WORDS.keys(), (
+            kind.kind
+        )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d"), (-5, "0s")],
+)
+def test_an_age_has_one_unit(seconds: float, text: str) -> None:
+    then = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert age(then, NOW) == text
+
+
+@pytest.mark.parametrize(
+    ("page", "number", "first"),
+    [("1", 1, 0), ("3", 3, 200), ("99", 3, 200), ("0", 1, 0), ("-1", 1, 0), ("x", 1, 0), ("9" * 30, 1, 0), ("", 1, 0)],
+)
+def test_a_long_list_has_pages(page: str, number: int, first: int) -> None:
+    found = Slice.of(range(250), {"page": page})
+    assert (found.number, found.pages, found.total, found.rows[0]) == (number, 3, 250, first)
+
+
+def test_an_empty_list_has_one_page() -> None:
+    assert Slice.of([], {}) == Slice([], 0, 1, 1)
+
+
+def test_links() -> None:
+    assert with_query({"q": "a b", "page": "2"}, page="", state="x&y") == "?q=a+b&state=x%26y"
+    assert with_query({}) == "?"
+    assert object_path("migpol", None, "a/b") == "/migpol/-/a%2Fb"
+    assert matches("Web-1 on Node-2", {"q": "node web"})
+    assert not matches("web-1", {"q": "web-2"})

@@ -257,10 +257,11 @@ class Scale:
         quiet, begun = process.cpu_seconds(), time.perf_counter()
         await asyncio.sleep(SETTLE_SECONDS)
         at_rest = (process.cpu_seconds() - quiet) / (time.perf_counter() - begun)
+        names = [vm.key[1] for vm in self.kubevirt.vms.store.all() if vm.key[1].startswith("p0-")]
         before, begun = process.cpu_seconds(), time.perf_counter()
         for number in range(CHANGES):
             change = {"metadata": {"labels": {"seen": f"{time.time_ns()}"}}}
-            await self.api.patch(VMS, harness.NAMESPACE, f"p0-{number % self.vms + 1}", change)
+            await self.api.patch(VMS, harness.NAMESPACE, names[number % len(names)], change)
             await asyncio.sleep(0.02)
         await asyncio.sleep(1)
         spent = process.cpu_seconds() - before - at_rest * (time.perf_counter() - begun)

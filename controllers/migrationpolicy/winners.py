@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from migrationpolicies.precedence import Labels, RankedPolicy, WinnerIndex
+from migrationpolicies.precedence import ANY, Labels, RankedPolicy, WinnerIndex
 from runtime.resource import Key
 
 
@@ -19,18 +19,66 @@ class Changes:
         return bool(self.vmis or self.policies)
 
 
+class LabelledVMIs:
+    """The VMIs of one namespace, indexed by the labels that policies select. Other labels have a value for each VMI."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.labels: dict[str, Labels] = {}
+        self._by_label: dict[str, dict[str, set[str]]] = {key: {} for key in keys}
+
+    def put(self, name: str, labels: Labels) -> None:
+        self.drop(name)
+        self.labels[name] = labels
+        for key, by_value in self._by_label.items():
+            if (value := labels.get(key)) is not None:
+                by_value.setdefault(value, set()).add(name)
+
+    def drop(self, name: str) -> None:
+        labels = self.labels.pop(name, {})
+        for key, by_value in self._by_label.items():
+            if (value := labels.get(key)) is not None:
+                by_value[value].discard(name)
+                if not by_value[value]:
+                    del by_value[value]
+
+    def index(self, keys: frozenset[str]) -> None:
+        """Changes the label keys of the index."""
+        self._by_label = {key: by_value for key, by_value in self._by_label.items() if key in keys}
+        for key in keys - self._by_label.keys():
+            by_value = self._by_label[key] = {}
+            for name, labels in self.labels.items():
+                if (value := labels.get(key)) is not None:
+                    by_value.setdefault(value, set()).add(name)
+
+    def possible(self, policies: Iterable[RankedPolicy]) -> Iterable[str]:
+        """The names of all VMIs that one of the policies matches, and of some others. All keys of the policies must be
+        in the index."""
+        found: set[str] = set()
+        for policy in policies:
+            if not policy.selectors.instance:
+                return self.labels.keys()
+            found |= min((self._with(key, value) for key, value in policy.selectors.instance), key=len)
+        return found
+
+    def _with(self, key: str, value: str) -> set[str]:
+        by_value = self._by_label[key]
+        return set().union(*by_value.values()) if value == ANY else by_value.get(value, set())
+
+
 class Winners:
     """The winning policies of the VMIs that are neither deleted nor finished. A VMI is decided only if the labels of
     its namespace are known.
 
     The object keeps the winner of each VMI, and the number of matches and wins of each policy. A new policy can only
     win VMIs, and a deleted policy can only lose the VMIs that it won. A change of a policy therefore costs one
-    comparison for a VMI that another policy wins."""
+    comparison for each VMI that has the rarest of its labels."""
 
     def __init__(self) -> None:
         self._policies: dict[str, RankedPolicy] = {}
         self._namespaces: dict[str, Labels] = {}
-        self._vmis: dict[str, dict[str, Labels]] = {}
+        self._vmis: dict[str, LabelledVMIs] = {}
+        self._keys: frozenset[str] = frozenset()
+        """keys of the VMI labels in the policies' selectors"""
         self._index = WinnerIndex(())
         self._active: dict[str, RankedPolicy] = {}
         self._winners: dict[Key, RankedPolicy | None] = {}
@@ -43,7 +91,7 @@ class Winners:
         self._namespaces.update(namespaces)
         changes = self._set_policies({policy.name: policy for policy in policies})
         for key, labels in vmis:
-            self._vmis.setdefault(key[0], {})[key[1]] = labels
+            self._here(key[0]).put(key[1], labels)
             self._update(key, None, self._matching(key), changes)
         return changes
 
@@ -59,7 +107,7 @@ class Winners:
         changes = Changes()
         before = self._namespaces.get(name)
         if before is None or labels is None:
-            keys = [(name, vmi) for vmi in self._vmis.get(name, ())]
+            keys = [(name, vmi) for vmi in (self._vmis[name].labels if name in self._vmis else ())]
             before_by_key = {key: self._matching(key) for key in keys}
             if labels is None:
                 self._namespaces.pop(name, None)
@@ -81,12 +129,12 @@ class Winners:
         changes = Changes()
         namespace, name = key
         before = self._matching(key)
-        here = self._vmis.setdefault(namespace, {})
+        here = self._here(namespace)
         if labels is not None:
-            here[name] = labels
+            here.put(name, labels)
         else:
-            here.pop(name, None)
-            if not here:
+            here.drop(name)
+            if not here.labels:
                 del self._vmis[namespace]
         self._update(key, before, self._matching(key), changes)
         return changes
@@ -120,20 +168,35 @@ class Winners:
         come = [policy for name, policy in now.items() if before.get(name) != policy]
         duplicates = {name for name in lost.keys() | lost_now if lost.get(name) != lost_now.get(name)}
         changes = Changes(policies={policy.name for policy in (*gone, *come)} | duplicates)
+        self._index_labels([*before.values(), *now.values()])
         for namespace in self._vmis:
             namespace_labels = self._namespaces.get(namespace)
             if namespace_labels is not None:
                 left = [each for each in gone if each.selectors.matches_namespace(namespace_labels)]
                 joined = [each for each in come if each.selectors.matches_namespace(namespace_labels)]
                 self._exchange(namespace, left, joined, changes)
+        self._index_labels(now.values())
         return changes
+
+    def _here(self, namespace: str) -> LabelledVMIs:
+        if namespace not in self._vmis:
+            self._vmis[namespace] = LabelledVMIs(self._keys)
+        return self._vmis[namespace]
+
+    def _index_labels(self, policies: Iterable[RankedPolicy]) -> None:
+        keys = frozenset(key for each in policies for key, _ in each.selectors.instance)
+        if keys != self._keys:
+            self._keys = keys
+            for here in self._vmis.values():
+                here.index(keys)
 
     def _exchange(self, namespace: str, gone: list[RankedPolicy], come: list[RankedPolicy], changes: Changes) -> None:
         """Decides the VMIs of a namespace after policies no longer match it (`gone`) or newly match it (`come`)."""
-        if not gone and not come:
+        if not (gone or come) or namespace not in self._vmis:
             return
-        namespace_labels = self._namespaces[namespace]
-        for name, labels in self._vmis.get(namespace, {}).items():
+        namespace_labels, here = self._namespaces[namespace], self._vmis[namespace]
+        for name in here.possible((*gone, *come)):
+            labels = here.labels[name]
             left = [each for each in gone if each.selectors.matches_vmi(labels)]
             joined = [each for each in come if each.selectors.matches_vmi(labels)]
             if not left and not joined:
@@ -150,7 +213,8 @@ class Winners:
     def _matching(self, key: Key) -> tuple[RankedPolicy, ...] | None:
         """The policies that match a VMI, the winner first. None if the VMI or its namespace is unknown."""
         namespace_labels = self._namespaces.get(key[0])
-        labels = self._vmis.get(key[0], {}).get(key[1])
+        here = self._vmis.get(key[0])
+        labels = here.labels.get(key[1]) if here is not None else None
         return None if namespace_labels is None or labels is None else self._index.candidates(labels, namespace_labels)
 
     def _update(

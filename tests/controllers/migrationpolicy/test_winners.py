@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.migrationpolicy.winners import Winners
+from controllers.migrationpolicy.winners import LabelledVMIs, Winners
 from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 
@@ -65,6 +65,34 @@ def test_vmis_of_a_deleted_policy_get_the_next_winner(winners: Winners) -> None:
     assert winners.policy("web", None).vmis == {WEB, LAB}
     assert [winners.winner(key) for key in (WEB, DB, LAB)] == ["gold", "gold", None]
     assert winners.wins("web") == winners.losses("web") == 0
+
+
+def test_a_policy_may_select_by_another_label(winners: Winners) -> None:
+    winners.vmi(DB, {"app": "db", "size": "small"})
+    assert winners.policy("web", ranked("web", {"size": "small"})).vmis == {WEB, DB, LAB}
+    assert [winners.winner(key) for key in (WEB, DB, LAB)] == ["gold", "web", None]
+
+
+@pytest.mark.parametrize(
+    ("selected", "names"),
+    [
+        pytest.param([{"app": "a"}], {"1", "2"}, id="one label"),
+        pytest.param([{"app": "a", "size": "s"}], {"1"}, id="the rarest label"),
+        pytest.param([{"size": ""}], {"1", "3"}, id="any value"),
+        pytest.param([{"app": "b"}, {"size": "l"}], {"3"}, id="several policies"),
+        pytest.param([{"app": "none"}], set(), id="no VMI"),
+        pytest.param([{"app": "none"}, {}], {"1", "2", "3"}, id="a policy without VMI labels"),
+    ],
+)
+def test_only_vmis_that_may_match_are_compared(selected: list[dict[str, str]], names: set[str]) -> None:
+    vmis = LabelledVMIs(["app"])
+    vmis.put("1", {"app": "b", "size": "s"})
+    for name, labels in (("1", {"app": "a", "size": "s"}), ("2", {"app": "a"}), ("3", {"app": "b", "size": "l"})):
+        vmis.put(name, labels)
+    vmis.index(frozenset({"app", "size"}))
+    vmis.put("4", {"size": "s"})
+    vmis.drop("4")
+    assert set(vmis.possible([ranked("p", labels) for labels in selected])) == names
 
 
 def test_an_unchanged_policy_changes_nothing(winners: Winners) -> None:

@@ -13,7 +13,8 @@ from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.health import COLOURS, assess, assess_phase, format_age
-from cli.output import Column, Failed, Listing, count_noun, field
+from cli.live import LiveLines
+from cli.output import Column, Failed, Listing, count_noun, field, is_structured
 from cli.parameters import qualified_name, short_name
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ LISTING = Listing(
 
 @click.command()
 @click.option("--wrong", is_flag=True, help="Show only degraded objects; exit with 1 if there are any.")
-@click.option("--watch", "-w", is_flag=True, help="Print the list again after each change, until Ctrl-C.")
+@click.option(
+    "--watch", "-w", is_flag=True, help="Follow the changes until Ctrl-C: in place in a terminal, else as a new list."
+)
 @LISTING.option
 @all_namespaces
 @cluster_options
@@ -52,22 +55,33 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
     """
     nothing = f"no object is degraded in {cluster.place}" if wrong else f"no objects of Poolhouse in {cluster.place}"
 
-    async def poll(api: Api) -> list[Json]:
-        before: list[Json] | None = None
-        while True:
-            rows = await _rows(api, cluster.scope, datetime.now(UTC))
-            if wrong:
-                rows = [row for row in rows if row["state"] == "Degraded"]
-            if before is None or _without_age(before) != _without_age(rows):
-                if before is not None:
-                    click.echo("---" if output == "yaml" else "")
-                LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
-            before = rows
-            if not watch:
-                return rows
-            await asyncio.sleep(POLL_SECONDS)
+    async def read(api: Api) -> list[Json]:
+        rows = await _rows(api, cluster.scope, datetime.now(UTC))
+        return [row for row in rows if row["state"] == "Degraded"] if wrong else rows
 
-    rows = cluster.run(poll)
+    def show(rows: list[Json]) -> None:
+        LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
+
+    async def follow(api: Api) -> list[Json]:
+        before: list[Json] | None = None
+        with LiveLines() as view:
+            while True:
+                rows = await read(api)
+                if is_structured(output):
+                    if before is None or _without_age(before) != _without_age(rows):
+                        if before is not None and output == "yaml":
+                            click.echo("---")
+                        show(rows)
+                    before = rows
+                else:
+                    lines = LISTING.lines(output, rows, everywhere=cluster.everywhere) if rows else [nothing]
+                    view.show([*lines], str(_without_age(rows)))
+                await asyncio.sleep(POLL_SECONDS)
+
+    if watch:
+        cluster.run(follow)
+    rows = cluster.run(read)
+    show(rows)
     if wrong and rows:
         raise Failed(f"{count_noun(len(rows), 'degraded object')}", shown=True)
 

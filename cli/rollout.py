@@ -16,6 +16,7 @@ from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
+from cli.live import ProgressBar
 from cli.output import (
     Column,
     Failed,
@@ -82,11 +83,14 @@ def rollout() -> None:
 @output_option("text")
 @cluster_options
 def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str) -> None:
-    """Print the progress of an update. Exits with 1 if it failed, with 3 after --timeout."""
+    """Print the progress of an update. Exits with 1 if it failed, with 3 after --timeout.
+
+    In a terminal, a bar shows the VMs that are updated and available, and an estimate of the time left.
+    """
 
     async def follow(api: Api) -> tuple[Json, State, str]:
         last: tuple[Json, State, str] | None = None
-        with suppress(TimeoutError):
+        with suppress(TimeoutError), ProgressBar(pool, total=1, shown=output == "text" and watch) as bar:
             # The limit also ends a request that the API server does not answer.
             async with asyncio.timeout(seconds):
                 while True:
@@ -94,7 +98,8 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
                     state, message = progress(document, api.now())
                     # The error of a failed update contains the message.
                     if output == "text" and state != "Failed" and (last is None or message != last[2]):
-                        click.echo(message)
+                        bar.echo(message)
+                    bar.update(finished_vms(document), document["spec"]["replicas"])
                     last = document, state, message
                     if state != "Progressing" or not watch:
                         break
@@ -112,6 +117,14 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
         raise Failed(message, shown=True)
     if state == "Progressing" and watch:
         raise Unreachable(f"not complete after {seconds:g} s", shown=True)
+
+
+def finished_vms(document: Json) -> int:
+    """The VMs that have the template and are available. Before the controller has seen a change, none."""
+    status = document.get("status") or {}
+    if status.get("observedGeneration", 0) < document["metadata"]["generation"]:
+        return 0
+    return min(int(status.get(f"{each}Replicas") or 0) for each in ("updated", "available"))
 
 
 def progress(document: Json, now: datetime) -> tuple[State, str]:

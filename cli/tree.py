@@ -14,6 +14,7 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
 from cli.health import assess, assess_phase
+from cli.live import FOLLOW, LiveLines
 from cli.output import Failed, align_columns, is_structured, output_option, print_structured
 from cli.parameters import named_kinds, parse_name, qualified_name, short_name
 from cli.pools import POOL_KIND
@@ -21,6 +22,8 @@ from cli.pools import POOL_KIND
 if TYPE_CHECKING:
     from kinds.kind import Kind
     from runtime.api import Api
+
+POLL_SECONDS = 2.0
 
 
 def tree_kinds() -> tuple[Kind, ...]:
@@ -43,27 +46,51 @@ class Node:
 
 @click.command()
 @click.argument("name", shell_complete=complete_names("virtualmachines", prefixes=tree_kinds))
+@click.option("--watch", "-w", is_flag=True, help=f"{FOLLOW}, else as a new tree.")
 @output_option("text", "name")
 @cluster_options
-def tree(cluster: Cluster, name: str, output: str) -> None:
+def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
     """Show the owners of a VM, and the objects that it owns: its VMI, DataVolumes and PersistentVolumeClaims.
 
     NAME is the name of a VM, or vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME or vmclaim/NAME. For a pool, the tree has
     all its VMs and retained disks.
     """
     kind, rest = parse_name(name, *(each.kind for each in tree_kinds()))
-    found, hidden = cluster.run(lambda api: _objects(api, cluster.namespace))
-    root = build_tree(found, kind, rest)
-    if root is None and kind in hidden:
-        raise Failed(f"you may not list {kind}s in namespace {cluster.namespace}")
-    if hidden:
-        click.echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
-    if root is None:
-        raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}")
+    if watch and is_structured(output):
+        raise click.UsageError("--watch needs -o text or -o name")
+    told: list[str] = []
+
+    async def read(api: Api) -> Node:
+        found, hidden = await _objects(api, cluster.namespace)
+        root = build_tree(found, kind, rest)
+        if root is None and kind in hidden:
+            raise Failed(f"you may not list {kind}s in namespace {cluster.namespace}")
+        if hidden and hidden != told:
+            told[:] = hidden
+            click.echo(
+                f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True
+            )
+        if root is None:
+            raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}")
+        return root
+
+    def lines(root: Node) -> list[str]:
+        return list(dict.fromkeys(_names(root)) if output == "name" else align_columns([*draw(root)]))
+
+    async def follow(api: Api) -> None:
+        with LiveLines() as view:
+            while True:
+                shown = lines(await read(api))
+                view.show(shown, tuple(shown))
+                await asyncio.sleep(POLL_SECONDS)
+
+    if watch:
+        cluster.run(follow)
+    root = cluster.run(read)
     if is_structured(output):
         print_structured(output, root.json())
         return
-    for line in dict.fromkeys(_names(root)) if output == "name" else align_columns([*draw(root)]):
+    for line in lines(root):
         click.echo(line)
 
 

@@ -1,0 +1,97 @@
+"""Output that changes, in a terminal and elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from typing import TextIO
+
+import click
+import pytest
+
+from cli.live import LiveLines, ProgressBar, fitted, time_left
+from cli.rollout import finished_vms
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        pytest.param(None, "", id="no estimate"),
+        pytest.param(0.2, "almost done", id="done"),
+        pytest.param(7.4, "about 7 s left", id="seconds"),
+        pytest.param(43, "about 45 s left", id="rounded to 5 s"),
+        pytest.param(100, "about 1 min 30 s left", id="rounded to half a minute"),
+        pytest.param(1750, "about 30 min left", id="rounded to 5 minutes"),
+        pytest.param(7300, "about 2 h left", id="hours"),
+    ],
+)
+def test_an_estimate_is_rounded(seconds: float | None, said: str) -> None:
+    assert time_left(seconds) == said
+
+
+def test_lines_are_cut_to_the_height_of_the_terminal() -> None:
+    assert fitted(["a", "b"], 2) == ["a", "b"]
+    assert fitted(["a", "b", "c"], 2) == ["a", "... and 2 more lines; `-o name` or a filter shows them"]
+
+
+def test_without_a_terminal_lines_are_printed_after_a_change_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with LiveLines() as view:
+        for lines, key in ((["web 1s"], 1), (["web 2s"], 1), (["web ready"], 2)):
+            view.show(lines, key)
+    assert capsys.readouterr().out == "web 1s\n\nweb ready\n"
+
+
+def test_without_a_terminal_a_bar_prints_its_lines_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with ProgressBar("web", 3) as bar:
+        bar.update(1, 3)
+        bar.echo("1 of 3")
+    assert capsys.readouterr().out == "1 of 3\n"
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, TextIO]]:
+    """The screen of a terminal as a file descriptor, and the output that writes on it."""
+    screen, output = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    with io.TextIOWrapper(os.fdopen(output, "wb", 0), write_through=True) as file:
+        yield screen, file
+    os.close(screen)
+
+
+def test_a_terminal_shows_a_bar_with_an_estimate_and_lines_above(terminal: tuple[int, TextIO]) -> None:
+    screen, output = terminal
+    with redirect_stdout(output), ProgressBar("web", 3) as bar:
+        bar.update(1, 3, 42)
+        bar.echo("web: 1 of 3 VMs have the new template")
+    shown = os.read(screen, 65536).decode()
+    assert "1/3" in shown
+    assert "about 40 s left" in shown
+    assert "web: 1 of 3 VMs have the new template\r\n" in shown
+
+
+def test_a_terminal_shows_lines_in_place(terminal: tuple[int, TextIO]) -> None:
+    screen, output = terminal
+    with redirect_stdout(output), LiveLines() as view:
+        view.show([click.style("web  Degraded", fg="red")], 1)
+        view.show(["web  Healthy"], 2)
+    shown = os.read(screen, 65536).decode()
+    assert "web  Degraded" in shown
+    assert "\x1b[2K" in shown.partition("web  Degraded")[2]  # the line is erased before the next one
+    assert "web  Healthy" in shown
+
+
+@pytest.mark.parametrize(
+    ("status", "finished"),
+    [
+        pytest.param({"observedGeneration": 1, "updatedReplicas": 3, "availableReplicas": 3}, 0, id="not observed"),
+        pytest.param({"observedGeneration": 2, "updatedReplicas": 2, "availableReplicas": 3}, 2, id="not updated"),
+        pytest.param({"observedGeneration": 2, "updatedReplicas": 3, "availableReplicas": 1}, 1, id="not available"),
+        pytest.param({}, 0, id="no status yet"),
+    ],
+)
+def test_the_bar_counts_vms_that_are_updated_and_available(status: dict[str, int], finished: int) -> None:
+    assert finished_vms({"metadata": {"generation": 2}, "spec": {"replicas": 3}, "status": status}) == finished

@@ -1,10 +1,11 @@
-"""`poolhouse claim` and `poolhouse release`: claim a warm VM, and release it."""
+"""`poolhouse claim`, `ssh` and `release`: claim a warm VM, log in to it, and release it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -34,6 +35,12 @@ SSH_TIMEOUT_SECONDS = 15.0
 FINISHED = ("Released", "Expired", "Failed")
 
 
+class NotReached(Failed):
+    """The VM could not be reached. The exit code is that of ssh for its own errors, which few commands have."""
+
+    exit_code = 255
+
+
 @click.command()
 @click.argument("name", required=False)
 @click.option(
@@ -49,7 +56,7 @@ FINISHED = ("Released", "Expired", "Failed")
 @click.option("--placement", help="Default: any placement of the pool.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the claim is Ready or Failed.")
 @click.option("--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="Longest wait.")
-@click.option("--ssh", metavar="USER", help="Log in to the ready VM, with virtctl if it is installed, else with ssh.")
+@click.option("--ssh", metavar="USER", help="Log in to the ready VM with ssh, through virtctl if it is installed.")
 @click.option("--exec", "command", metavar="COMMAND", help="Run this command in the VM instead of a shell, with --ssh.")
 @click.option("--rm", "release_after", is_flag=True, help="Release the claim when the login or the command has ended.")
 @output_option("text", "name")
@@ -115,8 +122,7 @@ def claim(
             arguments = ssh_arguments(cluster, ssh, status)
             os.execve(arguments[0], arguments, _environment(cluster))
         if ssh:
-            arguments = ssh_arguments(cluster, ssh, status, command)
-            sys.exit(subprocess.run(arguments, env=_environment(cluster), check=False).returncode)
+            sys.exit(_run(cluster, ssh_arguments(cluster, ssh, status, command)))
     finally:
         if release_after and created:
             cluster.run(lambda api: _release(api, cluster.namespace, name, created[0]))
@@ -189,6 +195,33 @@ def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str
         raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s")
 
 
+@click.command("ssh")
+@click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
+@click.argument("user")
+@click.option("--exec", "command", metavar="COMMAND", help="Run this command instead of a shell.")
+@cluster_options
+def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
+    """Log in to the VM of a claim that is Ready, or run a command in it.
+
+    Exits with the exit code of the command: `ssh CLAIM ci --exec "make test"`. As with ssh, 255 means that the VM could
+    not be reached, or that the claim is not Ready.
+    """
+
+    async def get(api: Api) -> Json:
+        from controllers.claim.snapshot import CLAIMS
+
+        return await api.get(CLAIMS, cluster.namespace, name)
+
+    try:
+        status = cluster.run(get).get("status") or {}
+        if status.get("phase") != "Ready":
+            raise Failed(describe(name, status))
+        arguments = ssh_arguments(cluster, user, status, command)
+    except (Failed, Unreachable) as error:
+        raise NotReached(error.message) from None
+    os.execve(arguments[0], arguments, _environment(cluster))
+
+
 def describe(name: str, status: Json) -> str:
     phase = status.get("phase") or "Pending"
     if phase != "Ready":
@@ -233,33 +266,46 @@ async def _wait_until_settled(api: Api, document: Json, end: float) -> Json:
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:
-    return {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    return {**os.environ, **({"KUBECONFIG": str(cluster.kubeconfig)} if cluster.kubeconfig else {})}
 
 
-def ssh_arguments(cluster: Cluster, user: str, status: Json, command: str | None = None) -> list[str]:
-    """The command line of `virtctl ssh`, which can reach cluster-internal addresses, or of `ssh` if virtctl is not
-    installed."""
-    vm = (status.get("vmRef") or {}).get("name")
-    if vm and (virtctl := shutil.which("virtctl")):
-        return [virtctl, *by_virtctl(cluster, user, vm, command)[1:]]
-    address = next(iter(status.get("addresses") or ()), None)
-    if address is None:
-        raise Failed("the VM has no address; use its console")
+def ssh_arguments(
+    cluster: Cluster, user: str, status: Json, command: str | None = None, *, port: int = SSH_PORT
+) -> list[str]:
+    """The command line of `ssh`, which ends with the exit code of the command; `virtctl ssh` ends with 1 instead. With
+    virtctl, the connection goes through KubeVirt, which can reach cluster-internal addresses."""
     ssh = shutil.which("ssh")
+    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id") or ""
+    virtctl = shutil.which("virtctl") if status.get("vmRef") else None
+    address = next(iter(status.get("addresses") or ()), None)
+    if address is None and virtctl is None:
+        raise Failed("the VM has no address, and virtctl is not installed; use its console")
     if ssh is None:
-        raise Failed(f"neither ssh nor virtctl is installed; log in as {user} at {address}")
-    if why := unreachable(address, SSH_PORT, SSH_TIMEOUT_SECONDS):
+        raise Failed(f"ssh is not installed; log in as {user} at {address or vm}")
+    # A VM's name is never used twice, but its address is, so known hosts are stored by name.
+    options = ["-o", f"HostKeyAlias={vm}.{cluster.namespace}"]
+    if command:  # nobody can confirm the key of a VM that was created a moment ago
+        options += ["-o", "StrictHostKeyChecking=accept-new"]
+    if virtctl:
+        options += ["-o", f"ProxyCommand={_through_kubevirt(cluster, virtctl, vm, port)}"]
+    elif why := unreachable(str(address), port, SSH_TIMEOUT_SECONDS):
         raise Failed(
-            f"{address} port {SSH_PORT}: {why}. Install virtctl to reach an address inside a"
+            f"{address} port {port}: {why}. Install virtctl to reach an address inside a"
             " cluster; addresses of an embedded stack can only be reached from its guests"
         )
-    return [ssh, f"{user}@{address}", *([command] if command else [])]
+    return [ssh, "-p", str(port), *options, f"{user}@{vm if virtctl else address}", *([command] if command else [])]
 
 
-def by_virtctl(cluster: Cluster, user: str, vm: str, command: str | None = None) -> list[str]:
+def _through_kubevirt(cluster: Cluster, virtctl: str, vm: str, port: int) -> str:
     context = ["--context", cluster.context] if cluster.context else []
-    run = ["--command", command] if command else []
-    return ["virtctl", "ssh", "--namespace", cluster.namespace, *context, *run, f"{user}@vm/{vm}"]
+    target = ["--namespace", cluster.namespace, *context, "--stdio=true", f"vm/{vm}", str(port)]
+    return shlex.join([virtctl, "port-forward", *target]).replace("%", "%%")
+
+
+def _run(cluster: Cluster, arguments: list[str]) -> int:
+    """Runs a program, and returns its exit code as a shell does: 128 and the number of a signal that ended it."""
+    code = subprocess.run(arguments, env=_environment(cluster), check=False).returncode
+    return code if code >= 0 else 128 - code
 
 
 def unreachable(address: str, port: int, seconds: float) -> str:

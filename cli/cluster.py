@@ -29,13 +29,16 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
 UNAUTHORIZED = 401
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""where pods have the token of their ServiceAccount"""
 NO_TIMEOUT_SECONDS = 365 * 86400.0
 """the meaning of kubectl's `--request-timeout=0`"""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    kubeconfig: Path
+    kubeconfig: Path | None
+    """None: the ServiceAccount of the pod in which the command runs"""
     namespace: str
     context: str | None = None
     """name of the context; None selects the kubeconfig's current context"""
@@ -83,11 +86,12 @@ class Cluster:
         from runtime.errors import Throttled, Unavailable
         from runtime.errors import Unreachable as NoAnswer
 
-        source = f"context {self.context} of {self.kubeconfig}" if self.context else str(self.kubeconfig)
+        source = str(self.kubeconfig or "the pod's ServiceAccount")
+        source = f"context {self.context} of {source}" if self.context else source
         if isinstance(error, NoAnswer) and not error.call:
             return Failed(error.message)  # the kubeconfig is invalid, so no request was sent
         if isinstance(error, NoAnswer | Unavailable | Throttled):
-            if (stack := _stopped_stack(self.kubeconfig)) is not None:
+            if self.kubeconfig and (stack := _stopped_stack(self.kubeconfig)) is not None:
                 return Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it")
             return Unreachable(
                 f"no answer from the cluster of {source}: {error}; check the connection with `kubectl version`, "
@@ -141,7 +145,7 @@ def cluster_options_without(option: str) -> Callable[[F], F]:
 def _cluster_options(command: F, needed: Callable[[Mapping[str, Any]], bool]) -> F:
     path = click.Path(path_type=Path, readable=False)
 
-    @click.option("--kubeconfig", type=path, help="Default: $KUBECONFIG, then ~/.kube/config.")
+    @click.option("--kubeconfig", type=path, help="Default: $KUBECONFIG, ~/.kube/config, or the pod's ServiceAccount.")
     @click.option(
         "--context",
         "context_name",
@@ -188,6 +192,16 @@ def all_namespaces(command: F) -> F:
     return option(command)
 
 
+def pod_namespace(environment: Mapping[str, str], directory: Path = SERVICE_ACCOUNT) -> str | None:
+    """Returns the namespace of the pod in which the command runs; None outside of a pod, or without a token."""
+    if not environment.get("KUBERNETES_SERVICE_HOST") or not os.access(directory / "token", os.R_OK):
+        return None
+    try:
+        return (directory / "namespace").read_text().strip() or None
+    except OSError:
+        return None
+
+
 def find_cluster(
     kubeconfig: Path | None,
     directory: Path | None,
@@ -201,6 +215,10 @@ def find_cluster(
         raise click.UsageError("give --kubeconfig or --dir, not both")
     found, searched = find_kubeconfig(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
     if not found.paths:
+        own = None if kubeconfig or directory or context else pod_namespace(os.environ)
+        if own is not None:
+            own_limit = timeout_seconds or NO_TIMEOUT_SECONDS
+            return Cluster(None, namespace or own, None, own_limit, everywhere, namespace or None)
         where = " nor ".join(map(str, searched))
         raise Failed(f"there is no kubeconfig {where}; give --kubeconfig, or --dir of an embedded stack")
     if unreadable := [str(each) for each in found.paths if not os.access(each, os.R_OK)]:

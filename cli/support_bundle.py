@@ -94,7 +94,7 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     target = file or Path(f"{name}.tar.gz")
     if not target.parent.is_dir() or target.is_dir():
         raise Failed(f"{target} cannot be written: {target.parent} is no directory, or {target} is one")
-    stack_pages = _pages_of_stack(cluster.kubeconfig.parent)
+    stack_pages = _pages_of_stack(cluster.kubeconfig.parent) if cluster.kubeconfig else []
     pages, problems = cluster.run(
         lambda api: collect(api, lambda text: click.echo(text, err=True), in_pods=not stack_pages)
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from apimachinery.unstructured import Json
-from cli.claim import by_virtctl, describe, ssh_arguments, unreachable
+from cli.claim import describe, ssh_arguments, unreachable
 from cli.cluster import Cluster
 from cli.output import Failed
 
@@ -51,26 +51,24 @@ def test_a_claim(status: Json, expected: str) -> None:
     assert describe("mine", status) == expected
 
 
-def test_virtctl_gets_the_context_and_the_namespace() -> None:
+def test_a_command_runs_through_virtctl_or_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(Path("config"), "team", "prod")
-    assert by_virtctl(cluster, "alpine", "web-1") == [
-        *("virtctl", "ssh", "--namespace", "team", "--context", "prod"),
-        "alpine@vm/web-1",
-    ]
-
-
-def test_a_command_is_passed_to_virtctl_or_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(Path("config"), "team", None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Failed, match="the VM has no address"):
+    with pytest.raises(Failed, match="has no address, and virtctl is not installed"):
         ssh_arguments(cluster, "ci", READY)
-    with pytest.raises(Failed, match="neither ssh nor virtctl is installed"):
-        ssh_arguments(cluster, "ci", {**READY, "addresses": ["127.0.0.1"]})
-    virtctl = tmp_path / "virtctl"
+    ssh, virtctl = tmp_path / "ssh", tmp_path / "virtctl"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port, there = server.getsockname()[1], {**READY, "addresses": ["127.0.0.1"]}
+        with pytest.raises(Failed, match="ssh is not installed; log in as ci at 127"):
+            ssh_arguments(cluster, "ci", there, port=port)
+        ssh.touch(0o755)
+        expected = [str(ssh), "-p", str(port), "-o", "HostKeyAlias=web-1.team", "ci@127.0.0.1"]
+        assert ssh_arguments(cluster, "ci", there, port=port) == expected
     virtctl.touch(0o755)
+    proxy = f"{virtctl} port-forward --namespace team --context prod --stdio=true vm/web-1 22"
     assert ssh_arguments(cluster, "ci", READY, "make test") == [
-        *(str(virtctl), "ssh", "--namespace", "team", "--command", "make test"),
-        "ci@vm/web-1",
+        *(str(ssh), "-p", "22", "-o", "HostKeyAlias=web-1.team", "-o", "StrictHostKeyChecking=accept-new"),
+        *("-o", f"ProxyCommand={proxy}", "ci@web-1", "make test"),
     ]
 
 

@@ -8,7 +8,7 @@ import click
 import pytest
 import yaml
 
-from cli.cluster import TIMEOUT_SECONDS, find_cluster
+from cli.cluster import TIMEOUT_SECONDS, find_cluster, pod_namespace
 from cli.completion import kubectl_answers
 from cli.kubeconfig import Kubeconfig, find_kubeconfig
 from cli.output import Failed
@@ -101,3 +101,12 @@ def test_an_invalid_file_has_no_contexts(text: str, tmp_path: Path) -> None:
 def test_contexts_are_completed_with_their_namespaces(home: Path) -> None:
     *offered, _ = kubectl_answers(["why", "--kubeconfig", str(home), "--context", "d"])
     assert offered == ["dev\tteam-a"]
+
+
+def test_a_pod_with_a_token_has_its_own_namespace(tmp_path: Path) -> None:
+    inside = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    assert pod_namespace(inside, tmp_path) is None, "no token is mounted"
+    for name, content in (("token", "t"), ("namespace", "ci\n")):
+        (tmp_path / name).write_text(content)
+    assert pod_namespace(inside, tmp_path) == "ci"
+    assert pod_namespace({}, tmp_path) is None, "outside of a pod"

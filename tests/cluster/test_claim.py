@@ -33,6 +33,7 @@ from runtime.api import Api
 from runtime.errors import Invalid
 from runtime.metrics import PREFIX
 from runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
+from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, served
 from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
@@ -41,6 +42,7 @@ from tests.cluster.warm_pools import RunningControllers, controllers, template
 
 Json = dict[str, Any]
 
+CI = Path(__file__).parents[2] / "examples" / "ci"
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
@@ -610,3 +612,123 @@ async def uids(desk: Counter) -> list[str]:
 async def holders(desk: Counter) -> dict[str, int]:
     """The number of VMs of each claim."""
     return dict(Tally(m.claim_uid for m in await desk.vms() if m.claim_uid and not m.deleting))
+
+
+@pytest_asyncio.fixture
+async def guests(simulated: StackPaths, desk: Counter, tmp_path: Path) -> Guests:
+    """Guests for a CI system that has only the rights of examples/ci/claimant.yaml."""
+
+    async def kubectl(*arguments: str) -> str:
+        command = ["kubectl", "--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace, *arguments]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+        assert process.returncode == 0, arguments
+        return output.decode().strip()
+
+    await kubectl("apply", "-f", str(CI / "claimant.yaml"))
+    config = yaml.safe_load(simulated.kubeconfig.read_text())
+    config["users"] = [{"name": "claimant", "user": {"token": await kubectl("create", "token", "claimant")}}]
+    for each in config["contexts"]:
+        each["context"] |= {"user": "claimant", "namespace": desk.namespace}
+    kubeconfig = tmp_path / "claimant.kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    return Guests(tmp_path, kubeconfig)
+
+
+async def over(desk: Counter) -> Tally[str]:
+    """How many claims are in each phase."""
+    return Tally(str(status.get("phase")) for status in (await desk.claims()).values())
+
+
+async def test_jobs_of_gitlab_run_in_vms(
+    desk: Counter, running: RunningControllers, guests: Guests, tmp_path: Path
+) -> None:
+    await desk.filled(2, "runners")
+    runner = GitLabRunner(guests, CI / "gitlab-executor", tmp_path / "gitlab")
+    failing = {"get_sources": "echo source > file", "build_script": "cat file; read -r line; exit 42"}
+    failed = await runner.job(1, failing)
+    assert (failed.kind, failed.exit_code) == ("script_failure", 42), failed.log
+    assert "source" in failed.log, "the stages of a job run in the same VM"
+    guests.lose_next()
+    lost = await runner.job(2, {"build_script": "exit 0"})
+    assert (lost.kind, lost.exit_code) == ("runner_system_failure", 2), "the VM was lost, so GitLab may retry the job"
+    refused = await runner.job(3, {}, {"POOLHOUSE_POOL": "nowhere"})
+    assert (refused.kind, refused.log.count("there is no warm pool nowhere")) == ("runner_system_failure", 3)
+    await until(lambda: over(desk), {})
+
+
+async def test_jobs_of_a_github_scale_set_run_in_vms(
+    desk: Counter, running: RunningControllers, guests: Guests
+) -> None:
+    await desk.filled(2, "runners")
+    github = GitHub()
+    async with served(github):
+        jobs = [github.queue("exit 0"), github.queue("exit 3")]
+        guests.lose_next()
+        listener = await guests.start(
+            *(sys.executable, str(CI / "github-scale-set.py"), "--name", "warm", "--pool", "runners", "--max", "2"),
+            GITHUB_CONFIG_URL=f"{github.url}/shop",
+            GITHUB_TOKEN="a-token",
+        )
+        try:
+            await until(lambda: done(github), {jobs[0]: "succeeded", jobs[1]: "failed"})
+            assert len({job["vm"] for job in github.jobs.values()}) == 2, "each job has a VM of its own"
+            assert len(github.runners) == 3, "the job of the VM that was lost has another runner"
+            assert len(github.removed) == 1, "the runner that never ran is removed"
+            github.expire()
+            jobs.append(github.queue("exit 0"))
+            await until(lambda: done(github), dict(zip(jobs, ("succeeded", "failed", "succeeded"), strict=True)))
+            assert github.refreshed == 1
+        finally:
+            listener.terminate()
+            output, _ = await listener.communicate()
+        assert listener.returncode == 128 + signal.SIGTERM, output.decode()
+        assert github.session == "", "another listener can take over"
+    await until(lambda: over(desk), {"Released": 4})
+
+
+async def done(github: GitHub) -> dict[int, str]:
+    return github.results()
+
+
+def command_of(path: Path, container: str) -> list[str]:
+    """The command of a container in the recipe for a pod."""
+    (document,) = yaml.safe_load_all(path.read_text())
+    spec = document["spec"] if document.get("kind") == "Pod" else document["template"]["spec"]
+    (found,) = (each for each in spec["containers"] if each["name"] == container)
+    command: list[str] = found["command"]
+    return command
+
+
+async def test_runners_of_actions_runner_controller_run_in_vms(
+    desk: Counter, running: RunningControllers, guests: Guests
+) -> None:
+    await desk.filled(1, "runners")
+    github = GitHub()
+    async with served(github):
+        command = command_of(CI / "arc-values.yaml", "runner")
+        outdated = github.configuration("a", exit=7)  # the controller then gives up the runner
+        assert (await guests.run(*command, ACTIONS_RUNNER_INPUT_JITCONFIG=outdated))[0] == 7
+        github.jobs[1] = {"id": 1, "script": "sleep 4", "state": "assigned"}
+        pod = await guests.start(*command, ACTIONS_RUNNER_INPUT_JITCONFIG=github.configuration("b"))
+        await until(lambda: done(github), {1: "running"})
+        pod.terminate()
+        await pod.communicate()
+        assert pod.returncode == 128 + signal.SIGTERM
+    await until(lambda: over(desk), {"Released": 2})
+
+
+async def test_agents_of_jenkins_run_in_vms(desk: Counter, running: RunningControllers, guests: Guests) -> None:
+    await desk.filled(1, "runners")
+    jenkins, command = Jenkins(), command_of(CI / "jenkins-pod.yaml", "jnlp")
+    async with served(jenkins):
+        given = {
+            "JENKINS_URL": f"{jenkins.url}/",
+            "JENKINS_AGENT_NAME": "agent-x7",
+            "REMOTING_OPTS": "-noReconnectAfter 1d",
+        }
+        code, output = await guests.run(*command, JENKINS_SECRET=jenkins.secret, **given)
+        assert (code, jenkins.connected) == (0, ["agent-x7"]), output
+        code, output = await guests.run(*command, JENKINS_SECRET="another", **given)
+        assert code == 1, output
+    await until(lambda: over(desk), {"Released": 2})

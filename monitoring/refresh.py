@@ -5,7 +5,18 @@ from pathlib import Path
 
 import defaulter.app
 import webhook.app
-from monitoring import behaviours, dashboard, kubevirt_versions, metrics, reasons, sentences, settings, warm_states
+from monitoring import (
+    architecture,
+    behaviours,
+    dashboard,
+    kubevirt_versions,
+    metrics,
+    reasons,
+    recording,
+    sentences,
+    settings,
+    warm_states,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,6 +32,8 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/openapi-defaulter.json"): json.dumps(defaulter.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/dashboard.md"): dashboard.page(),
+        Path(f"docs/{architecture.DRAWING}"): architecture.drawing(),
+        Path(f"docs/{recording.DRAWING}"): recording.drawing(),
         Path("docs/reference/behaviours.md"): behaviours.page(),
         Path("docs/reference/warm-vm-states.md"): warm_states.page(),
         Path(f"docs/reference/{warm_states.DRAWING}"): warm_states.drawing(),

@@ -13,11 +13,11 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from cli.kubeconfig import find_kubeconfig
-from cli.parameters import named_kinds
+from cli.parameters import NAMED_KINDS
 
 if TYPE_CHECKING:
     from cli.cluster import Cluster
-    from kinds.kind import Kind
+    from kinds.resource_types import ResourceType
     from runtime.api import Api
     from runtime.resource import Resource
 
@@ -68,7 +68,7 @@ def main() -> None:
         click.echo(line)
 
 
-def complete_names(*plurals: str, prefixes: Callable[[], Iterable[Kind]] = tuple, **kinds: str) -> Complete:
+def complete_names(*plurals: str, prefixes: Callable[[], Iterable[ResourceType]] = tuple, **kinds: str) -> Complete:
     """Returns a function that completes names of the resources. After `KIND/` the names are those of `kinds[KIND]`, or
     of the kind in `prefixes` with this short name. After errors and timeouts there are no completions."""
 
@@ -120,4 +120,4 @@ def _resource(plural: str) -> Resource:
 
     if plural == "namespaces":
         return Resource("", "v1", plural, "Namespace", namespaced=False)
-    return Resource.of(next(each for each in named_kinds() if each.plural == plural))
+    return Resource.of(next(each for each in NAMED_KINDS if each.plural == plural))

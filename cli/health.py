@@ -13,7 +13,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.warmpool.reasons import WarmPoolReason
 
 if TYPE_CHECKING:
-    from kinds.kind import Phases
+    from kinds.resource_types import Phases
 
 State = Literal["Healthy", "Progressing", "Degraded"]
 

@@ -16,9 +16,10 @@ from cli.health import COLOURS, assess, assess_phase, format_age
 from cli.live import LiveLines
 from cli.output import Column, Failed, Listing, count_noun, field, is_structured
 from cli.parameters import qualified_name, short_name
+from kinds.resource_types import OURS, ResourceType
+from runtime.resource import Resource
 
 if TYPE_CHECKING:
-    from kinds.kind import Kind
     from runtime.api import Api
 
 POLL_SECONDS = 2.0
@@ -86,7 +87,7 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
         raise Failed(f"{count_noun(len(rows), 'degraded object')}", shown=True)
 
 
-def object_row(kind: Kind, document: Json, now: datetime) -> Json:
+def object_row(kind: ResourceType, document: Json, now: datetime) -> Json:
     spec, status = document.get("spec") or {}, document.get("status") or {}
     health = assess_phase(document, kind.phases) if kind.phases else assess(document)
     scales = "replicas" in spec
@@ -123,23 +124,20 @@ def _without_age(rows: Sequence[Json]) -> list[Json]:
 
 
 async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
-    from kinds import KINDS
-    from runtime.resource import Resource
-
-    lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in KINDS))
-    if hidden := [kind.plural for kind, found in zip(KINDS, lists, strict=True) if found is None]:
-        if len(hidden) == len(KINDS):
+    lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in OURS))
+    if hidden := [kind.plural for kind, found in zip(OURS, lists, strict=True) if found is None]:
+        if len(hidden) == len(OURS):
             where = f"namespace {namespace}" if namespace else "all namespaces; choose one with -n"
             raise Failed(f"you may not list any kind of Poolhouse in {where}")
         click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
     return [
         object_row(kind, each, now)
-        for kind, found in zip(KINDS, lists, strict=True)
+        for kind, found in zip(OURS, lists, strict=True)
         for each in current(found or (), kind, now)
     ]
 
 
-def current(found: Sequence[Json], kind: Kind, now: datetime) -> Iterator[Json]:
+def current(found: Sequence[Json], kind: ResourceType, now: datetime) -> Iterator[Json]:
     """The objects in order of their names, without finished ones, and without those that failed an hour ago."""
     finished, failed = (kind.phases.finished, kind.phases.failed) if kind.phases else ((), None)
     for each in sorted(found, key=lambda each: (each["metadata"].get("namespace") or "", each["metadata"]["name"])):

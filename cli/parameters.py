@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from kinds.kind import Kind, ResourceType
+from kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, VMS
 
 SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
 
 
-@cache
-def named_kinds() -> tuple[Kind | ResourceType, ...]:
-    """Returns the kinds that commands print, in print order. The import is late because it takes 0.3 s."""
-    from kinds import KINDS, kubevirt
-    from kinds.kind import ResourceType
-
-    pvcs = ResourceType("", ("v1",), "persistentvolumeclaims", "PersistentVolumeClaim", short_name="pvc")
-    return (*KINDS, kubevirt.VM, kubevirt.VMI, kubevirt.DATA_VOLUME, pvcs)
+NAMED_KINDS = (*OURS, VMS, VMIS, DATA_VOLUMES, PVCS)
+"""the kinds that commands print, in print order"""
 
 
 def short_name(kind: str) -> str:
     """Returns the short name of a kind, such as `vmpool`, or the kind in lower case."""
-    return next((each.short_name for each in named_kinds() if each.kind == kind), kind.lower())
+    return next((each.short_name for each in NAMED_KINDS if each.kind == kind), kind.lower())
 
 
 def qualified_name(kind: str, name: str) -> str:
     """Returns a name as `kubectl get -o name` prints it, such as `virtualmachinepool.kubevirt.io/web`."""
-    group = next((f".{each.group}" for each in named_kinds() if each.kind == kind and each.group), "")
+    group = next((f".{each.group}" for each in NAMED_KINDS if each.kind == kind and each.group), "")
     return f"{kind.lower()}{group}/{name}"
 
 

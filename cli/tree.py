@@ -16,20 +16,19 @@ from cli.completion import complete_names
 from cli.health import assess, assess_phase
 from cli.live import FOLLOW, LiveLines
 from cli.output import Failed, align_columns, is_structured, output_option, print_structured
-from cli.parameters import named_kinds, parse_name, qualified_name, short_name
+from cli.parameters import NAMED_KINDS, parse_name, qualified_name, short_name
 from cli.pools import POOL_KIND
+from kinds import meta
+from kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, VMS
+from runtime.resource import Resource
 
 if TYPE_CHECKING:
-    from kinds.kind import Kind
     from runtime.api import Api
 
 POLL_SECONDS = 2.0
 
 
-def tree_kinds() -> tuple[Kind, ...]:
-    from kinds import KINDS, kubevirt
-
-    return (kubevirt.VM, kubevirt.VMI, *(kind for kind in KINDS if kind.namespaced))
+TREE_KINDS = (VMS, VMIS, *(kind for kind in OURS if kind.namespaced))
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Node:
 
 
 @click.command()
-@click.argument("name", shell_complete=complete_names("virtualmachines", prefixes=tree_kinds))
+@click.argument("name", shell_complete=complete_names("virtualmachines", prefixes=lambda: TREE_KINDS))
 @click.option("--watch", "-w", is_flag=True, help=f"{FOLLOW}, else as a new tree.")
 @output_option("text", "name")
 @cluster_options
@@ -55,7 +54,7 @@ def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
     NAME is the name of a VM, or vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME or vmclaim/NAME. For a pool, the tree has
     all its VMs and retained disks.
     """
-    kind, rest = parse_name(name, *(each.kind for each in tree_kinds()))
+    kind, rest = parse_name(name, *(each.kind for each in TREE_KINDS))
     if watch and is_structured(output):
         raise click.UsageError("--watch needs -o text or -o name")
     told: list[str] = []
@@ -121,7 +120,7 @@ def draw(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, s
 
 def _names(node: Node) -> Iterator[str]:
     kind, _, name = node.name.partition("/")
-    yield qualified_name(next((each.kind for each in named_kinds() if each.short_name == kind), kind), name)
+    yield qualified_name(next((each.kind for each in NAMED_KINDS if each.short_name == kind), kind), name)
     for child in node.children:
         yield from _names(child)
 
@@ -142,7 +141,7 @@ def summarize(document: Json) -> str:
             size = (status.get("capacity") or (spec.get("resources") or {}).get("requests") or {}).get("storage")
             parts = (str(status.get("phase") or ""), size, _retained_for(document))
             return ", ".join(part for part in parts if part)
-    phases = next((kind.phases for kind in tree_kinds() if kind.kind == document["kind"]), None)
+    phases = next((kind.phases for kind in TREE_KINDS if kind.kind == document["kind"]), None)
     if phases is not None:
         return assess_phase(document, phases).message
     message = assess(document).message
@@ -154,15 +153,13 @@ def _below(document: Json, objects: Sequence[Json], above: frozenset[str]) -> No
     uid = document["metadata"]["uid"]
     path = above | {uid}
     own = [each for each in objects if (_owner(each) or ("",))[0] == uid and each["metadata"]["uid"] not in path]
-    order = [each.kind for each in named_kinds()]
+    order = [each.kind for each in NAMED_KINDS]
     own.sort(key=lambda each: (order.index(each["kind"]), each["metadata"]["name"]))
     return Node(_name(document), summarize(document), tuple(_below(each, objects, path) for each in own))
 
 
 def _owner(document: Json) -> tuple[str, str, str] | None:
     """Returns UID, kind and name of the controller, or of the first owner, or of the pool that retains the disk."""
-    from kinds import meta
-
     metadata = document["metadata"]
     owner = controller_of(document) or next(iter(metadata.get("ownerReferences") or ()), None)
     if owner is not None:
@@ -172,8 +169,6 @@ def _owner(document: Json) -> tuple[str, str, str] | None:
 
 
 def _retained_for(document: Json) -> str:
-    from kinds import meta
-
     labels = document["metadata"].get("labels") or {}
     return f"retained for {labels.get(meta.KEPT_FOR)}" if meta.KEPT_BY in labels and labels.get(meta.KEPT_FOR) else ""
 
@@ -185,11 +180,7 @@ def _name(document: Json) -> str:
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
     """Returns the objects that trees can contain, and the kinds that the user may not list. Adds the kind, which items
     of a list lack. A resource that the cluster does not serve has no objects."""
-    from controllers.shared.sources import DATA_VOLUMES
-    from kinds import KINDS
-    from runtime.resource import PVCS, VMIS, VMS, Resource
-
-    resources = (*(Resource.of(kind) for kind in KINDS if kind.namespaced), VMS, VMIS, DATA_VOLUMES, PVCS)
+    resources = tuple(Resource.of(kind) for kind in (*TREE_KINDS, DATA_VOLUMES, PVCS))
     lists = await asyncio.gather(*(list_visible(api, each, namespace) for each in resources))
     every = [*zip((each.kind for each in resources), lists, strict=True)]
     hidden = [kind for kind, found in every if found is None]

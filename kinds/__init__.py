@@ -2,37 +2,42 @@
 
 Begin with `pool`, then `kind`, which has all properties of a kind. `model` has the base classes and types of fields.
 `schema` makes the schema of a CRD. `validation` reports the problems of a document. `checks/` has rules that schemas
-cannot express. `meta` has labels and annotations. `kubevirt` has the kinds of KubeVirt that the engine serves.
+cannot express. `meta` has labels and annotations, `resource_types` the names of the kinds' resources, and `registry`
+the list of kinds. `kubevirt` has the kinds of KubeVirt that the engine serves.
 
-To add a kind, write its module and add it to `KINDS`; then add its controller package to `controllers/main.py`.
+To add a kind, write its resource type and its module, and add them to the lists `OURS` and `KINDS`; then add its
+controller package to `controllers/main.py`.
 """
 
-from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from kinds.claim import CLAIM
-from kinds.kind import Kind
-from kinds.migrationpolicy import MIGRATION_POLICY
-from kinds.pool import POOL
-from kinds.replicaset import REPLICA_SET
-from kinds.warmpool import WARM_POOL
+if TYPE_CHECKING:
+    from kinds.claim import CLAIM
+    from kinds.kind import Kind
+    from kinds.migrationpolicy import MIGRATION_POLICY
+    from kinds.pool import POOL
+    from kinds.registry import DISABLED_KINDS, KINDS, by_gvk, disabled_kinds
+    from kinds.replicaset import REPLICA_SET
+    from kinds.warmpool import WARM_POOL
 
-KINDS: tuple[Kind, ...] = (POOL, REPLICA_SET, MIGRATION_POLICY, WARM_POOL, CLAIM)
-"""all kinds of Poolhouse"""
+__all__ = [
+    "CLAIM",
+    "DISABLED_KINDS",
+    "KINDS",
+    "MIGRATION_POLICY",
+    "POOL",
+    "REPLICA_SET",
+    "WARM_POOL",
+    "Kind",
+    "by_gvk",
+    "disabled_kinds",
+]
 
+if not TYPE_CHECKING:
 
-def by_gvk(api_version: str, kind: str) -> Kind | None:
-    """The kind with this API version and name; None if there is none."""
-    return next((found for found in KINDS if found.kind == kind and api_version in found.api_versions), None)
-
-
-DISABLED_KINDS = "POOLHOUSE_KINDS_OFF"
-"""environment variable with the plurals of disabled kinds, separated by commas"""
-
-
-def disabled_kinds(environment: Mapping[str, str], kinds: Iterable[Kind] = KINDS) -> frozenset[str]:
-    """The plurals of the disabled kinds. Raises ValueError for an unknown plural."""
-    found = frozenset(name.strip() for name in environment.get(DISABLED_KINDS, "").split(",") if name.strip())
-    known = sorted(kind.plural for kind in kinds)
-    if unknown := sorted(found - set(known)):
-        raise ValueError(f"{DISABLED_KINDS}: there is no {unknown[0]}; there are {', '.join(known)}")
-    return found
+    def __getattr__(name: str) -> object:
+        """Imports the kinds with their models only for code that uses them, and not for `from kinds import meta`."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module("kinds.registry"), name)

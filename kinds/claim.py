@@ -9,10 +9,11 @@ from kinds import meta
 from kinds.application import Application
 from kinds.checks import claim
 from kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
-from kinds.kind import AGE, Column, Kind, Phases
+from kinds.kind import AGE, Column, Kind
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import Count, Int64, Model, Rule, Time, Tuple
 from kinds.names import DNS_LABEL, Image, InstanceType, ObjectName, PoolName, matching
+from kinds.resource_types import CLAIMS
 from kinds.warmpool import OnEmpty, Seconds
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
@@ -178,11 +179,7 @@ class ClaimStatus(StatusModel):
 
 
 CLAIM = Kind(
-    group="poolhouse.dev",
-    versions=("v1alpha1",),
-    kind="VirtualMachineClaim",
-    plural="virtualmachineclaims",
-    short_names=("vmclaim", "vmclaims"),
+    **vars(CLAIMS),
     categories=("poolhouse", "all"),
     doc="Takes one VM from a warm pool, for as long as the claim exists. Deleting the claim deletes the VM.",
     notes="The annotations `poolhouse.dev/instance-type`, `image-id`, `subnet-id`, `key-pair`, `security-groups` and"
@@ -209,7 +206,6 @@ CLAIM = Kind(
     records_requester=True,
     deleted_by_controllers=True,
     on_create=claim.with_annotation_overrides,
-    phases=Phases(ready="Ready", failed="Failed", finished=("Released", "Expired")),
     warning_checks=(claim.virtual_kubelet_annotations,),
     spec_annotations=(*claim.OVERRIDE_ANNOTATIONS, meta.REQUESTER),
 )

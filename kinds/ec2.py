@@ -6,13 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from apimachinery.unstructured import Json
-from kinds.kind import ResourceType
 from kinds.meta import DOMAIN
 from kinds.model import ATOMIC_LIST, Model, Rule, Tuple, has, list_map
 from kinds.names import matching
-
-EC2_INSTANCES = ResourceType("poolhouse.dev", ("v1alpha1",), "ec2instances", "EC2Instance")
-"""A virtual resource for RBAC. A user with the right to create it may start instances with an instance profile."""
 
 DISPLAY_NAME = "Name"
 STATE = "WarmPool"

@@ -10,6 +10,7 @@ from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from kinds.checks.metadata import metadata_problems
 from kinds.model import Model, Rule
+from kinds.resource_types import ResourceType
 from kinds.schema import structural
 from kinds.validation import child_path, normalize, quoted, schema_errors
 
@@ -44,22 +45,6 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class ResourceType:
-    """A resource whose objects a controller creates."""
-
-    group: str
-    versions: tuple[str, ...]
-    plural: str
-    kind: str
-    namespaced: bool = True
-    short_name: str = ""
-
-
-VMS = ResourceType("kubevirt.io", ("v1",), "virtualmachines", "VirtualMachine")
-VMIS = ResourceType("kubevirt.io", ("v1",), "virtualmachineinstances", "VirtualMachineInstance")
-
-
-@dataclass(frozen=True)
 class Template:
     """A part of the spec from which the controller creates objects. The user needs the right to create such objects."""
 
@@ -71,35 +56,18 @@ class Template:
     """whether the API server serves the resource, so that admission can create an object in a dry run"""
 
 
-@dataclass(frozen=True)
-class Phases:
-    """Values of `status.phase` with a meaning in `poolhouse overview`. Other phases mean that work is in progress."""
-
-    ready: str
-    failed: str
-    finished: tuple[str, ...] = ()
-    """phases of objects that `poolhouse overview` omits; it omits failed objects an hour after `status.finishedAt`"""
-
-
 AGE = Column("Age", ".metadata.creationTimestamp", type="date")
 STATUS = Column("Status", ".status.conditions[?(@.type=='Ready')].reason", "Why the object is ready, or is not")
 
 
-@dataclass(frozen=True)
-class Kind:
+@dataclass(frozen=True, kw_only=True)
+class Kind(ResourceType):
     """All properties of a kind, including the models of its spec and status."""
 
-    group: str
-    versions: tuple[str, ...]
-    """Versions of the API, all with the same schema. The API server stores the first version."""
-    kind: str
-    plural: str
     doc: str
     spec: type[Model]
     status: type[Model] | None = None
-    short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    namespaced: bool = True
     columns: tuple[Column, ...] = (AGE,)
     scale: Scale | None = None
     status_subresource: bool = True
@@ -136,29 +104,6 @@ class Kind:
 
     plan_path: str = ""
     """path of the controllers' endpoint that returns the plan of a change; empty if there is none"""
-    ready_replicas: str = "readyReplicas"
-    """field of the status that `poolhouse overview` shows as READY"""
-    updated_replicas: str = ""
-    """field of the status that `poolhouse overview` shows as UPDATED"""
-    phases: Phases | None = None
-    """the kind's phases; None if conditions report the health"""
-
-    @property
-    def singular(self) -> str:
-        return self.kind.lower()
-
-    @property
-    def short_name(self) -> str:
-        """The name that the CLI prints and accepts."""
-        return self.short_names[0] if self.short_names else self.singular
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.versions[0]}"
-
-    @property
-    def api_versions(self) -> tuple[str, ...]:
-        return tuple(f"{self.group}/{version}" for version in self.versions)
 
     @property
     def crd_name(self) -> str:

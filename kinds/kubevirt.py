@@ -11,6 +11,7 @@ from pydantic import Field
 from kinds.kind import AGE, Column, Kind
 from kinds.metav1 import Condition
 from kinds.model import Int64, Model, OpenModel, Quantity
+from kinds.resource_types import DATA_VOLUMES, VMIS, VMS
 from kinds.virtualmachine import VMISpec, VMSpec
 
 _READY = Column("Ready", ".status.conditions[?(@.type=='Ready')].status")
@@ -332,61 +333,48 @@ class Empty(OpenModel):
     """No declared fields."""
 
 
-def _kubevirt(kind: str, short: str, doc: str, spec: type[Model], status: type[Model], *columns: Column) -> Kind:
-    return Kind(
-        group="kubevirt.io",
-        versions=("v1",),
-        kind=kind,
-        plural=kind.lower() + "s",
-        short_names=(short, short + "s"),
-        categories=("all",),
-        doc=doc,
-        spec=spec,
-        status=status,
-        columns=columns,
-        status_subresource=kind != "VirtualMachineInstance",
-    )
-
-
-VM = _kubevirt(
-    "VirtualMachine",
-    "vm",
-    "A VM, running or stopped.",
-    VMSpec,
-    VMStatus,
-    AGE,
-    Column("Status", ".status.printableStatus", "Human Readable Status"),
-    _READY,
+VM = Kind(
+    **vars(VMS),
+    categories=("all",),
+    doc="A VM, running or stopped.",
+    spec=VMSpec,
+    status=VMStatus,
+    columns=(AGE, Column("Status", ".status.printableStatus", "Human Readable Status"), _READY),
 )
-VMI = _kubevirt(
-    "VirtualMachineInstance",
-    "vmi",
-    "A running VM.",
-    VMISpec,
-    VMIStatus,
-    AGE,
-    Column("Phase", ".status.phase"),
-    Column("IP", ".status.interfaces[0].ipAddress"),
-    Column("NodeName", ".status.nodeName"),
-    _READY,
-    Column("Live-Migratable", ".status.conditions[?(@.type=='LiveMigratable')].status", wide=True),
-    Column("Paused", ".status.conditions[?(@.type=='Paused')].status", wide=True),
+VMI = Kind(
+    **vars(VMIS),
+    categories=("all",),
+    doc="A running VM.",
+    spec=VMISpec,
+    status=VMIStatus,
+    columns=(
+        AGE,
+        Column("Phase", ".status.phase"),
+        Column("IP", ".status.interfaces[0].ipAddress"),
+        Column("NodeName", ".status.nodeName"),
+        _READY,
+        Column("Live-Migratable", ".status.conditions[?(@.type=='LiveMigratable')].status", wide=True),
+        Column("Paused", ".status.conditions[?(@.type=='Paused')].status", wide=True),
+    ),
+    status_subresource=False,
 )
-VMI_MIGRATION = _kubevirt(
-    "VirtualMachineInstanceMigration",
-    "vmim",
-    "The live migration of a VMI to another node.",
-    MigrationSpec,
-    MigrationStatus,
-    Column("Phase", ".status.phase", "The current phase of VM instance migration"),
-    Column("VMI", ".spec.vmiName", "The name of the VMI to perform the migration on"),
+VMI_MIGRATION = Kind(
+    group="kubevirt.io",
+    versions=("v1",),
+    kind="VirtualMachineInstanceMigration",
+    plural="virtualmachineinstancemigrations",
+    short_names=("vmim", "vmims"),
+    categories=("all",),
+    doc="The live migration of a VMI to another node.",
+    spec=MigrationSpec,
+    status=MigrationStatus,
+    columns=(
+        Column("Phase", ".status.phase", "The current phase of VM instance migration"),
+        Column("VMI", ".spec.vmiName", "The name of the VMI to perform the migration on"),
+    ),
 )
 DATA_VOLUME = Kind(
-    group="cdi.kubevirt.io",
-    versions=("v1beta1",),
-    kind="DataVolume",
-    plural="datavolumes",
-    short_names=("dv", "dvs"),
+    **vars(DATA_VOLUMES),
     categories=("all",),
     doc="A disk and the source of its content.",
     spec=DataVolumeSpec,

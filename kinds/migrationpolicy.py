@@ -10,6 +10,7 @@ from kinds.checks import migrationpolicy
 from kinds.kind import AGE, Column, Kind
 from kinds.metav1 import Conditions, StatusModel
 from kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
+from kinds.resource_types import MIGRATION_POLICIES
 from kinds.validation import quoted
 
 # Users write `hpc-workloads: true`, which YAML reads as a boolean. A structural schema cannot express "text or
@@ -99,13 +100,8 @@ class MigrationPolicyStatus(StatusModel):
 
 
 MIGRATION_POLICY = Kind(
-    group="kubevirt.io",
-    versions=("v1alpha1",),
-    kind="MigrationPolicy",
-    plural="migrationpolicies",
-    short_names=("migpol",),
+    **vars(MIGRATION_POLICIES),
     categories=("poolhouse",),
-    namespaced=False,
     doc="Settings of live migrations of the VMIs that the policy selects. If several policies match a VMI, the one with"
     " the most labels in its selectors wins; among these, the one that requires more values, then the one"
     " whose label keys come first in lexicographic order.",

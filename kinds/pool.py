@@ -8,12 +8,13 @@ from pydantic import Field
 from apimachinery.unstructured import Json, typed
 from kinds.checks import pool
 from kinds.decisions import LoggedStatus
-from kinds.kind import AGE, STATUS, VMS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions
 from kinds.model import ATOMIC_LIST, Count, IntOrPercent, Model, Rule, SchemaOf, Time, Tuple, has, list_map
 from kinds.pool_analysis import CheckStatus
 from kinds.pool_lifecycle import FailureDomains, LifecycleHook, MaintenanceWindow, RetainedDisks
 from kinds.pool_strategies import ScaleInStrategy, UpdateStrategy
+from kinds.resource_types import POOLS, VMS
 from kinds.virtualmachine import VMSpec, VMTemplate
 
 
@@ -316,11 +317,7 @@ class PoolStatus(LoggedStatus):
 
 
 POOL = Kind(
-    group="kubevirt.io",
-    versions=("v1",),
-    kind="VirtualMachinePool",
-    plural="virtualmachinepools",
-    short_names=("vmpool", "vmpools"),
+    **vars(POOLS),
     categories=("poolhouse", "all"),
     doc="A pool of similar VMs, each with its own state. The controller creates, updates and deletes VMs.",
     notes="KubeVirt has a kind of the same name in group `pool.kubevirt.io`, with the same short name. Where both are"
@@ -347,7 +344,6 @@ POOL = Kind(
     templates=(Template(("spec", "template"), VMS),),
     listed_at_admission=True,
     plan_path="/apis/pools/plan",
-    updated_replicas="updatedReplicas",
     rules=(pool.NAME_RULE,),
     checks=pool.CHECKS,
     warning_checks=pool.WARNINGS,

@@ -7,9 +7,10 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.checks import replicaset
 from kinds.decisions import LoggedStatus
-from kinds.kind import AGE, STATUS, VMIS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions, LabelSelector
 from kinds.model import Count, Model, SchemaOf, expected
+from kinds.resource_types import REPLICA_SETS, VMIS
 from kinds.virtualmachine import VMITemplate
 
 
@@ -48,11 +49,7 @@ class ReplicaSetStatus(LoggedStatus):
 
 
 REPLICA_SET = Kind(
-    group="kubevirt.io",
-    versions=("v1", "v1alpha2"),
-    kind="VirtualMachineInstanceReplicaSet",
-    plural="virtualmachineinstancereplicasets",
-    short_names=("vmirs", "vmirss"),
+    **vars(REPLICA_SETS),
     categories=("poolhouse", "all"),
     doc="A number of similar VirtualMachineInstances without their own state.",
     notes="KubeVirt has the same resource. Where KubeVirt has installed it, Poolhouse does not install or control it.",

@@ -8,10 +8,11 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.checks import warmpool
 from kinds.decisions import LoggedStatus
-from kinds.ec2 import EC2, EC2_INSTANCES, PlacementName, Port
-from kinds.kind import AGE, STATUS, VMS, Column, Kind, Scale, Template
+from kinds.ec2 import EC2, PlacementName, Port
+from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
 from kinds.metav1 import Conditions
 from kinds.model import ATOMIC_LIST, Count, IntOrString, Model, Rule, SchemaOf, Time, Tuple, expected, has, list_map
+from kinds.resource_types import EC2_INSTANCES, VMS, WARM_POOLS
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
 Standby = Literal["Running", "Paused", "Stopped"]
@@ -479,11 +480,7 @@ class WarmPoolStatus(LoggedStatus):
 
 
 WARM_POOL = Kind(
-    group="poolhouse.dev",
-    versions=("v1alpha1",),
-    kind="VirtualMachineWarmPool",
-    plural="virtualmachinewarmpools",
-    short_names=("vmwp",),
+    **vars(WARM_POOLS),
     categories=("poolhouse", "all"),
     doc="VMs that are started and checked in advance. A VirtualMachineClaim takes one, and the pool creates another.",
     spec=WarmPoolSpec,
@@ -512,8 +509,6 @@ WARM_POOL = Kind(
     requires=("virtualmachineclaims",),
     listed_at_admission=True,
     has_finalizer=True,
-    ready_replicas="availableReplicas",
-    updated_replicas="updatedReplicas",
     rules=(warmpool.NAME_RULE,),
     checks=warmpool.CHECKS,
     warning_checks=warmpool.WARNINGS,

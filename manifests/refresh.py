@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kinds import KINDS
-from kinds.kind import VMIS, VMS, Kind, ResourceType
+from kinds.kind import Kind
+from kinds.resource_types import VMIS, VMS, ResourceType
 from manifests import chart
 from manifests.argocd import health_patch
 from manifests.reference import pages

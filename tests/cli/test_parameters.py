@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cli.parameters import POOL, Duration, named_kinds, parse_name, qualified_name
+from cli.parameters import NAMED_KINDS, POOL, Duration, parse_name, qualified_name
 
 KINDS = ("VirtualMachineInstance", "VirtualMachine")
 
@@ -32,7 +32,7 @@ def test_an_invalid_name_is_an_error_with_the_forms(text: str) -> None:
         parse_name(text, *KINDS)
 
 
-@pytest.mark.parametrize("kind", [kind.kind for kind in named_kinds()])
+@pytest.mark.parametrize("kind", [kind.kind for kind in NAMED_KINDS])
 def test_printed_names_are_accepted(kind: str) -> None:
     assert parse_name(qualified_name(kind, "a"), kind) == (kind, "a")
 

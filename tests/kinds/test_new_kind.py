@@ -1,4 +1,4 @@
-"""A new kind costs its module, its controller package and two lines: all other rooms read its declaration."""
+"""A new kind costs its names, its module, its controller package and two lines: all rooms read its declaration."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from typing import Annotated
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at
-from kinds.kind import AGE, VMS, Column, Kind, Phases, Scale, Template
+from kinds.kind import AGE, Column, Kind, Scale, Template
 from kinds.model import Count, Model, SchemaOf
+from kinds.resource_types import FLEETS, VMS
 from kinds.virtualmachine import VMTemplate
 
 
@@ -51,11 +52,7 @@ def harbor(document: Json):
 
 
 FLEET = Kind(
-    group="poolhouse.dev",
-    versions=("v1alpha1",),
-    kind="Fleet",
-    plural="fleets",
-    short_names=("flt",),
+    **vars(FLEETS),
     doc="A fleet of ships.",
     spec=FleetSpec,
     status=FleetStatus,
@@ -66,14 +63,26 @@ FLEET = Kind(
     listed_at_admission=True,
     has_finalizer=True,
     plan_path="/apis/fleets/plan",
-    phases=Phases(ready="AtSea", failed="Sunk"),
 )
 '''
+RESOURCE_TYPE = """
+FLEETS = ResourceType(
+    "poolhouse.dev", ("v1alpha1",), "Fleet", "fleets", ("flt",), phases=Phases(ready="AtSea", failed="Sunk")
+)
+OURS = (POOLS, FLEETS, """
 TWO_LINES = {
     "from kinds.claim import CLAIM\n": "from kinds.claim import CLAIM\nfrom kinds.fleet import FLEET\n",
     "WARM_POOL, CLAIM)\n": "WARM_POOL, CLAIM, FLEET)\n",
 }
 SCRIPT = ROOT / "tests/kinds/new_kind.py"
+
+
+def edit(file: Path, lines: dict[str, str]) -> None:
+    text = file.read_text()
+    for line, replacement in lines.items():
+        assert text.count(line) == 1
+        text = text.replace(line, replacement)
+    file.write_text(text)
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +91,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
     directory = tmp_path_factory.mktemp("new-kind")
     shutil.copytree(ROOT / "kinds", directory / "kinds", ignore=shutil.ignore_patterns("__pycache__"))
     (directory / "kinds/fleet.py").write_text(MODULE)
-    registry = directory / "kinds/__init__.py"
-    text = registry.read_text()
-    for line, replacement in TWO_LINES.items():
-        assert text.count(line) == 1
-        text = text.replace(line, replacement)
-    registry.write_text(text)
+    edit(directory / "kinds/registry.py", TWO_LINES)
+    edit(directory / "kinds/resource_types.py", {"\nOURS = (POOLS, ": RESOURCE_TYPE})
     environment = {
         **os.environ,
         "PYTHONPATH": f"{directory}:{ROOT}",

@@ -26,6 +26,7 @@ from typing import Any, cast
 import uvicorn
 import uvloop
 from fastapi import FastAPI, Request, Response
+from starlette.types import ASGIApp
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
@@ -82,7 +83,7 @@ def echo() -> FastAPI:
     return app
 
 
-def mutate() -> FastAPI:
+def mutate() -> ASGIApp:
     """Returns the webhook's app without an API server, because the admission of a VM needs none."""
     import aiohttp
     from prometheus_client import CollectorRegistry

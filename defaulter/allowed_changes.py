@@ -10,6 +10,7 @@ can then leave hardware undefaulted, but cannot give a VM another volume or imag
 from collections.abc import Iterator
 from typing import Any
 
+from apimachinery.equality import is_unchanged
 from apimachinery.unstructured import Json, at
 from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.vm_paths import PATHS_BY_KIND, locate
@@ -36,6 +37,20 @@ FILLABLE: frozenset[Path] = frozenset(
 )
 """paths below the VMI spec. `*` is any list index. Everything below a path is fillable too."""
 
+
+def _tree(paths: frozenset[Path]) -> dict[str, Any]:
+    """The paths as nested objects, whose values are True at the end of a path."""
+    root: dict[str, Any] = {}
+    for *above, last in paths:
+        node = root
+        for step in above:
+            node = node.setdefault(step, {})
+        node[last] = True
+    return root
+
+
+_FILLABLE_TREE = _tree(FILLABLE)
+
 EXTENDABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "disks"),)
 """lists to which items may be added: KubeVirt adds a disk to each volume without a disk"""
 CREATABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",))
@@ -48,23 +63,33 @@ def defaulted_fields(document: Json) -> dict[str, Any]:
     `domain.devices.disks[root].disk.pciAddress`."""
     location = locate(document)
     spec = at(document, *location.spec) if location is not None else None
-    return dict(_fillable_values(spec, (), "")) if isinstance(spec, dict) else {}
+    return dict(_fillable_values(spec, _FILLABLE_TREE, "")) if isinstance(spec, dict) else {}
 
 
-def _fillable_values(value: Any, path: Path, shown: str) -> Iterator[tuple[str, Any]]:
+def _fillable_values(value: Any, fillable: Any, shown: str) -> Iterator[tuple[str, Any]]:
+    """The values below a path. `fillable` is True, or the part of `_FILLABLE_TREE` below the path."""
     if isinstance(value, dict) and value:
         for key, child in value.items():
-            yield from _fillable_values(child, (*path, key), f"{shown}.{key}" if shown else str(key))
+            inner = True if fillable is True else fillable.get(key)
+            if inner:
+                yield from _fillable_values(child, inner, f"{shown}.{key}" if shown else str(key))
     elif isinstance(value, list):
-        for index, child in enumerate(value):
+        inner = True if fillable is True else fillable.get("*")
+        for index, child in enumerate(value if inner else ()):
             name = child.get("name") if isinstance(child, dict) else None
-            yield from _fillable_values(child, (*path, "*"), f"{shown}[{name if isinstance(name, str) else index}]")
-    elif value is not None and _is_fillable(path):
+            yield from _fillable_values(child, inner, f"{shown}[{name if isinstance(name, str) else index}]")
+    elif value is not None and fillable is True:
         yield shown, value
 
 
 def _is_fillable(path: Path) -> bool:
-    return any(path[:length] in FILLABLE for length in range(1, len(path) + 1))
+    fillable: Any = _FILLABLE_TREE
+    for step in path:
+        if (fillable := fillable.get(step)) is True:
+            return True
+        if fillable is None:
+            return False
+    return False
 
 
 def forbidden_changes(request: Json, response: Json) -> list[str]:
@@ -81,12 +106,12 @@ def _forbidden(before: Any, after: Any, path: Path, vmi: Path) -> Iterator[str]:
         yield from (_format(path, key) for key in given if key not in after)
         for key, value in after.items():
             old = given.get(key)
-            # A fast path: most values of a document are strings that did not change.
-            if type(value) is not str or type(old) is not str or old != value:
+            if not is_unchanged(old, value):
                 yield from _forbidden(old, value, (*path, key), vmi)
     elif _is_container(before, after, list) and len(before or ()) <= len(after):
         for old, new in zip(before or (), after, strict=False):
-            yield from _forbidden(old, new, (*path, "*"), vmi)
+            if not is_unchanged(old, new):
+                yield from _forbidden(old, new, (*path, "*"), vmi)
         if len(before or ()) < len(after) and not _may_grow(before, path, vmi):
             yield _format(path)
     elif not (

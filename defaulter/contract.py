@@ -6,9 +6,11 @@ Importing this module loads neither libvirt nor lxml; `Defaulter` loads aiohttp 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Literal, Protocol, Self
 
+import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apimachinery.problem import Problem
@@ -272,10 +274,10 @@ class Defaulter:
 
         self._session = self._session or aiohttp.ClientSession()
         timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
-        url, headers = self._url + DEFAULTS_PATH, {TENANT_HEADER: tenant} if is_header_text(tenant) else {}
+        url, headers = self._url + DEFAULTS_PATH, _JSON | ({TENANT_HEADER: tenant} if is_header_text(tenant) else {})
         try:
-            async with self._session.post(url, json=body, headers=headers, timeout=timeout) as response:
-                status, content = response.status, await response.json(content_type=None)
+            async with self._session.post(url, data=_encode(body), headers=headers, timeout=timeout) as response:
+                status, content = response.status, orjson.loads(await response.read())
         except TimeoutError:
             raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
         except (aiohttp.ClientError, ValueError, OSError) as error:
@@ -303,10 +305,18 @@ def _accept(document: Json, old: Json | None, completed: Json) -> Json:
     return record_defaults(edit, completed)
 
 
+def _encode(body: Json) -> bytes:
+    try:
+        return orjson.dumps(body)
+    except orjson.JSONEncodeError:  # a number beyond 64 bits or half a surrogate pair: the service says where
+        return json.dumps(body).encode()
+
+
 def is_header_text(text: str) -> bool:
     """Whether the text can be the value of an HTTP header. The API server has not checked every namespace yet."""
     return text.isascii() and text.isprintable() and bool(text.strip())
 
 
+_JSON = {"Content-Type": "application/json"}
 _FAILURES = {429: DefaulterOverloaded, 500: UndecidedDocument, 501: UndecidedDocument}
 """by HTTP status; 500 is an error in the code that handles the document"""

@@ -10,7 +10,7 @@ the last applied configuration.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from apimachinery.unstructured import Json, at, typed
@@ -26,26 +26,29 @@ Fields = dict[str, Any]
 
 def flatten(spec: Any) -> Fields:
     """Every set value, object and list below a VMI's spec. The names of devices are in the paths only."""
-    return dict(_flatten(spec, ""))
+    found: Fields = {}
+    _flatten(spec, "", found)
+    return found
 
 
-def _flatten(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _flatten(value: Any, path: str, found: Fields) -> None:
     if isinstance(value, dict):
+        is_item = path.endswith("]")
         if path:
-            yield path, {}
+            found[path] = {}
         for key, child in value.items():
-            if key != "name" or not path.endswith("]"):
-                yield from _flatten(child, f"{path}.{key}" if path else str(key))
+            if key != "name" or not is_item:
+                _flatten(child, f"{path}.{key}" if path else str(key), found)
     elif isinstance(value, list):
-        yield path, []
+        found[path] = []
         for index, child in enumerate(value):
-            yield from _flatten(child, f"{path}[{_item(child, index)}]")
+            _flatten(child, f"{path}[{_item(child, index)}]", found)
     elif not is_unset(value):
-        yield path, value
+        found[path] = value
 
 
 def _item(value: Any, index: int) -> str:
-    name = at(value, "name")
+    name = value.get("name") if isinstance(value, dict) else None
     return name if isinstance(name, str) else str(index)
 
 

@@ -76,13 +76,14 @@ def _lists(document: Json) -> Iterator[tuple[Path, list[Any]]]:
     location = locate(document)
     if location is None:
         return
-    devices = (*location.spec, "domain", "devices")
-    paths = [(*location.spec, *path) for path in _LISTS]
-    paths += [(*devices, name) for name in typed(dict, document, *devices) or ()]
+    spec, devices = at(document, *location.spec), (*location.spec, "domain", "devices")
+    found: list[tuple[Path, Any]] = [((*location.spec, *path), at(spec, *path)) for path in _LISTS]
+    found += [((*devices, name), items) for name, items in (typed(dict, document, *devices) or {}).items()]
     if location.vm is not None:
-        paths.append((*location.vm, "spec", "dataVolumeTemplates"))
-    for path in paths:
-        if isinstance(items := at(document, *path), list):
+        path = (*location.vm, "spec", "dataVolumeTemplates")
+        found.append((path, at(document, *path)))
+    for path, items in found:
+        if isinstance(items, list):
             yield path, items
 
 

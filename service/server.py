@@ -180,6 +180,7 @@ async def serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # no proxy stands between a client and the service
         http=partial(ClientCertificateProtocol, connections or ConnectionLimit(MAX_CONNECTIONS, MAX_CONNECTIONS)),  # type: ignore[arg-type]
         ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+import orjson
+
 Json = dict[str, Any]
 Path = tuple[str | int, ...]
 
@@ -32,6 +34,11 @@ class TooManyValues(InvalidJSON): ...
 
 def loads(body: bytes, *, allow_lone_surrogates: bool = False) -> Json:
     """The JSON object in a body. Raises `InvalidJSON`."""
+    document = parse_canonical(body)
+    return parse_any(body, allow_lone_surrogates) if document is None else document
+
+
+def parse_any(body: bytes, allow_lone_surrogates: bool = False) -> Json:
     text = _decode(body)
     if text.count(",") + text.count("{") + text.count("[") > MAX_VALUES:
         raise TooManyValues(f"the document has more than {MAX_VALUES} values")
@@ -49,6 +56,25 @@ def loads(body: bytes, *, allow_lone_surrogates: bool = False) -> Json:
     # Only an escape sequence can contain a lone surrogate, because UTF-8 cannot encode it.
     if not allow_lone_surrogates and "\\ud" in text.lower() and next(lone_surrogates(document), None) is not None:
         raise InvalidJSON("a string contains a lone surrogate, which is not a character")
+    return document
+
+
+def parse_canonical(body: bytes) -> Json | None:
+    """The object in a body that has exactly the form in which orjson writes it, as most bodies of API servers. Such a
+    body has no duplicate key, and no number or character that parsers read differently: orjson would not have written
+    it again. None for every other body, which takes five times as long."""
+    containers = body.count(b"{") + body.count(b"[")
+    if containers + body.count(b",") > MAX_VALUES:
+        return None
+    try:
+        document = orjson.loads(body)
+        written = orjson.dumps(document, option=orjson.OPT_STRICT_INTEGER)
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):
+        return None
+    if not isinstance(document, dict) or written != body.rstrip(b"\n"):
+        return None
+    if containers > MAX_DEPTH:
+        _check_depth(document)
     return document
 
 

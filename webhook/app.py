@@ -1,8 +1,8 @@
 """The HTTP routes: admission for the API server, and queries for users and programs.
 
-`/mutate` and `/validate` are plain routes from bytes to bytes: a typed FastAPI route answers 15 to 25 % fewer reviews a
-second (`python -m bench.admission`, `typed` beside `echo`). The other routes have typed requests and responses, and an
-OpenAPI document at `/openapi.json` and `/docs`.
+`Reviews` answers `/mutate` and `/validate` without FastAPI, whose middleware and routes would take more processor time
+than the review (docs/performance.md). The other routes have typed requests and responses, and an OpenAPI document at
+`/openapi.json` and `/docs`.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from functools import cache
 from time import monotonic, perf_counter
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Depends, FastAPI, Query, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -24,6 +25,7 @@ from pydantic import BaseModel, BeforeValidator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from apimachinery.problem import Problem
 from kinds import KINDS
@@ -132,29 +134,24 @@ class InFlightLimit:
             self._in_flight -= 1
 
 
-def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> FastAPI:
+def create_app(parts: WebhookParts, ready: Callable[[], Mapping[str, str] | None] = lambda: None) -> ASGIApp:
     app = _query_app()
     app.state.parts = parts
     app.state.in_flight = InFlightLimit(parts)
-
-    async def validate(request: AdmissionRequest) -> AdmissionResponse:
-        return await compute(parts.admission.validate, request)
 
     async def state(http: Request) -> Response:
         status, media_type, body = health(http.url.path, ready, parts.metrics.registry)
         return Response(body, status, media_type=media_type)
 
-    app.add_route("/mutate", _admission_endpoint(parts, "mutate", parts.admission.mutate), methods=["POST"])
-    app.add_route("/validate", _admission_endpoint(parts, "validate", validate), methods=["POST"])
     for path in ("/healthz", "/readyz", "/metrics"):
         app.add_route(path, state, methods=["GET"])
-    app.add_exception_handler(RequestRefused, _refused)
-    app.add_exception_handler(LaneFull, _lane_full)
-    app.add_exception_handler(BudgetSpent, _budget_spent)
-    app.add_exception_handler(RequestValidationError, _invalid_parameter)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _internal_error)
-    return app
+
+    async def failed(http: Request, error: Exception) -> Response:
+        return failure_response(parts.metrics, http.url.path, error)
+
+    for kind in (RequestRefused, LaneFull, BudgetSpent, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, failed)
+    return Reviews(parts, app)
 
 
 @cache
@@ -194,26 +191,45 @@ def _query_app() -> FastAPI:
     return app
 
 
-def _admission_endpoint(parts: WebhookParts, entry: str, decide: Decide) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(http: Request) -> Response:
-        began = perf_counter()
-        async with parts.reviews.read(http.scope, http.receive) as body:
-            with parts.lane_of(body, f"{address_of(http.scope)} {namespace_in(body)}"):
-                request = await compute(read_review, body)
-                response = await decide(request)
-                answer = await compute(render_review, request, response)
-        parts.metrics.reviewed(entry, request, response, perf_counter() - began)
-        return answer
+class Reviews:
+    """An ASGI app that answers AdmissionReviews, and passes all other requests to `app`."""
 
-    return endpoint
+    def __init__(self, parts: WebhookParts, app: ASGIApp) -> None:
+        self._parts, self._app = parts, app
+        self._decide: dict[str, Decide] = {"/mutate": parts.admission.mutate, "/validate": self._validate}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] not in self._decide:
+            await self._app(scope, receive, send)
+            return
+        try:
+            response = await self._respond(scope, receive)
+        except Exception as error:
+            response = failure_response(self._parts.metrics, scope["path"], error)
+        await response(scope, receive, send)
+
+    async def _validate(self, request: AdmissionRequest) -> AdmissionResponse:
+        return await compute(self._parts.admission.validate, request)
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response:
+        if scope["method"] != "POST":
+            raise HTTPException(405)
+        began, path, parts = perf_counter(), scope["path"], self._parts
+        async with parts.reviews.read(scope, receive) as body:
+            with parts.lane_of(body, f"{address_of(scope)} {namespace_in(body)}"):
+                request = await compute(read_review, body)
+                response = await self._decide[path](request)
+                answer = await compute(render_review, request, response)
+        parts.metrics.reviewed(path[1:], request, response, perf_counter() - began)
+        return Response(answer, media_type="application/json")
 
 
 def read_review(body: bytes) -> AdmissionRequest:
     return from_admission_review(parse(body))
 
 
-def render_review(request: AdmissionRequest, response: AdmissionResponse) -> Response:
-    return JSONResponse(to_admission_review(request, response))
+def render_review(request: AdmissionRequest, response: AdmissionResponse) -> bytes:
+    return orjson.dumps(to_admission_review(request, response))
 
 
 def _parts(http: Request) -> WebhookParts:
@@ -347,31 +363,21 @@ def error_response(status: int, *problems: Problem, wait: float | None = None) -
     return JSONResponse(models.ErrorResponse(problems=problems).model_dump(mode="json"), status, headers)
 
 
-async def _refused(http: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestRefused)
-    _parts(http).metrics.unreadable.labels(http.url.path, str(error.status)).inc()
-    return error_response(error.status, Problem("", error.message), wait=error.retry_after_seconds)
-
-
-async def _lane_full(http: Request, error: Exception) -> Response:
-    message = "too many large requests of this namespace or address are waiting; try again in a second"
-    return await _refused(http, RequestRefused(429, message, retry_after_seconds=1))
-
-
-async def _budget_spent(http: Request, error: Exception) -> Response:
-    return await _refused(http, RequestRefused(503, "the document needs too much processor time; make it smaller"))
-
-
-async def _invalid_parameter(http: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return error_response(400, *(Problem(str(each["loc"][-1]), each["msg"]) for each in error.errors()))
-
-
-async def _http_error(http: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    return error_response(error.status_code, Problem("", error.detail))
-
-
-async def _internal_error(http: Request, error: Exception) -> Response:
-    log.error("%s failed", http.url.path, exc_info=error)
+def failure_response(metrics: Metrics, path: str, error: Exception) -> Response:
+    """The response to a request whose handling has failed."""
+    match error:
+        case LaneFull():
+            message = "too many large requests of this namespace or address are waiting; try again in a second"
+            error = RequestRefused(429, message, retry_after_seconds=1)
+        case BudgetSpent():
+            error = RequestRefused(503, "the document needs too much processor time; make it smaller")
+    match error:
+        case RequestRefused():
+            metrics.unreadable.labels(path, str(error.status)).inc()
+            return error_response(error.status, Problem("", error.message), wait=error.retry_after_seconds)
+        case RequestValidationError():
+            return error_response(400, *(Problem(str(each["loc"][-1]), each["msg"]) for each in error.errors()))
+        case HTTPException():
+            return error_response(error.status_code, Problem("", error.detail))
+    log.error("%s failed", path, exc_info=error)
     return error_response(500, Problem("", "internal error; the webhook's log has the details"))

@@ -8,6 +8,8 @@ replaces or removes. If a test fails, the whole patch fails, so that no disk get
 from collections.abc import Iterator
 from typing import Any
 
+from apimachinery.equality import is_unchanged
+
 Operation = dict[str, Any]
 
 
@@ -44,8 +46,7 @@ def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) ->
             yield {"op": "remove", "path": path + _step(key)}
     for key, value in after.items():
         given = before.get(key)
-        # A fast path: most values of a document are strings that do not change.
-        if type(given) is str and type(value) is str and given == value:
+        if given is not None and is_unchanged(given, value):
             continue
         # `add` replaces a null too. Patch libraries disagree whether a null counts as present.
         if given is None:
@@ -57,6 +58,8 @@ def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) ->
 
 def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Operation]:
     for index, value in enumerate(before):
+        if is_unchanged(value, after[index]):
+            continue
         inner = list(_changes(value, after[index], f"{path}/{index}"))
         if inner and isinstance(value, dict | list):
             yield from _identity(value, f"{path}/{index}")

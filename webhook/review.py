@@ -4,10 +4,11 @@ In a review, a changed object is a JSON patch in base64, and a denial is a Statu
 """
 
 import base64
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from apimachinery.problem import Problem
 from apimachinery.reasons import Reason
@@ -114,7 +115,7 @@ def to_admission_review(request: AdmissionRequest, response: AdmissionResponse) 
         operations = diff(request.object, response.object)
         if operations:
             body["patchType"] = "JSONPatch"
-            body["patch"] = base64.b64encode(json.dumps(operations, separators=(",", ":")).encode()).decode()
+            body["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
     if response.warnings:
         body["warnings"] = [warning(text) for text in response.warnings]
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": body}

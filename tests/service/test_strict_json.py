@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.strict_json import MAX_DEPTH, MAX_VALUES, InvalidJSON, TooManyValues, loads, lone_surrogates
+from service.strict_json import (
+    MAX_DEPTH,
+    MAX_VALUES,
+    InvalidJSON,
+    TooManyValues,
+    loads,
+    lone_surrogates,
+    parse_any,
+    parse_canonical,
+)
 
 
 def nested(levels: int) -> bytes:
@@ -74,9 +83,44 @@ WELCOME: list[Any] = [
 ]
 
 
+@pytest.mark.parametrize("form", [{}, {"separators": (",", ":"), "ensure_ascii": False}], ids=["spaced", "canonical"])
 @pytest.mark.parametrize("document", WELCOME)
-def test_an_unusual_valid_body_is_parsed_unchanged(document: Any) -> None:
-    assert loads(json.dumps(document).encode()) == document
+def test_an_unusual_valid_body_is_parsed_unchanged(document: Any, form: Any) -> None:
+    assert loads(json.dumps(document, **form).encode()) == document
+
+
+def canonical_form(document: Any) -> bytes:
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=1000, deadline=None)
+@given(
+    st.dictionaries(st.text(max_size=3), DOCUMENTS, max_size=4).map(canonical_form)
+    | st.text(alphabet='{}[]",:1e-.\\ud8a', max_size=60).map(str.encode)
+)
+def test_the_fast_reader_reads_what_the_strict_one_reads(body: bytes) -> None:
+    found = parse_canonical(body)
+    assert found is None or repr(found) == repr(parse_any(body))
+
+
+@pytest.mark.parametrize("body", [each.values[0] for each in HOSTILE])
+def test_the_fast_reader_accepts_no_hostile_body(body: Any) -> None:
+    compact = body.replace(b": ", b":").replace(b", ", b",") if len(body) < 100 else body
+    with contextlib.suppress(InvalidJSON):
+        assert parse_canonical(compact) is None
+
+
+def test_a_body_of_an_api_server_takes_the_fast_reader() -> None:
+    assert (
+        parse_canonical(b'{"kind":"AdmissionReview","n":-3,"f":0.5,"t":"\xc3\xa9\\n","l":[true,null,{}]}\n') is not None
+    )
 
 
 @settings(max_examples=500, deadline=None)

@@ -20,7 +20,7 @@ BROWSER := $(call stamp,browser,requirements/browser.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-node lint bench chaos fuzz generate docs manifests plugin setup lock clean
+.PHONY: run test test-node lint bench chaos fuzz generate docs manifests plugin client setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -66,6 +66,11 @@ docs: setup
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)
 	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
+
+# The distribution poolhouse-client: the Python client alone.
+client: setup
+	@rm -rf dist/client && mkdir -p dist && cp -r client dist/client
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/client && rm -rf dist/client && ls dist/poolhouse_client-*
 
 # The archive that krew installs, for this machine's system.
 plugin: setup

@@ -11,6 +11,7 @@ from monitoring import (
     dashboard,
     kubevirt_versions,
     metrics,
+    python_client,
     reasons,
     recording,
     sentences,
@@ -37,6 +38,7 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/behaviours.md"): behaviours.page(),
         Path("docs/reference/warm-vm-states.md"): warm_states.page(),
         Path(f"docs/reference/{warm_states.DRAWING}"): warm_states.drawing(),
+        **python_client.files(),
         Path("charts/poolhouse/monitoring/dashboard.json"): dashboard.text(),
     }
 

@@ -11,6 +11,7 @@ import yaml
 
 from local.paths import StackPaths
 from tests.conftest import stack
+from tests.docs import python_client
 from tests.docs.console_blocks import ROOT, follow, matches, output, sessions
 
 PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sessions(page.read_text())]
@@ -40,6 +41,17 @@ def differences(page: Path, kubeconfig: Path) -> list[str]:
     assert created == [f"namespace/{page.stem} created"], created
     steps = [step for session in sessions(page.read_text()) for step in session]
     return next(([found] for step in steps if (found := follow(step, environment))), [])
+
+
+def test_the_examples_of_the_python_client_print_what_the_page_shows(cluster: StackPaths, tmp_path: Path) -> None:
+    python = python_client.install(python_client.build_wheel(tmp_path), tmp_path / "environment")
+    others = "import importlib.util as u; print([m for m in ('cli', 'runtime', 'kinds', 'client') if u.find_spec(m)])"
+    assert python_client.run(python, others) == ["[]"]
+    kubeconfig = kubeconfig_of(python_client.PAGE, cluster, tmp_path)
+    for namespace in ("python", "plans"):
+        output(f"kubectl create namespace {namespace}", {"KUBECONFIG": str(kubeconfig)})
+    assert len(python_client.EXAMPLE.findall(python_client.PAGE.read_text())) == 6
+    assert python_client.differences(python, kubeconfig, cluster.dir) == []
 
 
 def test_commands_print_what_the_pages_show(cluster: StackPaths, tmp_path: Path) -> None:

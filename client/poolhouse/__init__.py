@@ -1,0 +1,1 @@
+"""The Python client of Poolhouse. Begin with `poolhouse.client`; `poolhouse.models` has the kinds."""

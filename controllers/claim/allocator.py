@@ -137,6 +137,18 @@ class Allocator:
         if claim.vm_uid and claim.vm_uid not in seen:
             record.vms_known = False
 
+    def wrote_claim(self, claim: Claim) -> bool:
+        """Whether this version of the claim is the last write of this process, whose answer the record has."""
+        record = self._records.get(claim.uid)
+        written = record.claim if record is not None and not record.stale else None
+        return written is not None and written.resource_version == claim.resource_version
+
+    def wrote_vm(self, vm: WarmVM) -> bool:
+        """Like `wrote_claim`, of the claim's VM."""
+        record = self._records.get(vm.claim_uid)
+        written = record.vms[vm.uid][0] if record is not None and vm.uid in record.vms else None
+        return written is not None and not written.deleting and written.resource_version == vm.resource_version
+
     def forget(self, claim_uid: str) -> None:
         """Drops the record, the queue position and the quota of a deleted or finished claim. A new record of the claim
         has to list its VMs first."""

@@ -173,7 +173,8 @@ class ClaimController:
             self.allocator.claim_deleted(old.uid)
         if new is None:
             return
-        self.enqueue(new.key, 0.0)
+        if old is None or old.uid != new.uid or not self.allocator.wrote_claim(new):
+            self.enqueue(new.key, 0.0)
         if not self._leading:
             return
         if old is None or old.uid != new.uid:
@@ -189,7 +190,11 @@ class ClaimController:
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         more = self.allocator.vm_changed(old, new)
         for vm in (old, new):
-            if vm is not None:
+            # The reconcile that wrote the VM has gone on with the answer.
+            known = (
+                vm is not None and new is not None and vm.claim_uid == new.claim_uid and self.allocator.wrote_vm(new)
+            )
+            if vm is not None and not known:
                 self._enqueue_claim_of(vm)
         if new is not None and more:
             self.wake_queue(new.pool_uid)

@@ -128,12 +128,17 @@ class PoolMemory:
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
+    planning_seconds: float = 0.0
+    """the time that the last plan took"""
     membership_changes: dict[str, tuple[bool, float, str]] = field(default_factory=dict)
     """VMs that were attached (True) or detached (False), with the time and the VM's UID, until an event reports it"""
 
 
 GATHER_SECONDS = 0.1
 """Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""
+GATHER_FACTOR = 5.0
+"""The delay as a multiple of the time that the last plan took, if that is longer. While its VMs start, a pool of 10,000
+would otherwise be planned all the time."""
 REPORT_SECONDS = 30.0
 """The previous leader has reported older changes of membership."""
 
@@ -233,7 +238,9 @@ class PoolController:
         self.metrics.follow(pool.key)
         measured, failed = len(memory.measurements), len(snapshot.failed_vmis)
         snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now))
+        begun = self.clock()
         decided = plan(snapshot, now)
+        memory.planning_seconds = self.clock() - begun
         if healed(decided):
             # The status is written first: a controller without this record could replace a VM again and again.
             await self._remember_healing(pool, pool_status(snapshot, decided, now), memory)
@@ -349,12 +356,17 @@ class PoolController:
             self._vm_gone(old)
         self._note_membership(old, new)
         # After the last expected event, the next burst starts at once.
-        pause = 0 if awaited - self.writer.batches.awaited(owners) else GATHER_SECONDS
+        at_once = bool(awaited - self.writer.batches.awaited(owners))
         for key in set[Key]().union(*map(_pools_of, views)):
-            enqueue(key, pause)
+            enqueue(key, 0 if at_once else self._gather_seconds(key))
         if old is None or new is None or new.disks != old.disks:
             for key in set[Key]().union(*map(self._pools_with_disks_of, views)):
                 enqueue(key, GATHER_SECONDS)
+
+    def _gather_seconds(self, key: Key) -> float:
+        pool = self.stores.pools.get(key)
+        memory = self._memories.get(pool.uid) if pool is not None else None
+        return max(GATHER_SECONDS, GATHER_FACTOR * memory.planning_seconds if memory is not None else 0.0)
 
     def _vm_seen(self, vm: VM) -> None:
         if not vm.pool_name:
@@ -411,7 +423,7 @@ class PoolController:
             del memory.failed_vmis[:-MAX_FAILED_VMIS]
         pool = vm.namespace, vm.pool_name
         self.metrics.vmi(pool, old, new)
-        enqueue(pool, GATHER_SECONDS)
+        enqueue(pool, self._gather_seconds(pool))
 
     def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
         """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""

@@ -262,7 +262,7 @@ class WarmPoolController:
             self._memory.pop(old.uid, None)
         changed = [each for each in (old, new) if each is not None]
         for each in changed:
-            self.enqueue(each.key, 0)
+            self.enqueue(each.key, self._batch_seconds(each.key) if _is_status_change(old, new) else 0)
         if _default_candidate(old) != _default_candidate(new):
             for other in self.stores.pools.by("namespace", changed[0].namespace):
                 self.enqueue(other.key, 0)
@@ -349,6 +349,13 @@ class WarmPoolController:
 
 def _message(error: Exception | None) -> str:
     return "" if error is None else str(error) or "no answer in time"
+
+
+def _is_status_change(old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> bool:
+    """Whether only the status has changed, which the controllers write themselves."""
+    if not isinstance(old, WarmPool) or not isinstance(new, WarmPool):
+        return False
+    return replace(old, status=new.status, resource_version=new.resource_version) == new
 
 
 def _default_candidate(pool: WarmPool | InvalidWarmPool | None) -> tuple[str, bool]:

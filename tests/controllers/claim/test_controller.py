@@ -161,6 +161,28 @@ def test_a_vm_that_can_be_given_away_again_wakes_the_next_claim() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "seen", "enqueued"),
+    [
+        pytest.param("2", "2", False, id="the reconcile that wrote it has gone on"),
+        pytest.param("2", "3", True, id="somebody has changed it since"),
+        pytest.param(None, "2", True, id="the answer of the write has not arrived yet"),
+    ],
+)
+def test_events_of_own_writes_cause_no_reconcile(written: str | None, seen: str, enqueued: bool) -> None:
+    claim, vm = a_claim(resourceVersion=seen), claimed_vm(resource_version=seen)
+    allocator = an_allocator(claim, vms=a_cache(vm))
+    record = allocator.record(claim)
+    if written is not None:
+        record.claim = replace(claim, resource_version=written)
+        record.remember(replace(vm, resource_version=written), 0.0)
+    for_claim: list[Any] = []
+    controller(allocator, enqueue=lambda *call: for_claim.append(call)).claim_changed(a_claim(), claim)
+    for_vm: list[Any] = []
+    controller(allocator, enqueue=lambda *call: for_vm.append(call)).vm_changed(replace(vm, resource_version="1"), vm)
+    assert (bool(for_claim), bool(for_vm)) == (enqueued, enqueued)
+
+
+@pytest.mark.parametrize(
     ("facts", "full"),
     [
         pytest.param({}, True, id="maxTotal is reached"),

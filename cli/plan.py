@@ -17,6 +17,8 @@ from cli.parameters import parse_name, qualified_name
 from cli.pools import POOL_KIND
 
 if TYPE_CHECKING:
+    from controllers.pool.observe import Stores as PoolStores
+    from controllers.replicaset.observe import Stores as SetStores
     from kinds.kind import Kind
     from runtime.api import Api
 
@@ -108,12 +110,19 @@ def _validate(manifest: Manifest, cluster: Cluster) -> Json:
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
     from controllers.replicaset.observe import list_stores
+
+    stores = await list_stores(api, document["metadata"]["namespace"])
+    return simulate_replica_set(stores, document, burst, datetime.now(UTC))
+
+
+def simulate_replica_set(stores: SetStores, document: Json, burst: int, now: datetime) -> Json:
+    """The answer for a replica set in the document, with the VMIs of the stores."""
     from controllers.replicaset.plan import plan as decide
     from controllers.replicaset.simulate import hypothetical_snapshot, simulate
     from controllers.shared.invalid_spec import InvalidSpec
 
-    metadata, now = document["metadata"], datetime.now(UTC)
-    snapshot = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)
+    metadata = document["metadata"]
+    snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         raise Failed(f"{metadata['name']}: {snapshot.problem}")
     return {
@@ -127,17 +136,23 @@ async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
 
 
 async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
-    from controllers.pool.describe import describe_update
     from controllers.pool.observe import list_stores
+
+    stores = await list_stores(api, document["metadata"]["namespace"])
+    return simulate_pool(stores, document, burst, datetime.now(UTC))
+
+
+def simulate_pool(stores: PoolStores, document: Json, burst: int, now: datetime) -> Json:
+    """The answer for a pool in the document, with the VMs of the stores."""
+    from controllers.pool.describe import describe_update
     from controllers.pool.rollback import with_abort
     from controllers.pool.simulate import hypothetical_snapshot, rows, simulate
     from controllers.shared.invalid_spec import InvalidSpec
 
     metadata = document["metadata"]
-    snapshot = hypothetical_snapshot(await list_stores(api, metadata["namespace"]), document, burst)
+    snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         raise Failed(f"{metadata['name']}: {snapshot.problem}")
-    now = datetime.now(UTC)
     found = simulate(snapshot, now, MAX_STEPS)
     return {
         "pool": metadata["name"],

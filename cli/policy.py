@@ -100,7 +100,7 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
     if not sources and not gone:
         raise click.UsageError("give -f FILE, or --without NAME")
     documents = [each.document for each in _policies(sources)]
-    total, changes, warnings = cluster.run(lambda api: _impact(api, documents, gone))
+    total, changes, warnings = cluster.run(lambda api: impact_of(api, documents, gone))
     for warning in () if is_structured(output) else warnings:
         click.echo(f"warning: {warning}", err=True)
     rows = [asdict(change) for change in changes]
@@ -110,7 +110,10 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
         click.echo(summary, err=True)
 
 
-async def _impact(api: Api, documents: list[Json], gone: tuple[str, ...]) -> tuple[int, list[WinnerChange], list[str]]:
+async def impact_of(
+    api: Api, documents: list[Json], gone: tuple[str, ...]
+) -> tuple[int, list[WinnerChange], list[str]]:
+    """How many VMIs there are, which of them would get another policy, and warnings. Raises `Failed` for a conflict."""
     from kinds.migrationpolicy import MIGRATION_POLICY
     from migrationpolicies.conflicts import conflicts, overlaps
     from migrationpolicies.explanation import impact

@@ -104,30 +104,44 @@ def advise(
     claims are replayed in virtual time; nothing is changed. The autoscaling learns from one replay of the same claims
     before the one that counts. Cold starts are claims that found no VM.
     """
-    found = _read(cluster, pool)
-    history = found[1]
-    boot = boot_seconds or history.boot_seconds
-    if boot is None:
-        raise Failed(f"no VM of {pool} has become ready yet; give --boot-seconds")
-    target = found[0].spec.autoscaling.target if found[0].spec.autoscaling else None
-    wait = wait_seconds or (target.wait_seconds if target else None) or 1
-    share = percentile or (target.percentile if target else 99)
-    arrivals = [*history.replay()][-MAX_CLAIMS:]
-    if not arrivals:
-        raise Failed(f"no claims of {pool} are recorded in the last week")
-    replay = _Replay(found[0], arrivals, boot, resume_seconds, claim_seconds, wait, share)
+    replay = replay_of(
+        *_read(cluster, pool),
+        wait_seconds=wait_seconds,
+        percentile=percentile,
+        boot_seconds=boot_seconds,
+        resume_seconds=resume_seconds,
+        claim_seconds=claim_seconds,
+    )
     rows = list(replay.rows(sizes))
     if not is_structured(output):
-        days = (replay.end - replay.begin) / 86_400
-        begin = datetime.fromtimestamp(replay.begin, UTC)
-        click.echo(
-            f"{count_noun(len(arrivals), 'claim')} in {days:.1f} days from {format_time(begin)}; a VM boots in"
-            f" {boot:.0f} s; target: {share} % of the claims within {wait} s"
-        )
+        click.echo(replay.title)
     ADVICE.show(output, rows, nothing="")
     if plot is not None:
         plot.write(replay.plot(pool))
         click.echo(f"wrote {plot.name}", err=True)
+
+
+def replay_of(
+    pool: WarmPool,
+    history: DemandHistory,
+    *,
+    wait_seconds: int | None = None,
+    percentile: int | None = None,
+    boot_seconds: float | None = None,
+    resume_seconds: float = RESUME_SECONDS,
+    claim_seconds: float = 3600.0,
+) -> Replay:
+    """The claims of the pool's last week, for comparisons. Raises `Failed` if too little is known."""
+    boot = boot_seconds or history.boot_seconds
+    if boot is None:
+        raise Failed(f"no VM of {pool.name} has become ready yet; give --boot-seconds")
+    target = pool.spec.autoscaling.target if pool.spec.autoscaling else None
+    wait = wait_seconds or (target.wait_seconds if target else None) or 1
+    share = percentile or (target.percentile if target else 99)
+    arrivals = [*history.replay()][-MAX_CLAIMS:]
+    if not arrivals:
+        raise Failed(f"no claims of {pool.name} are recorded in the last week")
+    return Replay(pool, arrivals, boot, resume_seconds, claim_seconds, wait, share)
 
 
 def _read(cluster: Cluster, name: str) -> tuple[WarmPool, DemandHistory]:
@@ -143,7 +157,7 @@ def _read(cluster: Cluster, name: str) -> tuple[WarmPool, DemandHistory]:
     return pool, DemandHistory.decode(pool.status.demand_history)
 
 
-class _Replay:
+class Replay:
     """The claims of a pool with the policies that are compared."""
 
     def __init__(
@@ -165,6 +179,15 @@ class _Replay:
         self.handover = {"Running": HANDOVER_SECONDS, "Paused": resume_seconds, "Stopped": boot_seconds}
         self.best: int | None = None
         self.recorded: list[tuple[str, _Recorded]] = []
+
+    @property
+    def title(self) -> str:
+        days = (self.end - self.begin) / 86_400
+        begin = format_time(datetime.fromtimestamp(self.begin, UTC))
+        return (
+            f"{count_noun(len(self.arrivals), 'claim')} in {days:.1f} days from {begin}; a VM boots in"
+            f" {self.boot_seconds:.0f} s; target: {self.percentile} % of the claims within {self.wait_seconds} s"
+        )
 
     def rows(self, sizes: Sequence[int]) -> Iterator[Json]:
         """The pool as it is, other sizes and the autoscaling, in all standby modes that can meet the target."""

@@ -24,7 +24,7 @@ def step_chart(title: str, begin: float, end: float, *panels: Sequence[Series]) 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}"',
         ' font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
+        f'<rect class="ground" width="{WIDTH}" height="{height}" fill="white"/>',
         _text(LEFT, 20, title),
     ]
     for number, panel in enumerate(panels):
@@ -43,7 +43,7 @@ def _panel(panel: Sequence[Series], begin: float, end: float, top: int) -> list[
     def y(value: float) -> float:
         return bottom - value / highest * (PANEL - 20)
 
-    parts = [f'<path d="M{LEFT} {top}V{bottom}H{right}" fill="none" stroke="black"/>']
+    parts = [f'<path class="axis" d="M{LEFT} {top}V{bottom}H{right}" fill="none" stroke="black"/>']
     parts += [_text(LEFT - 8, y(value) + 4, f"{value:g}", "end") for value in (0, highest)]
     for tick in range(TICKS + 1):
         time = begin + tick * (end - begin) / TICKS
@@ -54,8 +54,8 @@ def _panel(panel: Sequence[Series], begin: float, end: float, top: int) -> list[
         if shown:
             path = f"M{x(shown[0][0]):.1f} {y(shown[0][1]):.1f}"
             path += "".join(f"H{x(time):.1f}V{y(value):.1f}" for time, value in shown[1:])
-            parts.append(f'<path d="{path}H{x(end):.1f}" fill="none" stroke="{colour}"/>')
-        parts.append(_text(LEFT + 10 + 230 * number, top + 4, series.name, colour=colour))
+            parts.append(f'<path class="line-{number}" d="{path}H{x(end):.1f}" fill="none" stroke="{colour}"/>')
+        parts.append(_text(LEFT + 10 + 230 * number, top + 4, series.name, colour=colour, style=f"fill-{number}"))
     return parts
 
 
@@ -65,5 +65,5 @@ def _since(points: Sequence[tuple[float, float]], begin: float) -> Sequence[tupl
     return points[first:]
 
 
-def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "black") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str = "start", colour: str = "black", style: str = "text") -> str:
+    return f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'

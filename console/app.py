@@ -33,7 +33,12 @@ from runtime.errors import ApiError
 log = logging.getLogger(__name__)
 
 HERE = Path(__file__).parent
-TABS = (("overview", "/", "Overview"), ("change", "/change", "Plan a change"))
+TABS = (
+    ("overview", "/", "Overview"),
+    ("warm", "/warm", "Warm pools"),
+    ("policies", "/policies", "Policies"),
+    ("change", "/change", "Plan a change"),
+)
 MAX_BODY_BYTES = 1024 * 1024
 RENDER_SECONDS = 0.5
 """shortest time between two looks at a page's parts"""
@@ -268,7 +273,7 @@ class Console:
 
     async def _change(self, request: Request) -> Response:
         values = await form(request)
-        page = await change.preview(self._context, values)
+        page = await change.preview(self._context.state, self._context.cluster, values)
         if isinstance(page, change.Applied):
             return self._back(page.path, page.message)
         return HTMLResponse(self._renderer.page(page))

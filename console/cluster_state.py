@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,11 +17,12 @@ from controllers.shared.sources import NODE_LABELS, Source
 from kinds import KINDS
 from kinds.kind import Kind
 from kinds.pool import POOL
+from kinds.warmpool import WARM_POOL
 from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Unavailable, Unreachable
 from runtime.informer import Informer, shared_reflectors
-from runtime.resource import Key, Resource
+from runtime.resource import Key, Resource, object_key
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -30,6 +32,7 @@ LOOK_SECONDS = 0.25
 Version = tuple[int, tuple[tuple[str, str], ...]]
 FETCH_SECONDS = 3.0
 MAX_FETCHED = 200
+MAX_SAMPLES = 5_000
 RIGHT_SECONDS = 60.0
 """time for which the answer to a question about the user's rights is used"""
 
@@ -44,6 +47,20 @@ class Right:
 
     def __str__(self) -> str:
         return f"{self.verb} {self.resource.plural}{f'/{self.subresource}' if self.subresource else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The size of a warm pool from a time on."""
+
+    time: float
+    available: int
+    queued: int
+    claimed: int
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        return self.available, self.queued, self.claimed
 
 
 class ClusterState:
@@ -75,6 +92,8 @@ class ClusterState:
         self.replica_sets = replica_sets.Stores(
             self._informer(replica_sets.SET_SOURCE).store, self._informer(replica_sets.VMI_SOURCE).store
         )
+        self._samples: dict[Key, deque[Sample]] = {}
+        self.documents[WARM_POOL.kind].subscribe(self._sample)
         self._reflectors = shared_reflectors(self._informers)
 
     def _informer(self, source: Source[V]) -> Informer[V]:
@@ -142,7 +161,21 @@ class ClusterState:
         found: T = known[2]
         return found
 
+    def _sample(self, old: Json | None, new: Json | None) -> None:
+        if new is None:
+            return
+        status, key = new.get("status") or {}, object_key(new)
+        counts = (int(status.get(name) or 0) for name in ("availableReplicas", "queuedClaims", "claimed"))
+        sample = Sample(self.now().timestamp(), *counts)
+        samples = self._samples.setdefault(key, deque(maxlen=MAX_SAMPLES))
+        if not samples or samples[-1].counts != sample.counts:
+            samples.append(sample)
+
     # What pages read
+
+    def samples(self, warm_pool: Key) -> list[Sample]:
+        """The sizes of a warm pool since the console was started."""
+        return list(self._samples.get(warm_pool, ()))
 
     def list(self, kind: Kind) -> list[Json]:
         found = self.documents[kind.kind].store.all()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from urllib.parse import unquote
 
-from apimachinery.timestamps import known_time
+from apimachinery.timestamps import known_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster
+from cli.hardware import describe
 from cli.health import assess, assess_phase
-from cli.past import mentions
+from cli.output import Failed
+from cli.past import Identity, concerns, logged, merge, of_vm
+from cli.policy import impact_of
 from cli.pools import list_revisions
 from cli.rollout import history_rows
-from console import acts, pool_page, replica_set_page, vm_page, words
+from console import acts, change, hardware_page, policies_page, pool_page, replica_set_page, vm_page, warm_page, words
 from console.acts import Act, Target
 from console.cluster_state import ClusterState
 from console.overview import overview
@@ -26,11 +30,13 @@ from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.shared.invalid_spec import InvalidSpec
 from kinds import KINDS
 from kinds.kind import Kind
+from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
+from kinds.warmpool import WARM_POOL
 from runtime.errors import ApiError, Forbidden, NotFound
 from runtime.events import EVENTS, last_observed
-from runtime.resource import VMIS, VMS, Key, Resource
+from runtime.resource import NAMESPACES, VMIS, VMS, Key, Resource
 
 MAX_EVENTS = 40
 
@@ -54,6 +60,98 @@ async def overview_page(context: Context, query: Query) -> Page:
     return overview(context.state, query)
 
 
+async def change_page(context: Context, query: Query) -> Page:
+    return await change.page(context.state, query)
+
+
+async def warm(context: Context, query: Query) -> Page:
+    now = context.state.now()
+    parts = [
+        Part("pools", "warm_pools.html", warm_page.pools(context.state, now)),
+        Part("claims", "claims.html", warm_page.claims_table(context.state, query, now)),
+    ]
+    return Page("Warm pools", parts, "warm")
+
+
+async def sizing(context: Context, query: Query, namespace: str, name: str) -> Page:
+    document = context.state.get(WARM_POOL.kind, (namespace, name))
+    if document is None:
+        raise Missing(f"There is no warm pool {name} in namespace {namespace}.")
+    values = {"name": name, "namespace": namespace, "back": object_path(WARM_POOL.short_name, namespace, name)}
+    try:
+        found = await asyncio.to_thread(warm_page.advice, document)
+    except Failed as error:
+        found = {"failed": error.format_message()}
+    return Page(
+        f"Sizing of {name}", [Part("advice", "advice.html", {"failed": "", **values, **found})], "warm", live=False
+    )
+
+
+async def hardware(context: Context, query: Query, namespace: str, name: str) -> Page:
+    """The hardware of a VM, compared with that of another VM of the namespace if the query names one."""
+    state = context.state
+    found = describe(await _document(state, VMS, (namespace, name)))
+    other, problem, differences = query.get("with", "").strip(), "", list[Json]()
+    if other:
+        try:
+            against = describe(await _document(state, VMS, (namespace, other)))
+            differences = hardware_page.compare(found["devices"], against["devices"])
+        except Missing as error:
+            problem = str(error)
+    values = {
+        "name": name,
+        "back": object_path("vm", namespace, name),
+        "buses": hardware_page.topology(found["devices"]),
+        "others": hardware_page.elsewhere(found["devices"]),
+        "deciders": hardware_page.deciders(found["devices"]),
+        "record": found["record"],
+        "undecided": found["undecided"],
+        "names": sorted(vm.name for vm in state.pools.vms if vm.namespace == namespace and vm.name != name)[:500],
+        "other": other,
+        "problem": problem,
+        "differences": differences,
+        "changed": {each["device"] for each in differences},
+    }
+    return Page(f"Hardware of {name}", [Part("hardware", "hardware.html", values)])
+
+
+async def policies(context: Context, query: Query) -> Page:
+    state = context.state
+    labels = await _namespace_labels(state)
+    found = policies_page.matrix(state.pools.vmis, state.list(MIGRATION_POLICY), labels or {})
+    without, impact = query.get("without", ""), None
+    if without:
+        impact = await _impact(state, without)
+    values = {**found, "unread": labels is None, "without": without, "impact": impact}
+    return Page("Policies", [Part("policies", "policies.html", values)], "policies")
+
+
+async def _impact(state: ClusterState, without: str) -> Json:
+    async def fetch() -> Json:
+        try:
+            total, changes, _ = await impact_of(state.api, [], (without,))
+        except Failed as error:
+            return {"problem": error.format_message()}
+        except ApiError as error:
+            return {"problem": error.message}
+        return {"problem": "", "total": total, "number": len(changes), "rows": [asdict(each) for each in changes[:200]]}
+
+    return await state.remember(("impact", without), state.version[0], fetch)
+
+
+async def _namespace_labels(state: ClusterState) -> dict[str, Json] | None:
+    """The labels of namespaces; None if the user may not list namespaces."""
+
+    async def fetch() -> dict[str, Json] | None:
+        try:
+            items, _ = await state.api.list(NAMESPACES)
+        except Forbidden:
+            return None
+        return {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in items}
+
+    return await state.remember(("namespaces",), state.version[0], fetch)
+
+
 async def object_page(context: Context, query: Query, short: str, namespace: str, name: str) -> Page:
     kind = next((kind for kind in KINDS if kind.short_name == short), None)
     document = context.state.get(kind.kind, (namespace, name)) if kind else None
@@ -65,7 +163,15 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
             parts += await _pool_parts(context, document, query)
         case _ if kind is REPLICA_SET:
             parts += _replica_set_parts(context, document, query)
-    parts.append(await _events(context, namespace, (name,), lambda event: event["regarding"].get("kind") == kind.kind))
+        case _ if kind is WARM_POOL:
+            now = context.state.now()
+            parts += [
+                Part("measures", "measures.html", warm_page.measures(context.state, document)),
+                Part("size", "size.html", warm_page.size(document)),
+                Part("vms", "warm_vms.html", warm_page.warm_vms(context.state, document, now)),
+                Part("claims", "claims.html", warm_page.claims_table(context.state, query, now, (namespace, name))),
+            ]
+    parts.append(await _events(context, kind, namespace, name))
     return Page(f"{short}/{name}", parts)
 
 
@@ -191,9 +297,20 @@ async def _history(context: Context, document: Json, snapshot: PoolSnapshot) -> 
     )
 
 
-async def _events(
-    context: Context, namespace: str, names: Sequence[str], selects: Callable[[Json], bool], title: str = "Events"
-) -> Part:
+async def _events(context: Context, kind: Kind, namespace: str, name: str) -> Part:
+    items = await _list_events(context, namespace, [name])
+    rows = [_event(each, context.state.now()) for each in items or () if each["regarding"].get("kind") == kind.kind]
+    rows.sort(key=lambda each: each["time"], reverse=True)
+    return _events_part(rows, hidden=items is None, title="Events")
+
+
+def _events_part(rows: list[Json], *, hidden: bool, title: str) -> Part:
+    more = max(0, len(rows) - MAX_EVENTS)
+    return Part("events", "events.html", {"rows": rows[:MAX_EVENTS], "more": more, "hidden": hidden, "title": title})
+
+
+async def _list_events(context: Context, namespace: str, names: Sequence[str]) -> list[Json] | None:
+    """The events about objects with these names; None if the user may not list events."""
     state = context.state
 
     async def fetch() -> list[Json] | None:
@@ -206,16 +323,9 @@ async def _events(
             except ApiError:
                 return []
             found += items
-        return found
+        return [each for each in found if last_observed(each)]
 
-    items = await state.remember(("events", namespace, tuple(names)), state.version[0], fetch)
-    rows = [_event(each, state.now()) for each in items or () if selects(each)]
-    rows.sort(key=lambda each: each["time"], reverse=True)
-    return Part(
-        "events",
-        "events.html",
-        {"rows": rows[:MAX_EVENTS], "more": max(0, len(rows) - MAX_EVENTS), "hidden": items is None, "title": title},
-    )
+    return await state.remember(("events", namespace, tuple(names)), state.version[0], fetch)
 
 
 def _event(event: Json, now: datetime) -> Json:
@@ -224,7 +334,7 @@ def _event(event: Json, now: datetime) -> Json:
     series = event.get("series") or {}
     return {
         "time": moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else time,
-        "age": words.age(time, now),
+        "age": words.age(time[:19] + "Z", now),
         "type": event.get("type") or "",
         "reason": event.get("reason") or "",
         "note": event.get("note") or "",
@@ -237,22 +347,34 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
     """The page of a VM, or of a VMI without a VM."""
     state, key = context.state, (namespace, name)
     document = await _document(state, VMS if short == "vm" else VMIS, key)
-    parts = [
-        Part(
-            "head",
-            "vm_head.html",
-            vm_page.head(state, document, short)
-            | {"forms": await forms(context, Target(acts.VM, document)) if short == "vm" else []},
-        )
-    ]
-    parts.append(Part("why", "why.html", vm_page.why(state, document, short)))
-    owner = vm_page.owner_name(document)
-    parts.append(
-        await _events(
-            context, namespace, [each for each in (name, owner) if each], lambda event: mentions(event, name), "Past"
-        )
+    offered = await forms(context, Target(acts.VM, document)) if short == "vm" else []
+    return Page(
+        f"{short}/{name}",
+        [
+            Part("head", "vm_head.html", {**vm_page.head(state, document, short), "forms": offered}),
+            Part("why", "why.html", vm_page.why(state, document, short)),
+            await _past(context, document),
+        ],
     )
-    return Page(f"{short}/{name}", parts)
+
+
+async def _past(context: Context, document: Json) -> Part:
+    """What events and the logs of decisions say about a VM, the newest first."""
+    state, metadata, now = context.state, document["metadata"], context.state.now()
+    namespace, name = metadata["namespace"], metadata["name"]
+    vm = Identity.of(name, document)
+    items = await _list_events(context, namespace, [each for each in (name, vm_page.owner_name(document)) if each])
+    events = [_event(each, now) for each in items or ()]
+    about = [row for row, each in zip(events, items or (), strict=True) if concerns(each, vm, parse_time(row["time"]))]
+    owners = [{**each, "kind": kind.kind} for kind in KINDS for each in state.list(kind) if _is_in(each, namespace)]
+    rows = merge(about, of_vm(logged(owners, name), vm))[::-1]
+    for row in rows:
+        row.setdefault("age", words.age(row["time"], now))
+    return _events_part(rows, hidden=items is None, title="Past")
+
+
+def _is_in(document: Json, namespace: str) -> bool:
+    return bool(document["metadata"].get("namespace") == namespace)
 
 
 async def _document(state: ClusterState, resource: Resource, key: Key) -> Json:
@@ -268,6 +390,11 @@ ROUTES: tuple[tuple[re.Pattern[str], Builder], ...] = tuple(
     (re.compile(pattern), builder)
     for pattern, builder in (
         (r"/", overview_page),
+        (r"/change", change_page),
+        (r"/warm", warm),
+        (r"/policies", policies),
+        (r"/sizing/(?P<namespace>[^/]+)/(?P<name>[^/]+)", sizing),
+        (r"/hardware/(?P<namespace>[^/]+)/(?P<name>[^/]+)", hardware),
         (r"/(?P<short>vm|vmi)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", vm),
         (r"/(?P<short>[a-z]+)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", object_page),
     )

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from cli.sizing import _Replay, explain, lines
+from cli.sizing import Replay, explain, lines
 from cli.svg import Series, step_chart
 from controllers.warmpool.autoscaling.history import DemandHistory
 from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
@@ -17,12 +17,12 @@ HOUR = 3600.0
 BURSTS = [MONDAY + hour * HOUR + each for hour in range(48) for each in range(6)]
 
 
-def a_replay(**pool: Any) -> _Replay:
-    return _Replay(a_pool(3, **pool), BURSTS, 60.0, 2.0, HOUR, 1, 99)
+def a_replay(**pool: Any) -> Replay:
+    return Replay(a_pool(3, **pool), BURSTS, 60.0, 2.0, HOUR, 1, 99)
 
 
 @pytest.fixture(scope="module")
-def compared() -> tuple[_Replay, list[dict[str, Any]]]:
+def compared() -> tuple[Replay, list[dict[str, Any]]]:
     replay = a_replay()
     return replay, list(replay.rows([5]))
 

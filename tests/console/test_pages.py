@@ -1,0 +1,221 @@
+"""What the pages show, from values, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cli.svg import Series, step_chart
+from console import change, hardware_page, policies_page, warm_page
+from console.app import connection_values
+from console.cluster_state import Sample
+from console.overview import summary, table
+from controllers.shared.vmi import VMI
+from kinds.pool import POOL
+from migrationpolicies.precedence import RankedPolicy, Selectors
+
+Json = dict[str, Any]
+
+
+def row(name: str, state: str, short: str = "vmpool", message: str = "") -> Json:
+    return {"name": name, "state": state, "short": short, "namespace": "shop", "message": message}
+
+
+ROWS = [row("a", "Healthy"), row("b", "Degraded", message="disk full"), row("c", "Progressing", "vmwp")]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        pytest.param({}, "bca", id="what is wrong comes first"),
+        pytest.param({"state": "Healthy"}, "a", id="a state"),
+        pytest.param({"kind": "vmwp"}, "c", id="a kind"),
+        pytest.param({"q": "FULL disk"}, "b", id="words of the message"),
+        pytest.param({"q": "vmpool/a"}, "a", id="a name as kubectl writes it"),
+        pytest.param({"q": "none"}, "", id="nothing"),
+    ],
+)
+def test_the_overview_is_filtered(query: dict[str, str], names: str) -> None:
+    assert "".join(each["name"] for each in table(ROWS, query)["slice"].rows) == names
+
+
+def test_the_overview_counts_states() -> None:
+    assert [(name, number) for name, number, _ in summary(ROWS, {})["states"]] == [
+        ("Degraded", 1),
+        ("Progressing", 1),
+        ("Healthy", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("problem", "part"),
+    [
+        ("list virtualmachines: 403 Forbidden: no", "hidden"),
+        ("list virtualmachines: Timeout: no answer before the deadline", "lost"),
+        ("watch virtualmachines: ClientConnectorError: cannot connect to 127.0.0.1:1: Connection refused", "lost"),
+        ("list virtualmachines: 404 NotFound: the server could not find it", "others"),
+    ],
+)
+def test_a_problem_of_an_informer_is_told_once(problem: str, part: str) -> None:
+    found = connection_values({"virtualmachines": problem, "nodes": problem})
+    assert {key for key, value in found.items() if value} == {part}
+
+
+def device(name: str, place: str = "", kind: str = "", by: str = "defaulter") -> Json:
+    return {"device": name, "place": place, "kind": kind, "by": by, "since": None}
+
+
+def test_devices_are_below_the_bridge_of_their_bus() -> None:
+    found = hardware_page.topology(
+        [
+            device("nic a", "0000:01:00.0"),
+            device("controller pci 1", "0000:00:02.1"),
+            device("display", "0000:00:01.0"),
+            device("disk x", "0000:07:00.0"),
+            device("mac a", "52:54:00:00:00:01"),
+        ]
+    )
+    assert [bus.number for bus in found] == [0, 7]  # no address names the bridge of bus 7
+    [(display, nothing), (bridge, below)] = found[0].devices
+    assert (display["device"], nothing, bridge["device"]) == ("display", None, "controller pci 1")
+    assert below is not None
+    assert [each["device"] for each, _ in below.devices] == ["nic a"]
+
+
+def test_bridges_in_a_circle_end() -> None:
+    ring = [device("controller pci 1", "0000:02:00.0"), device("controller pci 2", "0000:01:00.0")]
+    assert [bus.number for bus in hardware_page.topology([*ring, device("nic", "0000:00:01.0")])] == [0]
+
+
+def test_two_vms_are_compared_by_device() -> None:
+    one = [device("nic a", "0000:01:00.0", "virtio"), device("cpu", "host-model"), device("disk x", "sata")]
+    other = [device("nic a", "0000:02:00.0", "virtio"), device("cpu", "host-model"), device("disk y", "scsi")]
+    assert hardware_page.compare(one, other) == [
+        {"device": "nic a", "before": "virtio 0000:01:00.0", "after": "virtio 0000:02:00.0"},
+        {"device": "disk x", "before": "sata", "after": "-"},
+        {"device": "disk y", "before": "-", "after": "scsi"},
+    ]
+
+
+WIDE = RankedPolicy("wide", Selectors.of(namespace={"team": "hpc"}))
+EXACT = RankedPolicy("exact", Selectors.of({"db": "yes"}, {"team": "hpc"}))
+
+
+def vmi(name: str, labels: dict[str, str], phase: str = "Running", namespace: str = "shop") -> VMI:
+    return VMI(namespace, name, name, labels=labels, phase=phase)
+
+
+def test_vmis_are_grouped_by_the_policies_that_match() -> None:
+    stamped = {"poolhouse.dev/migration-policy": "exact", "db": "yes"}
+    vmis = [
+        vmi("a", stamped),
+        vmi("b", {"db": "yes"}),
+        vmi("c", {"db": "no"}),
+        vmi("d", {}, namespace="other"),
+        vmi("e", {"db": "yes"}, phase="Succeeded"),
+    ]
+    found = policies_page.groups(vmis, [EXACT, WIDE], {"shop": {"team": "hpc"}})
+    assert [(each.namespace, each.names, each.winner, each.stale) for each in found] == [
+        ("other", ["d"], "", 0),
+        ("shop", ["a", "b"], "exact", 1),
+        ("shop", ["c"], "wide", 1),
+    ]
+    assert [found[1].cell(name) for name in ("exact", "wide", "absent")] == ["wins", "place 2", ""]
+    assert found[1].why == "against wide: it matches more labels, 2 to 1"
+    assert (found[0].why, found[2].why) == ("no policy matches", "no other policy matches")
+
+
+@pytest.mark.parametrize(
+    ("values", "percent", "expected"),
+    [([], 50, None), ([3.0], 99, 3.0), ([1, 2, 3, 4], 50, 2), ([*range(1, 101)], 99, 99), ([2, 1], 100, 2)],
+)
+def test_percentiles(values: list[float], percent: float, expected: float | None) -> None:
+    assert warm_page.percentile(values, percent) == expected
+
+
+def claim(pool: str, total: int | None, ready: str = "2026-03-01T12:00:00Z", namespace: str = "shop") -> Json:
+    status = {"poolName": pool, "readyAt": ready, "launchType": "Warm", "timings": {"totalMs": total}}
+    return {"metadata": {"name": "c", "namespace": namespace}, "status": status}
+
+
+def test_waits_are_those_of_the_pools_served_claims() -> None:
+    claims = [
+        claim("ci", 200, "2026-03-01T12:00:01Z"),
+        claim("ci", 100),
+        claim("ci", None),
+        claim("other", 5),
+        claim("ci", 5, namespace="elsewhere"),
+        {"metadata": {"name": "new", "namespace": "shop"}},
+    ]
+    assert [each.seconds for each in warm_page.waits(claims, "ci", "shop")] == [0.1, 0.2]
+
+
+def test_idle_hours_are_the_area_below_the_spare_vms() -> None:
+    assert warm_page.idle_hours([Sample(0, 2, 0, 0), Sample(3600, 5, 0, 0)], 5400) == 2 + 2.5
+    assert warm_page.idle_hours([], 5) == 0
+
+
+def test_a_chart_has_classes_for_the_colours_of_the_page() -> None:
+    drawn = step_chart("t", 0, 60, [Series("a", [(0, 1)]), Series("b", [(0, 2)])])
+    assert all(f'class="{name}"' in drawn for name in ("ground", "axis", "line-0", "line-1", "fill-0", "fill-1"))
+    assert "style=" not in drawn
+
+
+STORED = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachinePool",
+    "metadata": {
+        "name": "web",
+        "namespace": "shop",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"a": "1"},
+        "annotations": {change.LAST_APPLIED: "{}", "note": "x"},
+        "finalizers": ["f"],
+        "managedFields": [{}],
+    },
+    "spec": {"replicas": 1},
+    "status": {"replicas": 1},
+}
+
+
+def test_a_change_replaces_the_spec_and_keeps_what_a_manifest_cannot_say() -> None:
+    document = {**STORED, "metadata": {"name": "web", "labels": {"b": "2"}, "uid": "forged"}, "spec": {"replicas": 2}}
+    found = change.merged(STORED, document, POOL, "shop")
+    assert found["spec"] == {"replicas": 2}
+    assert found["status"] == {"replicas": 1}
+    assert found["metadata"] == {
+        **{key: value for key, value in STORED["metadata"].items() if key != "managedFields"},
+        "labels": {"b": "2"},
+    }
+
+
+def test_a_new_object_gets_the_namespace_and_no_status() -> None:
+    document = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": POOL.kind,
+        "metadata": {"name": "web"},
+        "spec": {},
+        "status": {},
+    }
+    found = change.merged(None, document, POOL, "shop")
+    assert found["metadata"] == {"name": "web", "namespace": "shop"}
+    assert "status" not in found
+
+
+def test_what_a_user_edits_has_no_noise() -> None:
+    assert change.shown(STORED) == (
+        "apiVersion: kubevirt.io/v1\nkind: VirtualMachinePool\nmetadata:\n  name: web\n  namespace: shop\n"
+        "  labels:\n    a: '1'\n  annotations:\n    note: x\nspec:\n  replicas: 1\n"
+    )
+
+
+def test_the_difference_has_kinds_of_lines() -> None:
+    found = change.diff(STORED, {**STORED, "spec": {"replicas": 2}})
+    assert [line for line in found if line[0] in ("add", "remove")] == [
+        ("remove", "-  replicas: 1"),
+        ("add", "+  replicas: 2"),
+    ]
+    assert change.diff(STORED, STORED) == []
+    assert {kind for kind, _ in change.diff(None, STORED)} == {"place", "add"}

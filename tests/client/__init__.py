@@ -1,0 +1,6 @@
+"""The tests of the distribution `poolhouse-client`, whose package `poolhouse` is in the folder `client`."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client"))

@@ -11,14 +11,17 @@ from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from runtime.clock import ApiServerClock
 from runtime.credentials import Credentials
 from runtime.errors import Unreachable, error_from_status
-from runtime.metrics import Metrics
+from runtime.no_metrics import NO_METRICS
 from runtime.resource import Resource, resource_of_path
 from runtime.transport import Document, Request, Transport, new_session, parse_object
+
+if TYPE_CHECKING:
+    from runtime.metrics import Metrics
 
 # A name for `list[Document]` inside `Api`, where `list` is a method.
 Documents = list[Document]
@@ -70,7 +73,7 @@ class Api:
             kubeconfig = Path(variable)
         credentials = Credentials(kubeconfig, context)
         await credentials.load()
-        metrics = metrics or Metrics()
+        metrics = metrics or NO_METRICS
         transport = Transport(
             credentials,
             new_session(user_agent),

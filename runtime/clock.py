@@ -8,15 +8,18 @@ median of the last responses. Small differences do not change the offset, becaus
 a time that is slightly wrong.
 """
 
+from __future__ import annotations
+
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from time import monotonic, time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from runtime.metrics import Metrics
+if TYPE_CHECKING:
+    from runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 

@@ -1,15 +1,20 @@
 """Runs workers that reconcile one key at a time, like controller-runtime's `Controller`."""
 
+from __future__ import annotations
+
 import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from runtime.backoff import Backoff
 from runtime.errors import ApiError, Conflict, Throttled, Unavailable, Unreachable
-from runtime.metrics import Metrics
+from runtime.no_metrics import NO_METRICS
 from runtime.workqueue import RETRY, WorkQueue
+
+if TYPE_CHECKING:
+    from runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +45,7 @@ class Controller(Generic[K]):
         backoff: Backoff = RETRY,
         metrics: Metrics | None = None,
     ) -> None:
-        metrics = metrics or Metrics()
+        metrics = metrics or NO_METRICS
         self.name = name
         self.queue: WorkQueue[K] = WorkQueue(name, backoff=backoff, metrics=metrics)
         self._reconcile, self._workers, self._deadline_seconds = reconcile, workers, deadline_seconds

@@ -12,15 +12,16 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import aiohttp
 import orjson
-from aiohttp.http_exceptions import LineTooLong
 
 from runtime.clock import ApiServerClock
 from runtime.errors import Unreachable, error_from_response
-from runtime.metrics import Metrics
+from runtime.lean_imports import aiohttp
+
+if TYPE_CHECKING:
+    from runtime.metrics import Metrics
 
 Document = dict[str, Any]
 
@@ -221,7 +222,7 @@ async def _unreachable(request: Request) -> AsyncIterator[None]:
         yield
     except TimeoutError as error:
         raise Unreachable("no answer before the deadline", reason="Timeout", call=str(request)) from error
-    except LineTooLong as error:
+    except aiohttp.http_exceptions.LineTooLong as error:
         raise Unreachable(f"a line is longer than {MAX_LINE_BYTES} bytes", call=str(request)) from error
     except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(_message(error), reason=type(error).__name__, call=str(request)) from error

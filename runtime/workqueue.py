@@ -1,13 +1,18 @@
 """The queue of keys to reconcile, like client-go's rate limiting work queue."""
 
+from __future__ import annotations
+
 import asyncio
 import heapq
 import itertools
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from runtime.backoff import Backoff
-from runtime.metrics import Metrics
+from runtime.no_metrics import NO_METRICS
+
+if TYPE_CHECKING:
+    from runtime.metrics import Metrics
 
 K = TypeVar("K", bound=Hashable)
 
@@ -19,7 +24,7 @@ class WorkQueue(Generic[K]):
     thousand events of a pool cost two reconciles. The queue belongs to one event loop and starts no task."""
 
     def __init__(self, name: str = "", *, backoff: Backoff = RETRY, metrics: Metrics | None = None) -> None:
-        metrics = metrics or Metrics()
+        metrics = metrics or NO_METRICS
         self._backoff = backoff
         self._ready: asyncio.Queue[K] = asyncio.Queue()
         self._added_at: dict[K, float] = {}  # includes keys that were added while in work

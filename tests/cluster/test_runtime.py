@@ -19,6 +19,7 @@ from runtime.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, 
 from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.leader_election import LeaderElector, LeaseLost
+from runtime.metrics import Metrics
 from runtime.resource import NAMESPACES, Resource
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
@@ -45,7 +46,9 @@ def view(document: dict[str, Any]) -> View:
 
 @pytest.fixture
 async def api(control_plane: Any) -> AsyncIterator[Api]:
-    async with await Api.connect(control_plane.kubeconfig, user_agent="test-runtime", timeout_seconds=60) as api:
+    async with await Api.connect(
+        control_plane.kubeconfig, user_agent="test-runtime", timeout_seconds=60, metrics=Metrics()
+    ) as api:
         yield api
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from runtime.api import Api
+from runtime.metrics import Metrics
 from runtime.resource import Resource
 
 THINGS = Resource("test.dev", "v1", "things", "Thing")
@@ -118,7 +119,9 @@ class Server:
                 }
             )
         )
-        return await Api.connect(kubeconfig, **{"user_agent": "test", "identity": "test"} | options)
+        return await Api.connect(
+            kubeconfig, **{"user_agent": "test", "identity": "test", "metrics": Metrics()} | options
+        )
 
     async def __aenter__(self) -> Server:
         self._server = await asyncio.start_server(

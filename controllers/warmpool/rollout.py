@@ -32,9 +32,14 @@ def why_replaced(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Litera
     return "Expired" if snapshot.expired(m, now) else None
 
 
+def replaced_vms(snapshot: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
+    """The VMs of the pool's depth that are outdated or have expired."""
+    return [] if snapshot.replaces_none else [m for m in snapshot.depth if why_replaced(snapshot, m, now)]
+
+
 def replace_outdated(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Replaces VMs that are not available at once, and available VMs within the disruption budget."""
-    old = [m for m in snapshot.depth if m.state is not WarmState.UNKNOWN and why_replaced(snapshot, m, now)]
+    old = [m for m in replaced_vms(snapshot, now) if m.state is not WarmState.UNKNOWN]
     recreate = snapshot.pool.spec.update_strategy.type == "Recreate"
     ready = [m for m in old if m.state is WarmState.READY and not (recreate and snapshot.outdated(m))]
     for m in old:

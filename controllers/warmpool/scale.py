@@ -9,7 +9,7 @@ from controllers.warmpool.actions import Action, CreateVM, DeleteVM
 from controllers.warmpool.heal import failed_for_long, mass_failure
 from controllers.warmpool.naming import draw_placement, unused_names
 from controllers.warmpool.reasons import WarmPoolReason as Reason
-from controllers.warmpool.rollout import disruption_budget, why_replaced
+from controllers.warmpool.rollout import disruption_budget, replaced_vms
 from controllers.warmpool.snapshot import WarmPoolSnapshot, on_leaving_node, waits_for_scheduling
 from controllers.warmpool.standby import standby_of_new_vm
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
@@ -28,7 +28,7 @@ def scale_out(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
 def missing(snapshot: WarmPoolSnapshot, now: datetime) -> int:
     """The number of VMs to create for `target` and the surge of the update strategy."""
-    replaced = sum(bool(why_replaced(snapshot, m, now)) for m in snapshot.depth)
+    replaced = len(replaced_vms(snapshot, now))
     current, surge = len(snapshot.depth) - replaced, disruption_budget(snapshot).surge if replaced else 0
     return max(0, min(snapshot.target - current, snapshot.target + surge - len(snapshot.depth)))
 
@@ -57,7 +57,7 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
 
 def scale_in(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Deletes first unavailable VMs, then VMs that are outdated or expired, then the youngest VMs."""
-    replaced = {m.uid for m in snapshot.depth if why_replaced(snapshot, m, now)}
+    replaced = {m.uid for m in replaced_vms(snapshot, now)}
     excess = len(snapshot.depth) - snapshot.target - (disruption_budget(snapshot).surge if replaced else 0)
     if excess <= 0:
         return

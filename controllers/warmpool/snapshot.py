@@ -162,6 +162,11 @@ class WarmPoolSnapshot:
     def _outdated(self) -> frozenset[str]:
         return frozenset(m.uid for m in self.vms if not self.pool.current(m))
 
+    @cached_property
+    def replaces_none(self) -> bool:
+        """Whether no VM is outdated or can expire, as in most reconciles."""
+        return not self._outdated and (self.pool.spec.expiry is None or not self.pool.spec.expiry.max_age_seconds)
+
     def expired(self, m: WarmVM, now: datetime) -> bool:
         seconds = max_age(self.pool, m)
         return seconds is not None and seconds_since(m.created_at, now) >= seconds

@@ -19,7 +19,9 @@ State = Literal["Healthy", "Progressing", "Degraded"]
 
 COLOURS: dict[State, str | None] = {"Healthy": None, "Progressing": "yellow", "Degraded": "red"}
 
-DEGRADED_WHILE_TRUE = frozenset({"ReplicaFailure", "ScaleInBlocked", "DisksShared", "SnapshotFailure", "Degraded"})
+DEGRADED_WHILE_TRUE = frozenset(
+    {"Stalled", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "SnapshotFailure", "Degraded"}
+)
 DEGRADED_WHILE_FALSE = frozenset({"Available", "Valid", "Active", "Enforced"})
 DEGRADED_REASONS = frozenset(
     {
@@ -49,7 +51,10 @@ def assess(document: Json) -> Health:
         return Health("Progressing", "the controller has not observed the last change yet")
     if spec.get("paused"):
         return Health("Progressing", "paused")
-    progress = next((each for each in status.get("conditions") or () if each["type"] == "Progressing"), None)
+    found = {each["type"]: each for each in status.get("conditions") or ()}
+    if ready := found.get("Ready"):
+        return Health("Healthy") if ready["status"] == "True" else Health("Progressing", _format(ready))
+    progress = found.get("Progressing")  # of controllers of an earlier release
     if progress and progress.get("reason") != PoolReason.COMPLETE:
         return Health("Progressing", _format(progress))
     desired, ready = int(spec.get("replicas", 0)), int(status.get("readyReplicas") or 0)
@@ -90,8 +95,10 @@ def format_age(document: Json, now: datetime) -> str:
 
 
 def _problems(status: Json) -> Iterator[str]:
-    """Yields the problems in the conditions. Available is last, because other conditions show the cause."""
-    for each in sorted(status.get("conditions") or (), key=lambda each: each["type"] == "Available"):
+    """Yields the problems in the conditions. Stalled is first, because the controller has chosen its reason. Available
+    is last, because other conditions show the cause."""
+    order = {"Stalled": 0, "Available": 2}
+    for each in sorted(status.get("conditions") or (), key=lambda each: order.get(each["type"], 1)):
         degraded = each["type"] in (DEGRADED_WHILE_TRUE if each["status"] == "True" else DEGRADED_WHILE_FALSE)
         if degraded or (each["status"] == "False" and each.get("reason") in DEGRADED_REASONS):
             yield _format(each)

@@ -10,6 +10,7 @@ import pytest
 from apimachinery.unstructured import Json
 from cli.health import Health, assess, assess_phase, format_age
 from kinds import CLAIM
+from tests.controllers.readiness import ROWS, Row
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -86,6 +87,14 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
 )
 def test_health(document: Json, found: Health) -> None:
     assert assess(document) == found
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.document["kind"] != CLAIM.kind], ids=lambda row: row.name)
+def test_health_by_the_conditions_of_kstatus(row: Row) -> None:
+    """An object of which too many VMs are unavailable is degraded also while the controllers work on it."""
+    found = {each["type"]: each["status"] for each in row.document["status"]["conditions"]}
+    working = {"Suspended": "Progressing"}.get(row.health, row.health)
+    assert assess(row.document).state == ("Degraded" if found.get("Available") == "False" else working)
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ class MigrationPolicyStatus(StatusModel):
     """VirtualMachineInstances that match this policy, but to which a policy with precedence applies."""
     conditions: Conditions = ()
     """Conditions of the policy. Active: the policy can win. Enforced: KubeVirt migrates with the policy's settings.
-    Ready: both. Also Reconciling and Stalled."""
+    Ready: both. Reconciling: the controller tries again. Stalled: a user must change something."""
 
 
 MIGRATION_POLICY = Kind(

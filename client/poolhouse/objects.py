@@ -22,6 +22,7 @@ class Model(BaseModel):
         serialize_by_alias=True,
         extra="allow",
         protected_namespaces=(),
+        defer_build=True,  # a program needs few of the models, and building all of them takes half of the import
     )
 
     def to_json(self) -> Json:

@@ -20,24 +20,17 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILI
 SECONDS = 120
 
 
-def build_wheel(directory: Path) -> Path:
-    """Builds the wheel from a copy, because setuptools writes next to the sources."""
-    source = directory / "client"
+def install(directory: Path) -> Path:
+    """Builds the wheel. Returns the Python of a new environment with the wheel, and with nothing but what it requires.
+
+    The requirements are links to the distributions of this environment, so that a test downloads nothing. The wheel is
+    built from a copy, because setuptools writes next to the sources."""
+    source = directory / "source"
     shutil.copytree(ROOT / "client", source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
-    build = ["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory)]
-    subprocess.run([sys.executable, *build, str(source)], check=True, timeout=SECONDS)
-    (wheel,) = directory.glob("poolhouse_client-*.whl")
-    return wheel
-
-
-def install(wheel: Path, directory: Path) -> Path:
-    """Returns the Python of a new environment with the wheel, and with nothing but what the wheel requires.
-
-    The requirements are links to the distributions of this environment, so that a test downloads nothing."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=SECONDS)
     (site,) = directory.glob("lib/python*/site-packages")
-    into = ["--no-deps", "--no-index", "--target", str(site), str(wheel)]
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", *into], check=True, timeout=SECONDS)
+    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", str(site)]
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, str(source)], check=True, timeout=SECONDS)
     (info,) = site.glob("poolhouse_client-*.dist-info")
     for name in _closure(metadata.PathDistribution(info).requires or []):
         for path in {each.parts[0] for each in metadata.files(name) or () if ".." not in each.parts}:

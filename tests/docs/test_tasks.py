@@ -44,7 +44,7 @@ def differences(page: Path, kubeconfig: Path) -> list[str]:
 
 
 def test_the_examples_of_the_python_client_print_what_the_page_shows(cluster: StackPaths, tmp_path: Path) -> None:
-    python = python_client.install(python_client.build_wheel(tmp_path), tmp_path / "environment")
+    python = python_client.install(tmp_path / "environment")
     others = "import importlib.util as u; print([m for m in ('cli', 'runtime', 'kinds', 'client') if u.find_spec(m)])"
     assert python_client.run(python, others) == ["[]"]
     kubeconfig = kubeconfig_of(python_client.PAGE, cluster, tmp_path)

@@ -319,8 +319,8 @@ async def undo_update(
 def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
     """Returns the fields of the pool's spec that a revision determines. If the revision differs from the pool only in
     the images of its DataSources, the template names these images in place of the DataSources, and the flag is true."""
-    from controllers.pool.data_sources import pinned
     from controllers.pool.revisions import content_hash, of_spec
+    from controllers.shared.data_sources import pinned
 
     fields = copy.deepcopy(of_spec(revision))
     sources = revision["data"].get("dataSources") or {}

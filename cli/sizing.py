@@ -328,6 +328,7 @@ def explain(pool: WarmPool, history: DemandHistory) -> Json:
         }
         if known
         else None,
+        "images": [each.json() for each in status.data_sources],
         "problems": [
             f"{each.type}: {each.reason}: {each.message}"
             for each in status.conditions
@@ -363,6 +364,8 @@ def lines(explained: Json) -> Iterator[str]:
         boot = demand["bootSeconds"]
         text = f"last week: {count_noun(demand['claims'], 'claim')}"
         yield f"{text}; a VM boots in {boot:.0f} s" if boot is not None else text
+    for each in explained["images"]:
+        yield f"disk {each['disk']} of new VMs: {each['kind']} {each['namespace']}/{each['name']}"
     yield from explained["problems"]
     hours = [each for each in (decided or {}).get("forecast", ()) if each["claims"]]
     if hours:

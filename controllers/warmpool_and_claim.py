@@ -17,6 +17,7 @@ from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.warmpool import warm_pool
@@ -49,6 +50,7 @@ from runtime.errors import ApiError
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.informer import Informer
+from runtime.optional_informer import OptionalInformer
 from runtime.resource import VMS, Key
 from runtime.store import Store
 
@@ -58,6 +60,8 @@ BEGIN_RETRIES = Backoff(base_seconds=0.5, cap_seconds=10)
 EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. A short limit is safe: deletes carry the UID, and the controller
 deletes an excess VM again."""
+SETTLE_SECONDS = 30.0
+"""Longest wait for the list of DataSources, which the cluster may not serve."""
 WORKERS = 512
 """maximum number of claims that are reconciled at once, including claims that wait for a VM's response"""
 
@@ -140,13 +144,14 @@ class WarmPoolControllers:
         vm_backend: BackendView,
         subresources: Subresources,
         demand: Demand,
+        data_sources: OptionalInformer[DataSource],
         process_id: str,
     ) -> None:
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         self._pools = pools
         self._metrics = metrics
         self._controller = WarmPoolController(
-            stores=WarmPoolStores(pools, demand),
+            stores=WarmPoolStores(pools, demand, lambda key: data_sources.get(key[1], key[0])),
             cache=cache,
             backend_of=backend_of,
             vm_backend=vm_backend,
@@ -166,11 +171,16 @@ class WarmPoolControllers:
         self.vm_changed, self.vmi_changed = self._controller.vm_changed, self._controller.vmi_changed
         self.node_changed = self._controller.node_changed
         demand.subscribe(self._controller.demand_changed)
+        self._data_sources = data_sources
+        data_sources.subscribe(self._controller.data_source_changed)
 
     async def run(self) -> None:
         self._controller.begin()
         try:
             async with asyncio.TaskGroup() as group:
+                group.create_task(self._data_sources.run(), name="data-sources")
+                # Without the DataSources, the first VMs of a new pool would not have the images that it tracks.
+                await self._data_sources.settled(SETTLE_SECONDS)
                 for each in (self._reconcile, self._probe):
                     group.create_task(each.run(), name=each.name)
         finally:
@@ -238,6 +248,7 @@ def build(
         vm_backend=vm_view,
         subresources=subresources,
         demand=demand,
+        data_sources=OptionalInformer(api, DATA_SOURCES, parse_data_source),
         process_id=process_id or uuid4().hex,
     )
     # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.

@@ -169,6 +169,9 @@ class WarmUpdateStrategy(Model):
     """How far a rollout may deviate from `replicas`."""
     progress_deadline_seconds: Count = 600
     """Seconds without progress after which a rollout stops. The old VMs keep serving claims. 0: never."""
+    track_data_sources: bool = False
+    """Whether a new image of a DataSource in the template's dataVolumeTemplates is a new template. VMs then get the
+    image that `status.dataSources` names, in place of the DataSource."""
 
 
 class AutoscalingTarget(Model):
@@ -430,6 +433,19 @@ class AutoscalingStatus(Model):
     """Forecast of the next 24 hours."""
 
 
+class TrackedImage(Model):
+    """What a DataSource points at."""
+
+    disk: str
+    """Name of the entry in dataVolumeTemplates."""
+    kind: Literal["pvc", "snapshot"]
+    """pvc: a PersistentVolumeClaim. snapshot: a VolumeSnapshot."""
+    namespace: str
+    """Namespace of the PersistentVolumeClaim or VolumeSnapshot."""
+    name: str
+    """Name of the PersistentVolumeClaim or VolumeSnapshot."""
+
+
 class WarmPoolStatus(LoggedStatus):
     """Observed state of the pool."""
 
@@ -461,6 +477,8 @@ class WarmPoolStatus(LoggedStatus):
     """Waiting VMs that have the current template."""
     template_hash: str = ""
     """Hash of the current template."""
+    data_sources: Annotated[Tuple[TrackedImage], Field(max_length=256, json_schema_extra=list_map("disk"))] = ()
+    """Images of the DataSources that `updateStrategy.trackDataSources` follows. They belong to the template."""
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
     last_progress_time: Time | None = None

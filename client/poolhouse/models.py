@@ -1160,6 +1160,18 @@ class StandbySpec(Model):
     warmup_seconds: int = 0
     """Seconds that a healthy VM keeps running before it is paused or stopped, so that its guest can finish booting."""
 
+class TrackedImage(Model):
+    """What a DataSource points at."""
+
+    disk: str
+    """Name of the entry in dataVolumeTemplates."""
+    kind: Literal["pvc", "snapshot"]
+    """pvc: a PersistentVolumeClaim. snapshot: a VolumeSnapshot."""
+    namespace: str
+    """Namespace of the PersistentVolumeClaim or VolumeSnapshot."""
+    name: str
+    """Name of the PersistentVolumeClaim or VolumeSnapshot."""
+
 class WarmUpdateStrategy(Model):
     """How waiting VMs get a new template. Claimed VMs keep their template."""
 
@@ -1169,6 +1181,9 @@ class WarmUpdateStrategy(Model):
     rolling_update: RollingUpdate | None = None
     progress_deadline_seconds: int = 600
     """Seconds without progress after which a rollout stops. The old VMs keep serving claims. 0: never."""
+    track_data_sources: bool = False
+    """Whether a new image of a DataSource in the template's dataVolumeTemplates is a new template. VMs then get the
+    image that `status.dataSources` names, in place of the DataSource."""
 
 class WarmPoolSpec(Model):
     """Desired state of the pool."""
@@ -1242,6 +1257,8 @@ class WarmPoolStatus(Status):
     """Waiting VMs that have the current template."""
     template_hash: str = ""
     """Hash of the current template."""
+    data_sources: list[TrackedImage] = Field(default_factory=list)
+    """Images of the DataSources that `updateStrategy.trackDataSources` follows. They belong to the template."""
     label_selector: str = ""
     """Selector of the pool's VMs, as text for autoscalers."""
     last_progress_time: str | None = None

@@ -219,7 +219,8 @@ class ClaimWriter:
             pool_uid=pool.uid,
             owner=claim.owner,
             template=with_application(
-                personalize_template(apply_overrides(pool.template, claim.overrides), wish), claim.spec.application
+                personalize_template(pool.pinned(apply_overrides(pool.template, claim.overrides)), wish),
+                claim.spec.application,
             ),
             template_hash=pool.hashes.get(str(placement["name"]), pool.template_hash),
             placement=placement,

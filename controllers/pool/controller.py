@@ -13,7 +13,6 @@ from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
-from controllers.pool.data_sources import DATA_SOURCES, parse_data_source
 from controllers.pool.decisions import decisions, membership_changed
 from controllers.pool.measure import Measurer
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
@@ -39,6 +38,7 @@ from controllers.pool.status import healed, invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.decisions import deleted_by_other, has_deletion
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal

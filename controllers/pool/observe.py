@@ -12,14 +12,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json, at
-from controllers.pool.data_sources import (
-    DATA_SOURCES,
-    DataSource,
-    Sources,
-    parse_data_source,
-    resolve_sources,
-    tracked,
-)
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
@@ -31,6 +23,14 @@ from controllers.pool.vm_snapshots import (
     VMRestore,
     VMSnapshot,
     snapshot_name,
+)
+from controllers.shared.data_sources import (
+    DATA_SOURCES,
+    DataSource,
+    Sources,
+    parse_data_source,
+    references,
+    resolve_sources,
 )
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
@@ -296,6 +296,13 @@ def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
     if isinstance(pool, Pool):
         for disk in disk_names(pool.spec.template):
             yield pool.namespace, disk
+
+
+def tracked(spec: PoolSpec, namespace: str) -> dict[str, Key]:
+    """The DataSources that the pool tracks, by name in dataVolumeTemplates."""
+    strategy = spec.update_strategy.chosen
+    tracks = isinstance(strategy, UpdateProactive) and strategy.track_data_sources
+    return references(spec.template, namespace) if tracks else {}
 
 
 def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at
-from controllers.pool.data_sources import Sources
+from controllers.shared.data_sources import Sources
 from controllers.shared.vm import references
 from kinds import meta
 from kinds.pool import NameGeneration, PoolSpec

@@ -17,7 +17,6 @@ from controllers.pool.actions import (
 )
 from controllers.pool.analysis import overdue
 from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
-from controllers.pool.data_sources import describe_changes
 from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.reasons import PoolReason
@@ -39,6 +38,7 @@ from controllers.pool.waiting import Waiting
 from controllers.pool.windows import refusal_of_updates
 from controllers.pool.zones import ZoneGuard
 from controllers.shared.conditions import join_names
+from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
 from kinds import meta

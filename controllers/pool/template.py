@@ -15,11 +15,11 @@ from typing import Any
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
 from controllers.pool.actions import Restore, RunJob, TakeSnapshot
-from controllers.pool.data_sources import pinned
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
+from controllers.shared.data_sources import pinned
 from controllers.shared.names import name_of
 from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS

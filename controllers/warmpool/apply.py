@@ -276,7 +276,7 @@ def create_request(pool: WarmPool, action: CreateVM) -> CreateRequest:
         pool=pool.name,
         pool_uid=pool.uid,
         owner=pool.owner,
-        template=pool.template,
+        template=pool.pinned(pool.template),
         template_hash=pool.hashes[action.placement],
         placement=pool.placements[action.placement],
         standby=action.standby,

@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from controllers.shared.data_sources import DataSource
 from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, parse_vmi
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
@@ -216,6 +217,8 @@ class BackendView:
 class WarmPoolStores:
     pools: Store[WarmPool | InvalidWarmPool]
     demand: Demand
+    data_source: Callable[[Key], DataSource | None] = lambda key: None
+    """The DataSource with this namespace and name."""
 
     def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return next(iter(self.pools.by("uid", uid)), None)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
 from controllers.shared.decisions import has_deletion
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.subresources import Subresources
@@ -22,7 +23,13 @@ from controllers.warmpool.plan import plan
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
-from controllers.warmpool.status import invalid_spec_status, status, status_events, unavailable_status
+from controllers.warmpool.status import (
+    invalid_spec_status,
+    status,
+    status_events,
+    tracked_images,
+    unavailable_status,
+)
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
 from kinds.decisions import vm_reference
@@ -104,6 +111,9 @@ class WarmPoolController:
         memory = self._memory_of(pool)
         if isinstance(pool, InvalidWarmPool):
             return await self._write_status(pool, memory, invalid_spec_status(pool, self.now()))
+        images = resolve_sources(pool.tracked, self.stores.data_source, pool.images)
+        if tracked_images(images) != pool.status.data_sources:
+            return await self._record_images(pool, memory, images)
         return await self._reconcile(pool, memory)
 
     async def _reconcile(self, pool: WarmPool, memory: PoolMemory) -> float:
@@ -141,6 +151,15 @@ class WarmPoolController:
             memory.failures.seconds_until_due(now),
         )
         return min(w for w in (RESYNC_SECONDS, *waits) if w is not None)
+
+    async def _record_images(self, pool: WarmPool, memory: PoolMemory, images: Sources) -> float | None:
+        """Writes the images of the tracked DataSources into the status. They are a part of the template, so the pool is
+        not planned before every process can read them."""
+        fresh = pool.status.model_copy(update={"data_sources": tracked_images(images)})
+        update = await self.status_writer.update(pool, fresh, memory.last_write)
+        if update.written and (changes := describe_changes(pool.images, images)):
+            self.apply.emit(pool, "Normal", Reason.IMAGE_CHANGED, changes, "Update")
+        return update.wait_seconds
 
     def _memory_of(self, pool: WarmPool | InvalidWarmPool) -> PoolMemory:
         """The memory of the pool. After a restart, it starts with the failures in the pool's status."""
@@ -315,6 +334,10 @@ class WarmPoolController:
     def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
         self._enqueue_pool_of(self.cache.vms.get(key))
+
+    def data_source_changed(self) -> None:
+        for pool in self.stores.pools.by("tracking", True):
+            self.enqueue(pool.key, BATCH_SECONDS)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = next(each.name for each in (new, old) if each is not None)

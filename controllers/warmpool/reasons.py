@@ -69,6 +69,7 @@ class WarmPoolReason(Reason):
     INVARIANT_VIOLATED = "InvariantViolated", "A VM has labels that the controllers never write. Please report it."
     CIRCUIT_BREAKER_CLOSED = "CircuitBreakerClosed", "VMs start again."
     POOL_EMPTY = "PoolEmpty", "No VM is ready to be claimed."
+    IMAGE_CHANGED = "ImageChanged", "A tracked DataSource points at a new image, which new VMs get."
     ROLLOUT_STARTED = "RolloutStarted", "The template changed. The controller replaces waiting VMs."
     ROLLOUT_STALLED = "RolloutStalled", "VMs of the new template do not become ready. Old VMs stay available."
     ROLLOUT_COMPLETE = "RolloutComplete", "All waiting VMs are made from the current template."

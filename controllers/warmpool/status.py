@@ -7,6 +7,7 @@ from datetime import datetime
 
 from apimachinery.timestamps import format_time
 from controllers.shared.conditions import condition, join_names, merge, set_times
+from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
@@ -19,7 +20,7 @@ from controllers.warmpool.warm_vm import why_unavailable
 from kinds import meta
 from kinds.metav1 import NOT_OBSERVED, Condition
 from kinds.warm_states import COUNTED, WarmState
-from kinds.warmpool import PlacementStatus, PoolFailures, WarmPoolStatus
+from kinds.warmpool import PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
 from runtime.events import EventType
 
 ABSENT_UNTIL_TRUE = ("Degraded",)
@@ -62,6 +63,15 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     )
     update = {"conditions": conditions, "last_progress_time": _last_progress(snapshot, fresh, now)}
     return fresh.model_copy(update=update)
+
+
+def tracked_images(images: Sources) -> tuple[TrackedImage, ...]:
+    """The images by name in dataVolumeTemplates, in the form of the status."""
+    return tuple(
+        TrackedImage.model_validate({"disk": disk, "kind": kind, **source})
+        for disk, image in sorted(images.items())
+        for kind, source in image.items()
+    )
 
 
 def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:

@@ -1,5 +1,6 @@
 """The view of a warm pool, and the hash that identifies the template of a VM."""
 
+import copy
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json
+from controllers.shared.data_sources import Sources, pinned, references
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
@@ -18,7 +20,7 @@ from controllers.shared.vmi import ObjectView
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
 from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
-from runtime.resource import Resource
+from runtime.resource import Key, Resource
 from runtime.store import Store
 
 HASH_ALGORITHM = "v1"
@@ -84,6 +86,30 @@ class WarmPool(ObjectView):
         return declared or {DEFAULT_PLACEMENT["name"]: DEFAULT_PLACEMENT}
 
     @cached_property
+    def tracked(self) -> Mapping[str, Key]:
+        """The DataSources whose images belong to the template, by name in dataVolumeTemplates."""
+        tracks = self.spec.update_strategy.track_data_sources
+        return references(self.template, self.namespace) if tracks and self.spec.template else {}
+
+    @cached_property
+    def images(self) -> Sources:
+        """What the tracked DataSources point at. Every process reads this from the status, so that all agree on it."""
+        return {
+            each.disk: {each.kind: {"namespace": each.namespace, "name": each.name}}
+            for each in self.status.data_sources
+            if each.disk in self.tracked
+        }
+
+    def pinned(self, template: Json) -> Json:
+        """The template of a VM with the images in place of the DataSources. The template is the pool's, or has the
+        overrides of a claim: a DataSource that the claim chooses stays."""
+        given = references(template, self.namespace)
+        images = {disk: image for disk, image in self.images.items() if given.get(disk) == self.tracked[disk]}
+        if not images:
+            return template
+        return {**template, "spec": pinned(copy.deepcopy(template["spec"]), images)}
+
+    @cached_property
     def hashes(self) -> dict[str, str]:
         """Hash labels of VMs of the current template, by placement."""
         return {name: template_hash(self._hashed, placement) for name, placement in self.placements.items()}
@@ -100,10 +126,10 @@ class WarmPool(ObjectView):
         placement = self.placements.get(m.placement)
         return placement is not None and made_from(m.template_hash, self._hashed, placement)
 
-    @property
+    @cached_property
     def _hashed(self) -> Any:
         # The subnets are not hashed: the subnet of an EC2 instance is its placement.
-        return self.template.get("spec") if self.spec.template else {**self.template, "subnets": None}
+        return self.pinned(self.template).get("spec") if self.spec.template else {**self.template, "subnets": None}
 
 
 class InvalidWarmPool(InvalidSpec[WarmPoolStatus]):
@@ -136,7 +162,13 @@ def _scaled_by(metadata: Json) -> str:
 
 WARM_POOLS = Resource.of(WARM_POOL)
 SOURCE: Source[WarmPool | InvalidWarmPool] = Source(
-    WARM_POOLS, parse_warm_pool, {"namespace": lambda pool: [pool.namespace], "uid": lambda pool: [pool.uid]}
+    WARM_POOLS,
+    parse_warm_pool,
+    {
+        "namespace": lambda pool: [pool.namespace],
+        "uid": lambda pool: [pool.uid],
+        "tracking": lambda pool: [True] if isinstance(pool, WarmPool) and pool.tracked else [],
+    },
 )
 
 

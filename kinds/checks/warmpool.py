@@ -147,6 +147,13 @@ def ineffective_fields(document: Json) -> Iterator[str]:
         )
 
 
+def tracking_without_effect(document: Json) -> Iterator[str]:
+    disks = [entry for _, entry in entries(document, "spec", "template", "spec", "dataVolumeTemplates")]
+    tracks = at(document, "spec", "updateStrategy", "trackDataSources") is True
+    if tracks and not any(at(disk, "spec", "sourceRef") for disk in disks):
+        yield "spec.updateStrategy.trackDataSources: no entry of dataVolumeTemplates has a sourceRef"
+
+
 def short_timeout(document: Json) -> Iterator[str]:
     kind = at(document, "spec", "ec2", "instanceType") or "mac1.metal"
     if at(document, "spec", "ec2") is None or not str(kind).startswith("mac"):
@@ -161,4 +168,4 @@ def short_timeout(document: Json) -> Iterator[str]:
 
 
 CHECKS = (template_problems, placements, subnets, contradictions, autoscaling, unpausable)
-WARNINGS = (template_warnings, ineffective_fields, short_timeout)
+WARNINGS = (template_warnings, ineffective_fields, tracking_without_effect, short_timeout)

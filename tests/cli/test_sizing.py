@@ -94,10 +94,12 @@ def test_why_has_the_decision_the_next_change_and_the_forecast() -> None:
 
 def test_why_of_a_fixed_size_has_the_problems_and_names_the_comparison() -> None:
     condition = {"type": "Available", "status": "False", "reason": "InsufficientCapacity", "message": "full"}
-    found = explain(a_pool(2, status={"conditions": [condition]}), a_history(MONDAY))
+    image = {"disk": "root", "kind": "pvc", "namespace": "images", "name": "debian-7"}
+    found = explain(a_pool(2, status={"conditions": [condition], "dataSources": [image]}), a_history(MONDAY))
     assert list(lines(found))[1:] == [
         "the size is spec.replicas: 2",
         "last week: 1 claim; a VM boots in 60 s",
+        "disk root of new VMs: pvc images/debian-7",
         "Available: InsufficientCapacity: full",
         "compare sizes and autoscaling with: poolhouse warmpool advise web",
     ]

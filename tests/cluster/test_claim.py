@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack
@@ -259,7 +260,7 @@ async def test_a_leader_with_a_fast_clock_expires_nothing_early(ours: Path, desk
         before = await desk.becomes("kept", "Ready")
         await until(desk.ready, 2)
         waiting = {m.uid for m in await desk.vms() if m.unclaimed}
-    async with controllers(ours, fast_seconds=3600) as late:
+    async with controllers(ours, wall=lambda: time.time() + 3600) as late:
         # The API server's clock decides when a claim is bound and when it expires.
         await desk.claim("short", poolName="web", ttlSeconds=2)
         bound_at = datetime.fromisoformat((await desk.becomes("short", "Expired"))["boundAt"])

@@ -13,8 +13,8 @@ from typing import Any
 import pytest_asyncio
 from aiohttp import web
 
-from controllers.pool.data_sources import DATA_SOURCES
 from controllers.pool.observe import REVISIONS
+from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.sources import DATA_VOLUMES
 from kinds import meta
 from runtime.resource import PVCS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections import Counter as Tally
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -17,6 +18,7 @@ import pytest_asyncio
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.subresources import Subresources
 from controllers.warmpool.actions import CreateVM
 from controllers.warmpool.apply import create_request
@@ -255,6 +257,48 @@ async def test_a_template_is_rolled_out_and_back(place: PoolNamespace, ours: Any
         await until(lambda: _updated(place), (4, 4))
         assert _LEAST[place.namespace] >= 3, "a quarter may be missing"
         await place.hears("RolloutStarted", "RolloutComplete")
+
+
+async def test_a_new_image_of_a_data_source_refreshes_the_pool(place: PoolNamespace, ours: Any) -> None:
+    def source(image: str) -> Json:
+        return {"spec": {"source": {"pvc": {"name": image}}}}
+
+    async def images() -> Tally[str]:
+        vms, _ = await place.api.list(VMS, place.namespace)
+        disks = (
+            vm["spec"]["dataVolumeTemplates"][0]["spec"] for vm in vms if not vm["metadata"].get("deletionTimestamp")
+        )
+        return Tally(disk.get("source", {}).get("pvc", {}).get("name") for disk in disks)
+
+    disk = {
+        "metadata": {"name": "root"},
+        "spec": {
+            "sourceRef": {"kind": "DataSource", "name": "debian"},
+            "storage": {"resources": {"requests": {"storage": "1Gi"}}},
+        },
+    }
+    with_disk = template()
+    with_disk["spec"]["dataVolumeTemplates"] = [disk]
+    vmi = with_disk["spec"]["template"]["spec"]
+    vmi["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]
+    vmi["domain"]["devices"] = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    kind = {"apiVersion": DATA_SOURCES.api_version, "kind": DATA_SOURCES.kind}
+    metadata = {"namespace": place.namespace, "name": "debian"}
+    await place.api.create(DATA_SOURCES, {**kind, "metadata": metadata, **source("debian-1")})
+    await place.pool(4, template=with_disk, updateStrategy={"trackDataSources": True})
+    async with controllers(ours):
+        await until(place.available, 4)
+        assert await images() == {"debian-1": 4}
+        first = await place.uids()
+        observer = asyncio.create_task(_record_fewest_ready(place))
+        await place.api.patch(DATA_SOURCES, place.namespace, "debian", source("debian-2"))
+        await until(images, {"debian-2": 4})
+        await until(lambda: place.condition("RolloutComplete"), ("True", "Complete"))
+        assert not observer.done(), "the observer has stopped"
+        observer.cancel()
+        assert _LEAST[place.namespace] >= 3, "a quarter may be missing"
+        assert not first & await place.uids()
+        await place.hears("ImageChanged")
 
 
 async def test_a_failing_template_stalls_the_rollout_and_old_vms_stay(place: PoolNamespace, ours: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,12 +71,12 @@ class RunningControllers:
 
 @asynccontextmanager
 async def controllers(
-    kubeconfig: Path, ec2: EC2Settings | None = None, fast_seconds: float = 0
+    kubeconfig: Path, ec2: EC2Settings | None = None, *, wall: Callable[[], float] = time.time
 ) -> AsyncIterator[RunningControllers]:
-    """At the end the controllers are cancelled, as by a kill. Their clock is `fast_seconds` ahead."""
+    """At the end the controllers are cancelled, as by a kill. `wall` is the clock of their machine."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
-    clock = ApiServerClock(metrics, lambda: time.time() + fast_seconds)
+    clock = ApiServerClock(metrics, wall)
     async with await Api.connect(
         kubeconfig, user_agent="test-warm", max_connections=32, metrics=metrics, clock=clock
     ) as api:

@@ -233,6 +233,9 @@ def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], probl
             "no effect with target.spareRatio",
             id="a forecast that nothing uses",
         ),
+        pytest.param(
+            warm_pool(updateStrategy={"trackDataSources": True}), "has a sourceRef", id="no DataSource to track"
+        ),
         pytest.param(ec2_pool(), "900 is short for a Mac", id="no time to boot"),
         pytest.param(
             ec2_pool(instanceType="mac2.metal", spec={"readiness": {"timeoutSeconds": 1799}}), "1799", id="nearly"

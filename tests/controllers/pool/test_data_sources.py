@@ -8,18 +8,17 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import SaveRevision, Update
-from controllers.pool.data_sources import (
+from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
+from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, parse_pool, tracked
+from controllers.pool.plan import plan
+from controllers.pool.revisions import content, current_revision
+from controllers.pool.template import build_revision, build_vm
+from controllers.shared.data_sources import (
     DataSource,
     describe_changes,
     parse_data_source,
     resolve_sources,
-    tracked,
 )
-from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
-from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, parse_pool
-from controllers.pool.plan import plan
-from controllers.pool.revisions import content, current_revision
-from controllers.pool.template import build_revision, build_vm
 from tests.controllers.pool.builders import NOW, document, template, vm, vmi
 
 Json = dict[str, Any]

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controllers.shared.data_sources import DataSource
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -37,8 +38,10 @@ from runtime.controller import RetryWithBackoff
 from runtime.errors import Invalid, Throttled
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
+from runtime.resource import Key
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
 from tests.controllers.warmpool.test_apply import FakeBackend, FakeEvents
+from tests.controllers.warmpool.test_warm_pool import image_of, tracking
 
 KEY = ("ns", "web")
 
@@ -86,12 +89,13 @@ class World:
         self.cache, self.pauses = WarmVMCache(), list[float]()
         self.backend, self.api, self.source, self.seconds = RefusingBackend(), FakeApi(), Source(), 1000.0
         self.registry = CollectorRegistry()
+        self.data_sources: dict[Key, DataSource] = {}
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
         view = BackendView(self.backend, self.cache, (self.source,))
         self.events = FakeEvents()
         apply = WarmPoolWriter(cast(Api, self.api), cast(EventRecorder, self.events), expectations, metrics, self.clock)
         self.controller = WarmPoolController(
-            stores=WarmPoolStores(self.pools, Demand()),
+            stores=WarmPoolStores(self.pools, Demand(), self.data_sources.get),
             cache=self.cache,
             backend_of=lambda pool: view,
             vm_backend=view,
@@ -176,6 +180,26 @@ async def test_a_new_template_resets_the_backoff() -> None:
     world.pools.put(KEY, a_pool(3, template=OTHER_TEMPLATE))
     await world.reconcile()
     assert [verb for verb, _ in world.backend.done] == ["create"] * 3
+
+
+async def test_the_status_has_the_images_of_data_sources_before_a_vm_is_created() -> None:
+    """Both controllers and the next leader read the images there."""
+    world = World(tracking())
+    world.data_sources["ns", "debian"] = DataSource("ns", "debian", "pvc", "images", "debian-1")
+    await world.reconcile()
+    assert world.api.statuses[-1]["dataSources"] == [image_of("debian-1")]
+    assert not world.backend.done
+    world.pools.put(KEY, tracking("debian-1"))
+    await world.reconcile()
+    assert [verb for verb, _ in world.backend.done] == ["create"] * 3
+    world.seconds += 2
+    world.data_sources.clear()
+    await world.reconcile()
+    assert world.api.statuses[-1]["dataSources"] == [image_of("debian-1")], "the last image holds without a DataSource"
+    world.pools.put(KEY, tracking("debian-1", tracks=False))
+    world.seconds += 2
+    await world.reconcile()
+    assert not world.api.statuses[-1]["dataSources"]
 
 
 async def test_the_cost_of_a_reconcile_delays_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from controllers.warmpool.warm_pool import made_from, template_hash
+from controllers.claim.overrides import apply_overrides
+from controllers.warmpool.warm_pool import WarmPool, made_from, template_hash
+from kinds.claim import Overrides
+from tests.controllers.warmpool.builders import a_pool, a_vm
 
 SPEC = {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}
 EAST = {"name": "east", "weight": 3, "nodeSelector": {"zone": "east"}}
@@ -37,3 +42,42 @@ def test_vms_of_a_newer_release_count_as_current() -> None:
 
 def test_a_vm_without_a_hash_is_outdated() -> None:
     assert not made_from("", SPEC, EAST)
+
+
+def image_of(name: str) -> dict[str, Any]:
+    return {"disk": "root", "kind": "pvc", "namespace": "images", "name": name}
+
+
+def tracking(*images: str, tracks: bool = True) -> WarmPool:
+    """A pool with a disk from the DataSource `debian`, which points at the image."""
+    disk = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}}}
+    volumes = [{"name": "root", "dataVolume": {"name": "root"}}]
+    spec = {"dataVolumeTemplates": [disk], "template": {"spec": {"domain": {}, "volumes": volumes}}}
+    status = {"dataSources": [image_of(each) for each in images]}
+    return a_pool(template={"spec": spec}, updateStrategy={"trackDataSources": tracks}, status=status)
+
+
+def source_of(template: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = template["spec"]["dataVolumeTemplates"][0]["spec"]
+    return spec
+
+
+def test_a_new_image_of_a_data_source_is_a_new_template() -> None:
+    old, new = tracking("debian-1"), tracking("debian-2")
+    m = a_vm("web-1", of=old)
+    assert old.current(m)
+    assert not new.current(m)
+    assert tracking("debian-1").current(m), "the image of before"
+    assert tracking("debian-1", tracks=False).template_hash == tracking("debian-2", tracks=False).template_hash
+
+
+def test_a_vm_gets_the_image_and_a_claim_may_choose_another_data_source() -> None:
+    pool = tracking("debian-1")
+    assert pool.tracked == {"root": ("ns", "debian")}
+    pinned = {"source": {"pvc": {"namespace": "images", "name": "debian-1"}}}
+    assert source_of(pool.pinned(pool.template)) == pinned
+    assert "sourceRef" in source_of(pool.template), "the pool's template stays as it is"
+    other = apply_overrides(pool.template, Overrides(image="fedora"))
+    assert source_of(pool.pinned(other)) == {"sourceRef": {"kind": "DataSource", "name": "fedora"}}
+    unread = tracking()
+    assert unread.pinned(unread.template) == unread.template, "KubeVirt then resolves the DataSource"

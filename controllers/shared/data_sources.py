@@ -1,8 +1,8 @@
-"""The images that DataSources of a pool's template point at.
+"""The images that DataSources of a template point at.
 
 CDI's DataImportCron changes the source of a DataSource when it has imported a new image. With `trackDataSources`, these
-sources belong to the pool's revision. A new image is then a new revision, with steps, budget and rollback like any
-other. VMs get the source of their revision in place of the `sourceRef`, as KubeVirt resolves it.
+sources belong to the revision of a pool, and to the template of a warm pool. A new image is then an update like any
+other. VMs get the source in place of the `sourceRef`, as KubeVirt resolves it.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,8 +11,6 @@ from typing import Any
 
 from apimachinery.unstructured import Json, at, entries, typed
 from controllers.shared.vmi import text
-from kinds.pool import PoolSpec
-from kinds.pool_strategies import UpdateProactive
 from runtime.resource import Key, Resource
 
 DATA_SOURCES = Resource("cdi.kubevirt.io", "v1beta1", "datasources", "DataSource")
@@ -51,13 +49,10 @@ def parse_data_source(document: Json) -> DataSource:
     return DataSource(namespace, name)
 
 
-def tracked(spec: PoolSpec, namespace: str) -> dict[str, Key]:
-    """The DataSources that the pool tracks, by name in dataVolumeTemplates."""
-    strategy = spec.update_strategy.chosen
-    if not isinstance(strategy, UpdateProactive) or not strategy.track_data_sources:
-        return {}
+def references(template: Json | None, namespace: str) -> dict[str, Key]:
+    """The DataSources that the template of a VM names, by name in dataVolumeTemplates."""
     found = {}
-    for _, each in entries(spec.template, "spec", "dataVolumeTemplates"):
+    for _, each in entries(template, "spec", "dataVolumeTemplates"):
         reference = typed(dict, each, "spec", "sourceRef") or {}
         if reference.get("kind") == "DataSource" and text(reference, "name"):
             found[text(each, "metadata", "name")] = (text(reference, "namespace") or namespace, reference["name"])

@@ -25,6 +25,8 @@ class StackPaths:
         self.kubeconfig = self.dir / "kubeconfig"
         """kubeconfig of cluster-admin, for users and tests"""
         self.endpoints = self.dir / "endpoints.json"
+        self.prometheus = self.dir / "prometheus.yml"
+        """configuration of a Prometheus that scrapes the stack"""
         self.logs = self.dir / "logs"
         self.tls = self.dir / "tls"
         self.ca = self.tls / "ca.crt"

@@ -172,7 +172,8 @@ def clean_up(paths: StackPaths) -> list[StackProcess]:
         if (paths.runtime / "owner").exists():
             shutil.rmtree(paths.runtime, ignore_errors=True)
         (paths.dir / "runtime-dir").unlink()
-    paths.endpoints.unlink(missing_ok=True)
+    for file in (paths.endpoints, paths.prometheus):
+        file.unlink(missing_ok=True)
     return ended
 
 

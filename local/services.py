@@ -4,11 +4,15 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
 
+from apimachinery.unstructured import Json
 from local.certificates import WEBHOOK_CLIENT
 from local.components import Component, HttpProbe
 from local.paths import UNPRIVILEGED_USER, StackPaths
 
+RULES = Path(__file__).resolve().parent.parent / "charts" / "poolhouse" / "monitoring"
 SERVICES = ("webhook", "defaulter", "controllers", "engine")
 """components that `--without` can leave out"""
 ACCOUNTS = ("webhook", "controllers", "engine")
@@ -35,6 +39,24 @@ def endpoints(paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ..
     """Returns the content of endpoints.json: the URLs, and the CA file that verifies them."""
     there = ["apiserver", *(name for name in ("webhook", "defaulter", "controllers") if name in wanted)]
     return {**{name: url(name, ports) for name in there}, "ca": str(paths.ca)}
+
+
+def prometheus_config(endpoints: Mapping[str, str], rules: Path = RULES) -> Json:
+    """Returns the configuration of a Prometheus that scrapes the stack and has the rules of the chart."""
+    return {
+        "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
+        "rule_files": sorted(str(each) for each in rules.glob("*.yaml")),
+        "scrape_configs": [
+            {
+                "job_name": f"poolhouse-{name}",
+                "scheme": urlsplit(url).scheme,
+                "tls_config": {"ca_file": endpoints["ca"]},
+                "static_configs": [{"targets": [urlsplit(url).netloc]}],
+            }
+            for name, url in endpoints.items()
+            if name in SERVICES
+        ],
+    }
 
 
 def service_components(

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import yaml
+
 from local import identities, install, prerequisites, services
 from local.binaries import Echo, Programs, find_programs, link_kubectl
 from local.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
@@ -139,6 +141,7 @@ class Stack:
         await self._supervisor.ready()
         endpoints = services.endpoints(self._paths, self._ports, self._options.services)
         self._paths.endpoints.write_text(json.dumps(endpoints, indent=2) + "\n")
+        self._paths.prometheus.write_text(yaml.safe_dump(services.prometheus_config(endpoints), sort_keys=False))
         self._status.set_phase("ready")
         self._echo(f"ready: export KUBECONFIG={self._paths.kubeconfig}")
         if watch is not None:

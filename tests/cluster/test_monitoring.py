@@ -6,12 +6,12 @@ import json
 import re
 import ssl
 import tarfile
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from cli.main import poolhouse
@@ -19,7 +19,7 @@ from local.paths import StackPaths
 from monitoring import dashboard
 from monitoring.metrics import MAKERS, measures
 from tests.conftest import stack
-from tests.monitoring.prometheus import ask, rules_directory, running_prometheus
+from tests.monitoring.prometheus import ask, running_prometheus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
@@ -35,24 +35,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
 
 @pytest.fixture(scope="module")
 def prometheus(running: StackPaths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a Prometheus that has our rules and scrapes the stack every second."""
-    endpoints = json.loads(running.endpoints.read_text())
-    targets = [
-        {
-            "job_name": f"poolhouse-{name}",
-            "scheme": urllib.parse.urlsplit(endpoints[name]).scheme,
-            "tls_config": {"ca_file": endpoints["ca"]},
-            "static_configs": [{"targets": [urllib.parse.urlsplit(endpoints[name]).netloc]}],
-        }
-        for name in ("webhook", "controllers", "defaulter")
-    ]
+    """The address of a Prometheus with the stack's configuration of it, which scrapes every second."""
+    config = yaml.safe_load(running.prometheus.read_text())
+    targets, rules = config["scrape_configs"], config["rule_files"]
+    assert [Path(each).name for each in rules] == ["alerts.yaml", "recording.yaml"]
 
     def ready(address: str) -> bool:
         # Rates want two scrapes.
         seen = len(ask(address, "up == 1")) == len(targets)
         return seen and bool(ask(address, "min(count_over_time(up[1m])) >= 3"))
 
-    rules = [str(rules_directory() / name) for name in ("alerts.yaml", "recording.yaml")]
     with running_prometheus(tmp_path_factory.mktemp("prometheus"), targets, ready, rule_files=rules) as address:
         yield address
 

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from fastapi.responses import (
 )
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
 
 from cli.output import Failed
 from console import access, acts, change, pages
@@ -127,32 +129,39 @@ class Console:
         self.root = f"/{token}"
         self._renderer = Renderer(self.root, host, context)
         self._stopping = asyncio.Event()
-        self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-        self.app.middleware("http")(self._guard)
+        self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        self._app.add_exception_handler(Failed, self._failed)
         for path, method in (
             ("/static/{name}", self._static),
             ("/events", self._events),
             ("/{path:path}", self._page),
         ):
-            self.app.add_api_route(self.root + path, method, methods=["GET"], response_model=None)
-        self.app.add_api_route(self.root, self._home, methods=["GET"], response_model=None)
-        self.app.add_api_route(f"{self.root}/change", self._change, methods=["POST"], response_model=None)
+            self._app.add_api_route(self.root + path, method, methods=["GET"], response_model=None)
+        self._app.add_api_route(self.root, self._home, methods=["GET"], response_model=None)
+        self._app.add_api_route(f"{self.root}/change", self._change, methods=["POST"], response_model=None)
         act = f"{self.root}/act/{{act}}/{{short}}/{{namespace}}/{{name}}"
-        self.app.add_api_route(act, self._act, methods=["POST"], response_model=None)
+        self._app.add_api_route(act, self._act, methods=["POST"], response_model=None)
 
     def stop(self) -> None:
         """Ends the streams, so that the server can stop."""
         self._stopping.set()
 
-    async def _guard(self, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-        refused = access.refusal(request.method, request.url.path, request.headers, self._port, self._token)
-        if refused is not None:
-            response: Response = PlainTextResponse(refused[1] + "\n", refused[0])
-        else:
-            response = await answer(request)
-        for name, value in access.HEADERS.items():
-            response.headers[name] = value
-        return response
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request if it may be answered, and adds the headers that limit what a page may load."""
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(access.HEADERS)
+            await send(message)
+
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        refused = access.refusal(scope["method"], scope["path"], headers, self._port, self._token)
+        answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
+        await answer(scope, receive, guarded)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Failed)
+        return self._text(422, "It is not possible", error.format_message())
 
     async def _home(self) -> Response:
         return RedirectResponse(f"{self.root}/")

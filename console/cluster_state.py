@@ -71,7 +71,8 @@ class ClusterState:
         self._changes = 0
         self._fetched: dict[Hashable, tuple[float, Hashable, Any]] = {}
         self._rights: dict[tuple[Right, str], tuple[float, bool]] = {}
-        self._informers: list[Informer[Any]] = []
+        self.informers: list[Informer[Any]] = []
+        """all informers; several may have the same resource"""
         self.documents: dict[str, Informer[Json]] = {
             kind.kind: self._informer(Source(Resource.of(kind), without_noise)) for kind in KINDS
         }
@@ -94,7 +95,7 @@ class ClusterState:
         )
         self._samples: dict[Key, deque[Sample]] = {}
         self.documents[WARM_POOL.kind].subscribe(self._sample)
-        self._reflectors = shared_reflectors(self._informers)
+        self._reflectors = shared_reflectors(self.informers)
 
     def _informer(self, source: Source[V]) -> Informer[V]:
         namespace = self.namespace if source.resource.namespaced else None
@@ -107,7 +108,7 @@ class ClusterState:
             label_selector=source.label_selector,
         )
         informer.subscribe(lambda old, new: self._note())
-        self._informers.append(informer)
+        self.informers.append(informer)
         return informer
 
     async def run(self) -> NoReturn:
@@ -120,7 +121,7 @@ class ClusterState:
         """Waits until each resource is listed or has a problem, or for the timeout."""
         end = asyncio.get_running_loop().time() + timeout_seconds
         while asyncio.get_running_loop().time() < end:
-            if all(i.is_synced or self._has_failed(i) for i in self._informers):
+            if all(i.is_synced or self._has_failed(i) for i in self.informers):
                 return
             await asyncio.sleep(0.05)
 
@@ -151,11 +152,16 @@ class ClusterState:
 
     async def remember(self, key: Hashable, stamp: Hashable, fetch: Callable[[], Awaitable[T]]) -> T:
         """The result of the last `fetch` for the key. It is fetched again if the stamp has changed, at most every few
-        seconds, so that an open page sends no request while nothing changes."""
+        seconds, so that an open page sends no request while nothing changes. The last result
+        stays without an answer."""
         now = asyncio.get_running_loop().time()
         known = self._fetched.get(key)
         if known is None or (known[1] != stamp and now - known[0] >= FETCH_SECONDS):
-            known = self._fetched[key] = now, stamp, await fetch()
+            try:
+                known = self._fetched[key] = now, stamp, await fetch()
+            except ApiError:
+                if known is None:
+                    raise
             while len(self._fetched) > MAX_FETCHED:
                 del self._fetched[next(iter(self._fetched))]
         found: T = known[2]

@@ -31,7 +31,7 @@ async def serve(api: Api, cluster: Cluster, port: int, started: Callable[[str], 
     number, token = listener.getsockname()[1], access.new_token()
     console = Console(Context(state, cluster), number, token, urlsplit(api.host).netloc)
     config = uvicorn.Config(
-        console.app,
+        console,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -75,7 +75,7 @@ def test_a_condition_without_words_is_shown_as_it_is() -> None:
     assert [each["words"] for each in rows] == ["not Odd", "New is unknown"]
 
 
-NO_CONDITIONS = {"VirtualMachineInstances", "KubeVirt", "True", "False", "The", "A", "It", "With", "While"}
+NO_CONDITIONS = {"VirtualMachineInstances", "KubeVirt", "True", "Also"}
 """capitalized words in the descriptions of the conditions"""
 
 

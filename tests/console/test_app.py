@@ -1,0 +1,201 @@
+"""Requests and rendering, with views that were filled by hand and an API server that is away."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+import yaml
+
+from cli.cluster import Cluster
+from console.app import Console
+from console.cluster_state import ClusterState
+from console.pages import Context
+from kinds.kubevirt import VM, VMI
+from runtime.api import Api
+from runtime.resource import object_key
+
+Json = dict[str, Any]
+PORT, TOKEN = 8123, "s3cret"
+HOST = f"127.0.0.1:{PORT}"
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "c",
+    "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+    "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "users": [{"name": "u", "user": {}}],
+}
+
+
+@dataclass
+class Client:
+    """A browser, and the views that the pages show."""
+
+    http: httpx.AsyncClient
+    state: ClusterState
+
+    def add(self, kind: str, document: Json) -> None:
+        for informer in self.state.informers:
+            if informer.resource.kind == kind:
+                informer.change(object_key(document), document)
+
+    async def get(self, path: str, **headers: str) -> httpx.Response:
+        return await self.http.get(f"/{TOKEN}{path}", headers=headers)
+
+    async def post(self, path: str, **values: str) -> httpx.Response:
+        return await self.http.post(f"/{TOKEN}{path}", data=values, headers={"origin": f"http://{HOST}"})
+
+
+@pytest_asyncio.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(KUBECONFIG))
+    async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=2) as api:
+        state = ClusterState(api, None, "alice")
+        console = Console(Context(state, Cluster(kubeconfig, "shop")), PORT, TOKEN, "cluster")
+        transport = httpx.ASGITransport(console)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
+            yield Client(http, state)
+
+
+def text(answer: httpx.Response) -> str:
+    """What a user reads."""
+    body = answer.text.partition("<main")[2]
+    return " ".join(re.sub(r"<[^>]*>", " ", body).split())
+
+
+def pool(replicas: int, **metadata: Any) -> Json:
+    template = {"spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}}}
+    names = {"name": "web", "namespace": "shop", "uid": "pool", "generation": 1, "resourceVersion": "1"}
+    spec = {"replicas": replicas, "template": template}
+    return {"metadata": {**names, **metadata}, "spec": spec, "status": {"observedGeneration": 1, "replicas": replicas}}
+
+
+def vm(number: int) -> Json:
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web", "uid": "pool"}
+    metadata = {"name": f"web-{number}", "namespace": "shop", "uid": f"vm-{number}", "resourceVersion": "1"}
+    status = {"ready": True, "created": True, "printableStatus": "Running"}
+    return {
+        "metadata": {**metadata, "ownerReferences": [{**owner, "controller": True}]},
+        "spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}},
+        "status": status,
+    }
+
+
+def vmi(number: int, node: str) -> Json:
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": f"web-{number}", "uid": f"vm-{number}"}
+    metadata = {"name": f"web-{number}", "namespace": "shop", "uid": f"vmi-{number}", "resourceVersion": "1"}
+    return {
+        "metadata": {**metadata, "ownerReferences": [{**owner, "controller": True}]},
+        "spec": {"domain": {"devices": {}}},
+        "status": {"phase": "Running", "nodeName": node, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+async def test_an_empty_cluster_has_pages(client: Client) -> None:
+    for path, says in (
+        ("/", "There is no object of Poolhouse here yet"),
+        ("/warm", "There is no warm pool here yet"),
+        ("/change", "Paste or edit the YAML"),
+    ):
+        answer = await client.get(path)
+        assert answer.status_code == 200
+        assert says in text(answer)
+        assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/nothing", "There is no page /nothing."),
+        ("/vmpool/shop/absent", "There is no vmpool absent in namespace shop."),
+        ("/pods/shop/x", "There is no pods x in namespace shop."),
+        ("/migpol/-/absent", "There is no migpol absent."),
+        ("/static/..%2Fapp.py", ""),
+        ("/static/none.js", ""),
+    ],
+)
+async def test_what_is_not_there_is_not_found(client: Client, path: str, says: str) -> None:
+    answer = await client.get(path)
+    assert answer.status_code == 404
+    assert says in text(answer)
+
+
+async def test_a_request_without_the_right_host_gets_nothing(client: Client) -> None:
+    answer = await client.get("/", host="evil.example")
+    assert answer.status_code == 403
+    assert "<main" not in answer.text
+
+
+async def test_names_are_text_and_never_markup(client: Client) -> None:
+    evil = pool(1, name="<script>x</script>")
+    evil["status"]["conditions"] = [{"type": "Available", "status": "False", "reason": "R", "message": "<img src=x>"}]
+    client.add("VirtualMachinePool", evil)
+    page = (await client.get("/?q=%22%3E%3Cscript%3E")).text + (await client.get("/")).text
+    assert "<script>x" not in page
+    assert "<img" not in page
+    assert "&lt;img src=x&gt;" in page
+
+
+async def test_a_pool_shows_its_vms_by_node_and_pages_them(client: Client) -> None:
+    client.add("VirtualMachinePool", pool(250))
+    for number in range(1, 251):
+        client.add(VM.kind, vm(number))
+        client.add(VMI.kind, vmi(number, f"node-{number % 2}"))
+    answer = await client.get("/vmpool/shop/web")
+    assert answer.status_code == 200
+    assert answer.text.count('<rect class="old ready"') == 250  # no revision says which template they have
+    assert "node-0 125" in text(answer)
+    assert "250 VMs · Previous page 1 of 3" in text(answer)
+    third = text(await client.get("/vmpool/shop/web?page=3"))
+    assert "web-250" in third.partition("Search VMs")[2]
+    found = text(await client.get("/vmpool/shop/web?q=web-17+node-1"))
+    assert "6 VMs" in found.partition("Search VMs")[2]  # web-17, 171, 173, 175, 177 and 179
+
+
+async def test_an_invalid_pool_says_why(client: Client) -> None:
+    broken = pool(1)
+    broken["spec"]["maxUnavailable"] = {"no": "number"}
+    client.add("VirtualMachinePool", broken)
+    assert "The spec is invalid" in text(await client.get("/vmpool/shop/web"))
+
+
+async def test_without_the_api_server_an_act_fails_with_its_error(client: Client) -> None:
+    answer = await client.post("/act/pause/vmpool/shop/web")
+    assert answer.status_code == 303
+    assert "failed=yes" in answer.headers["location"]
+    assert "cannot+connect" in answer.headers["location"].replace("%20", "+")
+
+
+@pytest.mark.parametrize("path", ["/act/explode/vmpool/shop/web", "/act/pause/pod/shop/web"])
+async def test_an_act_that_does_not_exist(client: Client, path: str) -> None:
+    assert (await client.post(path)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ("{", "YAML: invalid YAML"),
+        ("", "YAML: contains no object"),
+        ("kind: Pod", "the console changes VirtualMachinePool"),
+        ("kind: VirtualMachinePool\nmetadata: {}", "metadata.name: is missing"),
+        ("[1]", "must be an object"),
+    ],
+)
+async def test_a_change_that_cannot_be_planned_says_why(client: Client, document: str, says: str) -> None:
+    answer = await client.post("/change", yaml=document)
+    assert answer.status_code == 200
+    assert says in text(answer)
+
+
+async def test_a_form_that_is_too_large_is_refused(client: Client) -> None:
+    answer = await client.post("/change", yaml="x" * 1_100_000)
+    assert answer.status_code == 422
+    assert "at most 1048576 bytes" in text(answer)

@@ -158,10 +158,12 @@ class AsyncClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         repeatable: bool | None = None,
+        timeout_seconds: float = float("inf"),
     ) -> Json:
         """Sends a request to the API server, and returns its answer. Raises ApiError. `repeatable` says whether a
-        request whose outcome is unknown may be sent again; the default is that only POST may not."""
-        return await self._send(self._http, method, path, body, query, content_type, repeatable)
+        request whose outcome is unknown may be sent again; the default is that only POST may not. The deadline is
+        `timeout_seconds`, but at most that of the client."""
+        return await self._send(self._http, method, path, body, query, content_type, repeatable, timeout_seconds)
 
     def _document(self, found: KubernetesObject | Json) -> Json:
         document = found.to_json() if isinstance(found, KubernetesObject) else deepcopy(found)
@@ -196,9 +198,10 @@ class AsyncClient:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         repeatable: bool | None = None,
+        timeout_seconds: float = float("inf"),
     ) -> Json:
         repeats = method != "POST" if repeatable is None else repeatable
-        end, attempt = monotonic() + self.timeout_seconds, 0
+        end, attempt = monotonic() + min(self.timeout_seconds, timeout_seconds), 0
         while True:
             try:
                 return await self._send_once(http, method, url, body, query, content_type, end)
@@ -358,7 +361,7 @@ class AsyncObjects(Generic[T]):
         end, known, attempt = monotonic() + timeout_seconds, dict[str, T](), 0
         while True:
             try:
-                found, version = await self._list(namespace, label_selector, name)
+                found, version = await self._list(namespace, label_selector, name, end)
                 present = {each.metadata.uid for each in found}
                 for gone in [uid for uid in known if uid not in present]:
                     yield Event("DELETED", known.pop(gone))
@@ -407,10 +410,13 @@ class AsyncObjects(Generic[T]):
     ) -> T:
         """The object, once `until` is true for it. Raises NotFound if it does not exist or is deleted, and
         DeadlineExceeded."""
-        last = await self.get(name, namespace=namespace)
+        begun, path = monotonic(), self._path(namespace, name)
+        least = max(1.0, timeout_seconds)  # 0 asks once
+        last = self._parsed(await self._client.request("GET", path, timeout_seconds=least))
         if until(last):
             return last
-        watch = self.watch(name, namespace=namespace, timeout_seconds=timeout_seconds)
+        left = timeout_seconds - (monotonic() - begun)
+        watch = self.watch(name, namespace=namespace, timeout_seconds=left)
         async with aclosing(watch) as events:
             async for event in events:
                 last = event.object
@@ -430,10 +436,13 @@ class AsyncObjects(Generic[T]):
             raise Stalled(describe(found), found)
         return found
 
-    async def _list(self, namespace: str | None, label_selector: str, name: str) -> tuple[builtins.list[T], str]:
+    async def _list(
+        self, namespace: str | None, label_selector: str, name: str, end: float = float("inf")
+    ) -> tuple[builtins.list[T], str]:
         query, found = _selectors(label_selector, name) | {"limit": str(PAGE)}, list[T]()
         while True:
-            page = await self._client.request("GET", self._path(namespace), query=query)
+            left = max(0.1, end - monotonic())
+            page = await self._client.request("GET", self._path(namespace), query=query, timeout_seconds=left)
             found += [self._parsed(each) for each in page.get("items") or ()]
             if not (more := page["metadata"].get("continue")):
                 return found, page["metadata"]["resourceVersion"]

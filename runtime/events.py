@@ -6,7 +6,6 @@
 
 import asyncio
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -89,8 +88,11 @@ class EventCorrelator:
     """The series of the last minutes. `now` is monotonic time; `date` is the time written into Events."""
 
     def __init__(self) -> None:
-        self._series: OrderedDict[tuple[EventKey, str | None], EventSeries] = OrderedDict()
-        self._notes: OrderedDict[EventKey, tuple[float, set[str]]] = OrderedDict()
+        self._series: dict[tuple[EventKey, str | None], EventSeries] = {}
+        self._notes: dict[EventKey, tuple[float, set[str]]] = {}
+        # By name, the series whose count must be written later. Each Event asks for them, so they are kept apart.
+        self._uncounted: dict[str, EventSeries] = {}
+        self._looked_for_ended_at = float("-inf")
 
     def observe(self, key: EventKey, note: str, now: float, date: datetime) -> EventSeries | None:
         """Counts an occurrence. Returns the series if its Event must be created; None if the series existed."""
@@ -100,29 +102,37 @@ class EventCorrelator:
         if known is not None and now - known.seen_at < SERIES_SECONDS:
             known.count += 1
             known.last, known.seen_at = date, now
+            self._uncounted[known.name] = known
             return None
         # A combined Event keeps its first note, because only the count of an Event can be changed.
         text = COMBINED + note if combine else note
         series = EventSeries(key, text, _event_name(key, text, date), date, date, now, now + COUNT_PAUSES.delay(1))
-        self._series.pop(index, None)
+        if known is not None:
+            self._drop(index)
         self._series[index] = series
         if len(self._series) > SERIES_LIMIT:
-            self._series.popitem(last=False)
+            self._drop(next(iter(self._series)))
         return series
 
     def due(self, now: float) -> Iterator[EventSeries]:
         """The series whose count must be written now. Removes the series that have ended."""
-        for index, series in list(self._series.items()):
-            if series.count > series.written and now >= series.due:
-                series.written = series.count
-                series.writes += 1
-                series.due = now + COUNT_PAUSES.delay(series.writes)
-                yield series
-            elif series.count == series.written and now - series.seen_at >= SERIES_SECONDS:
-                del self._series[index]
+        for series in [each for each in self._uncounted.values() if now >= each.due]:
+            del self._uncounted[series.name]
+            series.written = series.count
+            series.writes += 1
+            series.due = now + COUNT_PAUSES.delay(series.writes)
+            yield series
+        if now - self._looked_for_ended_at >= SERIES_SECONDS / 10:
+            self._looked_for_ended_at = now
+            ended = (index for index, each in self._series.items() if now - each.seen_at >= SERIES_SECONDS)
+            for index in [each for each in ended if self._series[each].name not in self._uncounted]:
+                self._drop(index)
 
     def next_due(self) -> float | None:
-        return min((series.due for series in self._series.values() if series.count > series.written), default=None)
+        return min((series.due for series in self._uncounted.values()), default=None)
+
+    def _drop(self, index: tuple[EventKey, str | None]) -> None:
+        self._uncounted.pop(self._series.pop(index).name, None)
 
     def __len__(self) -> int:
         return len(self._series)
@@ -136,7 +146,7 @@ class EventCorrelator:
             notes.add(note)
         self._notes[key] = since, notes
         if len(self._notes) > SERIES_LIMIT:
-            self._notes.popitem(last=False)
+            del self._notes[next(iter(self._notes))]
         return exceeds
 
 

@@ -63,6 +63,8 @@ class DefaultingCreator:
         if self._absent and await self._wants(document):
             document = await self._completed(document)
         created = await self._api.create(self._resource, document)
+        if self._defaulter is None:
+            return created
         self._saw(created)
         if self._absent and self._resource.kind == "VirtualMachine" and await self._wants(created):
             return await self._mend(created)

@@ -92,7 +92,8 @@ def test_the_number_of_series_is_bounded() -> None:
     correlator = EventCorrelator()
     for number in range(SERIES_LIMIT + 100):
         observe(correlator, "x", 0, f"pool-{number}")
-    assert len(correlator) == SERIES_LIMIT
+        observe(correlator, "x", 1, f"pool-{number}")
+    assert len(correlator) == SERIES_LIMIT == len(list(correlator.due(100)))
 
 
 def test_a_repeated_create_has_the_same_short_name() -> None:

@@ -167,6 +167,18 @@ class Process:
         return found
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, directly or not, and that run."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for each in found:
+        found += [child for child, parent in parents.items() if parent == each]
+    return found[1:]
+
+
 @asynccontextmanager
 async def service(module: str, *arguments: str, probe: str = "/readyz", **environment: str) -> AsyncIterator[Process]:
     """Starts a service as in its container, and waits for its probe."""

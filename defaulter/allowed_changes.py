@@ -56,6 +56,7 @@ EXTENDABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "disks"),)
 CREATABLE_LISTS: tuple[Path, ...] = (("domain", "devices", "interfaces"), ("networks",))
 """lists that may be created: KubeVirt adds an interface and a network to a VM without networks"""
 MACHINE_TYPE: Path = ("domain", "machine", "type")
+_ANNOTATIONS: Path = ("metadata", "annotations")
 
 
 def defaulted_fields(document: Json) -> dict[str, Any]:
@@ -128,12 +129,12 @@ def _is_container(before: Any, after: Any, container: type) -> bool:
 
 
 def _is_unset(value: Any) -> bool:
-    return value is None or value in ("", [], {}) or (value == 0 and value is not False)
+    return not value and value is not False
 
 
 def _below_spec(path: Path, vmi: Path) -> Path:
-    spec = (*vmi, "spec")
-    return path[len(spec) :] if path[: len(spec)] == spec else ()
+    depth = len(vmi)
+    return path[depth + 1 :] if path[:depth] == vmi and path[depth : depth + 1] == ("spec",) else ()
 
 
 def _may_grow(before: Any, path: Path, vmi: Path) -> bool:
@@ -142,7 +143,7 @@ def _may_grow(before: Any, path: Path, vmi: Path) -> bool:
 
 
 def _may_fill(path: Path, vmi: Path) -> bool:
-    if path[:-1] in (("metadata", "annotations"), (*vmi, "metadata", "annotations")):
+    if path[-2:-1] == ("annotations",) and path[:-1] in (_ANNOTATIONS, (*vmi, *_ANNOTATIONS)):
         return path[-1].startswith(ANNOTATION_PREFIX)
     return _is_fillable(_below_spec(path, vmi))
 

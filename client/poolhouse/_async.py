@@ -307,6 +307,7 @@ class AsyncObjects(Generic[T]):
             query["force"] = "true"
         path = self._path(metadata.get("namespace"), metadata["name"])
         document.pop("status", None)
+        metadata.pop("managedFields", None)  # of an object that was read; the API server refuses it
         answer = await self._client.request(
             "PATCH", path, body=document, query=query, content_type=CONTENT_TYPES["apply"]
         )

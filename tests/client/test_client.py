@@ -252,8 +252,10 @@ def test_a_claim_that_is_gone_at_the_end_is_no_error() -> None:
 def test_a_conflict_of_an_apply_names_the_other_client() -> None:
     server = Server(status(409, "Conflict", 'conflict with "kubectl-patch": .spec.replicas'))
     with server.client as client, pytest.raises(Conflict, match="kubectl-patch"):
-        client.pools.apply(pool())
-    assert "status" not in json.loads(server.requests[0].content)
+        client.pools.apply(pool(managedFields=[]))
+    sent = json.loads(server.requests[0].content)
+    assert "status" not in sent
+    assert "managedFields" not in sent["metadata"]
 
 
 async def test_the_async_client() -> None:

@@ -400,6 +400,11 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             {"controllers": {"dnsConfig": {"servers": ["10.0.0.10"]}}}, "value must be one of", id="unknown DNS field"
         ),
         pytest.param({"webhook": {"hostAliases": [{"ip": "10.0.0.9"}]}}, "hostnames", id="an address without a name"),
+        pytest.param(
+            {"webhook": {"autoscaling": {"minReplicas": 9}}},
+            "webhook.autoscaling.maxReplicas: must be at least webhook.autoscaling.minReplicas",
+            id="at least more than at most",
+        ),
     ],
 )
 def test_invalid_values_are_rejected(values: Json, sentence: str) -> None:
@@ -568,6 +573,24 @@ def test_settings_of_deployments_and_services(everything: list[Json], rendered: 
     assert (service["spec"]["ipFamilyPolicy"], service["spec"]["ipFamilies"]) == ("PreferDualStack", ["IPv6", "IPv4"])
     usual = named(rendered, "Service")["poolhouse-webhook"]["spec"]
     assert not {"ipFamilyPolicy", "ipFamilies"} & usual.keys(), "the cluster decides"
+
+
+def test_an_autoscaler_replaces_the_number_of_replicas(everything: list[Json]) -> None:
+    (found,) = named(everything, "HorizontalPodAutoscaler").values()
+    spec = found["spec"]
+    assert spec["scaleTargetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "poolhouse-defaulter"}
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 9)
+    assert spec["metrics"][0]["resource"]["target"] == {"type": "Utilization", "averageUtilization": 70}
+    deployments = named(everything, "Deployment")
+    assert "replicas" not in deployments["poolhouse-defaulter"]["spec"]
+    assert deployments["poolhouse-webhook"]["spec"]["replicas"] == 3
+    assert "poolhouse-defaulter" in named(everything, "PodDisruptionBudget")
+
+
+def test_containers_of_the_user_are_added(everything: list[Json]) -> None:
+    pod = _pod_templates(everything)["poolhouse-controllers"]["spec"]
+    assert [each["name"] for each in pod["containers"]] == ["controllers", "proxy"]
+    assert [each["name"] for each in pod["initContainers"]] == ["wait"]
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,9 @@ metadata:
   namespace: {{ $root.Release.Namespace }}
   {{- include "poolhouse.metadata" (list $root .component $values.deploymentAnnotations) | nindent 2 }}
 spec:
+  {{- if not ($values.autoscaling | default dict).enabled }}
   replicas: {{ $values.replicas }}
+  {{- end }}
   revisionHistoryLimit: {{ $values.revisionHistoryLimit }}
   selector:
     matchLabels:
@@ -91,6 +93,10 @@ spec:
         {{- include "poolhouse.podSecurityContext" $root | nindent 8 }}
       # Longer than the preStop hook and the longest admission timeout together.
       terminationGracePeriodSeconds: 45
+      {{- with $values.extraInitContainers }}
+      initContainers:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       containers:
         - name: {{ .component }}
           image: {{ include "poolhouse.image" (list $root $values.image) }}
@@ -147,6 +153,9 @@ spec:
             {{- with $values.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
+        {{- with $values.extraContainers }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
       volumes:
         {{- range $volume, $_ := .mounts }}
         - name: {{ $volume }}
@@ -189,9 +198,11 @@ seccompProfile: {type: RuntimeDefault}
 {{- end }}
 {{- end }}
 
-{{/* Arguments: root, component, portName, port. Prints a Service and, with several replicas, a PodDisruptionBudget. */}}
+{{/* Arguments: root, component, portName, port. Prints a Service, a HorizontalPodAutoscaler if wanted and,
+with several replicas, a PodDisruptionBudget. */}}
 {{- define "poolhouse.service" -}}
 {{- $values := get .root.Values .component -}}
+{{- $scaled := ($values.autoscaling | default dict).enabled -}}
 apiVersion: v1
 kind: Service
 metadata:
@@ -210,7 +221,7 @@ spec:
     {{- include "poolhouse.selector" .component | nindent 4 }}
   ports:
     - {name: {{ .portName }}, port: {{ .port }}, targetPort: {{ .portName }}, protocol: TCP}
-{{- if and $values.podDisruptionBudget.enabled (gt (int $values.replicas) 1) }}
+{{- if and $values.podDisruptionBudget.enabled (gt (int (ternary ($values.autoscaling | default dict).minReplicas $values.replicas ($scaled | default false))) 1) }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -225,5 +236,23 @@ spec:
   selector:
     matchLabels:
       {{- include "poolhouse.selector" .component | nindent 6 }}
+{{- end }}
+{{- if $scaled }}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata:
+  name: {{ include "poolhouse.name" .component }}
+  namespace: {{ .root.Release.Namespace }}
+  {{- include "poolhouse.metadata" (list .root .component) | nindent 2 }}
+spec:
+  scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: {{ include "poolhouse.name" .component }}}
+  minReplicas: {{ $values.autoscaling.minReplicas }}
+  maxReplicas: {{ $values.autoscaling.maxReplicas }}
+  metrics:
+    - type: Resource
+      resource:
+        name: cpu
+        target: {type: Utilization, averageUtilization: {{ $values.autoscaling.targetCPUUtilizationPercentage }}}
 {{- end }}
 {{- end }}

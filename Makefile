@@ -131,7 +131,7 @@ $(BROWSER): | $(INSTALLED)
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
-	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra ec2 \
+	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra ec2 \
 	  --extra console --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
 	  pyproject.toml

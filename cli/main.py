@@ -44,7 +44,7 @@ COMMANDS = {
     "disks": CommandEntry("cli.disks:disks", "List retained disks."),
     "console": CommandEntry("console.command:console", "Serve a web page on this machine for all of this."),
     "policy": CommandEntry("cli.policy:policy", "Explain which migration policy a VM uses, and simulate changes."),
-    "claim": CommandEntry("cli.claim:claim", "Claim a warm VM."),
+    "claim": CommandEntry("cli.claims:claim", "Claim a warm VM, list and extend claims, connect to a VM."),
     "ssh": CommandEntry("cli.claim:log_in", "Log in to the VM of a claim, or run a command in it."),
     "release": CommandEntry("cli.claim:release", "Release a claim and its VM."),
     "warmpool": CommandEntry("cli.warmpool:warmpool", "Inspect warm pools, and import pools of a Virtual Kubelet."),

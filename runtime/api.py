@@ -7,7 +7,7 @@ import json
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +21,8 @@ from runtime.resource import Resource, resource_of_path
 from runtime.transport import Document, Request, Transport, new_session, parse_object
 
 if TYPE_CHECKING:
+    from aiohttp import ClientWebSocketResponse
+
     from runtime.metrics import Metrics
 
 # A name for `list[Document]` inside `Api`, where `list` is a method.
@@ -115,6 +117,10 @@ class Api:
     def urgent(self) -> Api:
         """The same client without the limit on calls in flight. A leader must renew its lease under any load."""
         return Api(self._transport.unbounded, self.identity)
+
+    def websocket(self, path: str, protocol: str) -> AbstractAsyncContextManager[ClientWebSocketResponse]:
+        """Opens a websocket, as KubeVirt's console and VNC need."""
+        return self._transport.websocket(Request("connect", resource_of_path(path), "GET", path), protocol)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Document:
         return await self._call("get", resource, "GET", resource.path(namespace, name))

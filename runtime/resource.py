@@ -64,6 +64,9 @@ VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineI
 KUBEVIRTS = Resource("kubevirt.io", "v1", "kubevirts", "KubeVirt")
 SECRETS = Resource("", "v1", "secrets", "Secret")
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False)
+SELF_SUBJECT_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 PVCS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Document = dict[str, Any]
 
+# Pings on websockets find dead connections, and keep proxies from closing idle ones.
+HEARTBEAT_SECONDS = 30.0
 # A limit far above the few megabytes of the largest Kubernetes objects.
 MAX_LINE_BYTES = 32 * 1024 * 1024
 
@@ -113,6 +115,31 @@ class Transport:
                     raise Unreachable("the stream was cut inside a line", call=str(request))
                 if line.strip():
                     yield line
+
+    @asynccontextmanager
+    async def websocket(self, request: Request, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """An open websocket. Raises ApiError if the server refuses it, with the message of the server."""
+        config = self.config
+        authorization = await config.authorization()
+        try:
+            async with _unreachable(request), asyncio.timeout(request.timeout_seconds or self.timeout_seconds):
+                found = await self.session.ws_connect(
+                    config.host + request.path,
+                    protocols=(protocol,),
+                    headers={"Authorization": authorization} if authorization else {},
+                    ssl=config.tls,
+                    server_hostname=config.server_name,
+                    proxy=config.proxy,
+                    heartbeat=HEARTBEAT_SECONDS,
+                    max_msg_size=0,
+                )
+        except Unreachable as error:
+            if isinstance(error.__cause__, aiohttp.WSServerHandshakeError):
+                # aiohttp drops the body of the refusal. The same request without an upgrade gets it.
+                await self._read(request)
+            raise
+        async with found:
+            yield found
 
     async def _read(self, request: Request) -> tuple[int, bytes]:
         began = time.perf_counter()

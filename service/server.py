@@ -105,6 +105,14 @@ class ClientCertificateProtocol(DeadlineProtocol):
             self._limit.closed(self._counted)
         super().connection_lost(exc)
 
+    def handle_websocket_upgrade(self) -> None:
+        """Ends the limits of this request: the protocol of websockets, which has its own, gets the connection."""
+        self._set_deadline(None)
+        if self._counted:
+            self._limit.closed(self._counted)
+            self._counted = ""
+        super().handle_websocket_upgrade()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         extensions: dict[str, Any] = {CLIENT_CERTIFICATE: self._certificate}
@@ -175,6 +183,7 @@ async def serve(
     """
     watcher = CertWatcher(tls, clients, on_certificate) if tls is not None else None
     listener = bind(host, port)
+    options: dict[str, Any] = {"limit_concurrency": MAX_CONNECTIONS, "ws": "none", **settings}
     config = uvicorn.Config(
         app,
         log_config=None,
@@ -182,11 +191,10 @@ async def serve(
         server_header=False,
         proxy_headers=False,  # no proxy stands between a client and the service
         http=partial(ClientCertificateProtocol, connections or ConnectionLimit(MAX_CONNECTIONS, MAX_CONNECTIONS)),  # type: ignore[arg-type]
-        ws="none",
         timeout_graceful_shutdown=max(1, round(drain_seconds)),
         timeout_keep_alive=round(IDLE_SECONDS),
         ssl_context_factory=(lambda config, default: watcher.context) if watcher else None,
-        **{"limit_concurrency": MAX_CONNECTIONS} | settings,
+        **options,
     )
     server = _Server(config)
     async with asyncio.TaskGroup() as group:

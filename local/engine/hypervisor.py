@@ -1,6 +1,8 @@
 """The interface of hypervisors: the state of a VMI's domain, and the operations on the domain."""
 
+from asyncio import StreamReader
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol
@@ -14,6 +16,20 @@ from local.engine.vmi.probes import Probe
 
 Switched = Callable[[], Awaitable[None]]
 """function that the hypervisor calls when a migration switches to post-copy"""
+Stream = Literal["console", "vnc"]
+
+
+class StreamWriter(Protocol):
+    """The writing methods of `asyncio.StreamWriter`."""
+
+    def write(self, data: bytes) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+Pair = tuple[StreamReader, StreamWriter]
 DomainState = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
 
 
@@ -86,6 +102,9 @@ class Hypervisor(Protocol):
 
     async def probe(self, vmi: VMI, probe: Probe, faults: Faults, now: datetime) -> str:
         """Asks the guest once. Returns why the probe fails, or "". Raises `HypervisorRefused` if it cannot be asked."""
+
+    async def open_stream(self, vmi: VMI, stream: Stream) -> AbstractAsyncContextManager[Pair]:
+        """Returns the streams from and to the serial console or the display. Raises `HypervisorRefused`."""
 
     async def clear(self, uid: str) -> None:
         """Destroys and undefines the domain with the UID of a VMI. The VMI may no longer exist."""

@@ -25,6 +25,7 @@ from local.engine.simulated import SimulatedHypervisor, SimulatedImporter, Simul
 from local.engine.snapshot.controller import SnapshotController
 from local.engine.snapshot.restore import RestoreController
 from local.engine.snapshot.storage import SnapshotStorage
+from local.engine.streams import ClientCertificateWebsocket
 from local.engine.virt_api import VirtApi
 from local.engine.vm.controller import VMController
 from local.engine.vm.plan import Delays
@@ -117,7 +118,9 @@ async def serve(settings: Settings) -> None:
             if settings.serves_subresources:
                 app = VirtApi(api, backend.hypervisor, informers.not_synced, registry, informers.cluster_settings)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None
-                serving = http.serve(app, settings.host, settings.port, settings.tls, clients=clients)
+                serving = http.serve(
+                    app, settings.host, settings.port, settings.tls, clients=clients, ws=ClientCertificateWebsocket
+                )
                 group.create_task(serving, name="subresources")
 
 

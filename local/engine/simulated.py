@@ -6,12 +6,13 @@ The state of a domain depends only on the VMI and the time, so that a restart of
 import asyncio
 import math
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
 from apimachinery.unstructured import Json, entries
 from local.engine.datavolume.phases import ImportProgress
 from local.engine.fault_injection import Faults
-from local.engine.hypervisor import ABSENT, Domain, MigrationAborted, Switched
+from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted, Pair, Stream, Switched
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI, DataVolume, seconds_until
 from local.engine.vmi.devices import DeviceReport
@@ -154,6 +155,9 @@ class SimulatedHypervisor:
             if not settings.post_copy:
                 raise MigrationAborted(timeout_message(timeout, {})) from None
             await switched()
+
+    async def open_stream(self, vmi: VMI, stream: Stream) -> AbstractAsyncContextManager[Pair]:
+        raise HypervisorRefused(f"a simulated VM has no {stream}; start the stack with --engine qemu")
 
     async def clear(self, uid: str) -> None: ...
 

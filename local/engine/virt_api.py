@@ -1,5 +1,5 @@
-"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, migrate, pause, unpause. Also
-serves virt-api's webhooks.
+"""Serves `subresources.kubevirt.io/v1` as KubeVirt's virt-api does: start, stop, restart, migrate, pause, unpause,
+console and vnc. Also serves virt-api's webhooks.
 
 The API server authorizes each request for a subresource before it forwards the request. The app accepts requests for
 subresources from the API server only.
@@ -15,9 +15,10 @@ from apimachinery.unstructured import Json
 from kubevirt.cluster_settings import ClusterSettings
 from local.engine import objects
 from local.engine.admission import server as admission
-from local.engine.hypervisor import Hypervisor
+from local.engine.hypervisor import Hypervisor, HypervisorRefused, Stream
 from local.engine.objects import VMI
 from local.engine.resources import MIGRATIONS
+from local.engine.streams import PROTOCOL, STREAMS, check_stream, relay
 from local.engine.vm import subresources
 from local.engine.vm.subresources import SUCCESS_CODES, UNREADABLE_BODY, VERBS, StatusError
 from manifests.rbac import service_account_user
@@ -51,6 +52,16 @@ def discovery(path: str) -> Json | None:
                 {"name": f"{resource}/{verb}", "singularName": "", "namespaced": True, "kind": "", "verbs": ["update"]}
                 for resource, verbs in VERBS.items()
                 for verb in verbs
+            ]
+            resources += [
+                {
+                    "name": f"{VMIS.plural}/{stream}",
+                    "singularName": "",
+                    "namespaced": True,
+                    "kind": "",
+                    "verbs": ["get"],
+                }
+                for stream in STREAMS
             ]
             header = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}"}
             return {**header, "resources": resources}
@@ -95,6 +106,9 @@ class VirtApi:
         self._health = health_app(not_ready, registry)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await self._stream(scope, receive, send)
+            return
         if scope["type"] != "http" or scope["path"] in ("/healthz", "/readyz", "/metrics"):
             await self._health(scope, receive, send)
             return
@@ -120,6 +134,9 @@ class VirtApi:
         # The path is namespaces/NAMESPACE/RESOURCE/NAME/VERB.
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
+        if known and method == "GET" and parts[2] == VMIS.plural and parts[4] in STREAMS:
+            await self._find_streamed(scope, parts[4], (parts[1], parts[3]))
+            raise StatusError(400, "BadRequest", "websocket: the client is not using the websocket protocol")
         if not known or parts[4] not in VERBS.get(parts[2], ()):
             raise RouteError(404, "404: Page Not Found")
         if method != "PUT":
@@ -130,6 +147,38 @@ class VirtApi:
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
         await self.execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
         return SUCCESS_CODES[parts[4]], None
+
+    async def _stream(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serves the websocket of a console or a display."""
+        parts = scope["path"].removeprefix(BASE).strip("/").split("/")
+        await receive()  # websocket.connect
+        try:
+            if len(parts) != 5 or parts[2] != VMIS.plural or parts[4] not in STREAMS:
+                raise StatusError(404, "NotFound", "404: Page Not Found")
+            stream: Stream = parts[4]
+            vmi = await self._find_streamed(scope, stream, (parts[1], parts[3]))
+            opened = await self._hypervisor.open_stream(vmi, stream)
+            async with opened as (reader, writer):
+                protocol = PROTOCOL if PROTOCOL in scope["subprotocols"] else None
+                await send({"type": "websocket.accept", "subprotocol": protocol})
+                await relay(receive, send, reader, writer)
+        except (StatusError, HypervisorRefused) as error:
+            refused = error if isinstance(error, StatusError) else StatusError(500, "InternalError", str(error))
+            body = json.dumps(_failure(refused)).encode()
+            headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+            start = {"type": "websocket.http.response.start", "status": refused.code, "headers": headers}
+            await send(start)
+            await send({"type": "websocket.http.response.body", "body": body})
+
+    async def _find_streamed(self, scope: Any, stream: Stream, key: Key) -> VMI:
+        """Returns the VMI of a console or a display. Raises `StatusError`."""
+        if not from_front_proxy(scope):
+            raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
+        document = await self._find(VMIS, key)
+        if document is None:
+            raise StatusError(404, "NotFound", f'{VMIS.kind.lower()}.kubevirt.io "{key[1]}" not found')
+        check_stream(stream, document)
+        return objects.read_vmi(document)
 
     def _review(self, path: str, body: bytes) -> Json:
         try:

@@ -40,7 +40,7 @@ LEAVES = [(name, each) for name, each in commands() if not isinstance(each, clic
 ASKING = [
     pytest.param(each, id=name)
     for name, each in LEAVES
-    if any("--kubeconfig" in option.opts for option in each.params) and name not in ("hooks", "ssh")
+    if any("--kubeconfig" in option.opts for option in each.params) and name not in ("hooks", "ssh", "claim console")
 ]
 
 

@@ -176,10 +176,12 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
 
 
 def _video(devices: Any, spec: Json) -> None:
-    """Adds the display adapter, although nobody looks at it: without it, libvirt would give its PCI slot to a root port
-    that is added later, and the guest would number its buses anew."""
+    """Adds the display and its adapter. Without the adapter, libvirt would give its PCI slot to a root port that is
+    added later, and the guest would number its buses anew."""
     if at(spec, "domain", "devices", "autoattachGraphicsDevice") is not False:
         model = at(spec, "domain", "devices", "video", "type") or "vga"
+        # libvirt chooses a socket in the directory of the domain, which differs between nodes.
+        _add(_add(devices, "graphics", type="vnc"), "listen", type="socket")
         _add(_add(devices, "video"), "model", type=str(model), heads="1")
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +13,7 @@ from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json
 from local.engine.datavolume.importer import GetPVC, ImportFailed, QemuImgImporter
 from local.engine.fault_injection import Faults
-from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted, Switched
+from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted, Pair, Stream, Switched
 from local.engine.migration.settings import MigrationSettings, timeout_message
 from local.engine.objects import PVC, VMI
 from local.engine.qemu.capabilities import why_no_post_copy
@@ -28,6 +29,7 @@ from local.engine.qemu.domain_xml import (
 from local.engine.qemu.guest_image import GuestImage
 from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.qemu.probing import GuestProber
+from local.engine.qemu.streams import open_stream, stream_file
 from local.engine.simulated import injected_failure
 from local.engine.vmi.devices import DeviceReport
 from local.engine.vmi.probes import Probe
@@ -167,6 +169,13 @@ class QemuHypervisor:
 
     async def pause(self, vmi: VMI, paused: bool) -> None:
         await self.connections.nodes[vmi.node].pause(vmi.uid, paused)
+
+    async def open_stream(self, vmi: VMI, stream: Stream) -> AbstractAsyncContextManager[Pair]:
+        try:
+            xml = await self.connections.nodes[vmi.node].running_xml(vmi.uid)
+        except (LibvirtRefused, NodeUnavailable) as error:
+            raise HypervisorRefused(str(error)) from error
+        return open_stream(stream_file(xml, stream), stream)
 
     def _context(self, document: Json, faults: Faults) -> DomainContext:
         metadata, settings = document["metadata"], self._settings

@@ -1,0 +1,182 @@
+"""Connects a terminal or a VNC viewer to a VM, through the subresources `console` and `vnc` of KubeVirt.
+
+Both are websockets with the subprotocol `plain.kubevirt.io`, whose messages are the bytes of the stream. The user needs
+the right to `get` the subresource of the VMI.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from cli.output import Failed
+
+if TYPE_CHECKING:
+    from aiohttp import ClientWebSocketResponse
+
+    from runtime.api import Api
+
+SUBRESOURCES = "/apis/subresources.kubevirt.io/v1"
+PLAIN_PROTOCOL = "plain.kubevirt.io"
+ESCAPE = b"\x1d"
+"""Ctrl+], which ends a console, as in virtctl and telnet"""
+CHUNK_BYTES = 64 * 1024
+LOOPBACK = "127.0.0.1"
+VIEWERS = ("remote-viewer", "vncviewer")
+
+Stream = Literal["console", "vnc"]
+
+
+def stream_path(namespace: str, vmi: str, stream: Stream) -> str:
+    return f"{SUBRESOURCES}/namespaces/{namespace}/virtualmachineinstances/{vmi}/{stream}"
+
+
+def viewer_command(port: int, which: Callable[[str], str | None] = shutil.which) -> list[str] | None:
+    """The command line of the first installed VNC viewer; None without one."""
+    for name in VIEWERS:
+        if (found := which(name)) is not None:
+            address = f"vnc://{LOOPBACK}:{port}" if name == "remote-viewer" else f"{LOOPBACK}::{port}"
+            return [found, address]
+    return None
+
+
+async def attach_console(api: Api, namespace: str, vmi: str) -> None:
+    """Connects standard input and output to the serial console, until Ctrl+], the end of the input or of the VM."""
+    async with api.websocket(stream_path(namespace, vmi, "console"), PLAIN_PROTOCOL) as socket:
+        click.echo(f"connected to the console of {vmi}; Ctrl+] ends it, Enter wakes a silent one", err=True)
+        with _raw_terminal():
+            async with _input() as typed:
+                sending = asyncio.ensure_future(_send_typed(typed, socket))
+                printing = asyncio.ensure_future(_print_received(socket))
+                await _first_of(sending, printing)
+    click.echo("", err=True)
+    if sending.cancelled():
+        raise Failed(f"the console of {vmi} was closed: the VM stopped or moved, or another user connected to it")
+
+
+async def serve_vnc(
+    api: Api, namespace: str, vmi: str, port: int, ready: Callable[[int], Sequence[str] | None]
+) -> None:
+    """Forwards connections to a port on loopback to the VM's display. `ready` is called with the port, and returns the
+    command line of a viewer. Ends with the viewer; without one at Ctrl-C. Raises ApiError if the VM has no display."""
+    path = stream_path(namespace, vmi, "vnc")
+    # The first connection is made before anybody is told of the port, so that errors are seen.
+    async with api.websocket(path, PLAIN_PROTOCOL):
+        pass
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from runtime.errors import ApiError
+
+        try:
+            async with api.websocket(path, PLAIN_PROTOCOL) as socket:
+                await _first_of(
+                    asyncio.ensure_future(_send_typed(reader, socket, escape=b"")),
+                    asyncio.ensure_future(_write_received(socket, writer)),
+                )
+        except ApiError as error:
+            click.echo(f"{vmi}: {error.message}", err=True)
+        finally:
+            writer.close()
+
+    try:
+        server = await asyncio.start_server(forward, LOOPBACK, port)
+    except OSError as error:
+        raise Failed(f"cannot listen on {LOOPBACK}:{port}: {error.strerror}; choose another --port") from None
+    async with server:
+        viewer = ready(server.sockets[0].getsockname()[1])
+        if viewer is None:
+            await server.serve_forever()
+        process = await asyncio.create_subprocess_exec(*viewer or (), stdout=asyncio.subprocess.DEVNULL)
+        try:
+            await process.wait()
+        finally:
+            if process.returncode is None:
+                process.terminate()
+
+
+async def _first_of(*tasks: asyncio.Future[None]) -> None:
+    """Waits until one of the tasks ends, and cancels the others. Raises the error of the first."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in tasks:
+            each.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    failed = [each for each in results if isinstance(each, Exception) and not isinstance(each, ConnectionError)]
+    if failed:
+        raise failed[0]
+
+
+async def _send_typed(typed: asyncio.StreamReader, socket: ClientWebSocketResponse, escape: bytes = ESCAPE) -> None:
+    while data := await typed.read(CHUNK_BYTES):
+        before, found, _ = data.partition(escape) if escape else (data, b"", b"")
+        if before:
+            await socket.send_bytes(before)
+        if found:
+            return
+
+
+async def _messages(socket: ClientWebSocketResponse) -> AsyncIterator[bytes]:
+    async for message in socket:  # ends when the server closes the websocket
+        yield message.data if isinstance(message.data, bytes) else str(message.data).encode()
+
+
+async def _print_received(socket: ClientWebSocketResponse) -> None:
+    output = sys.stdout.buffer
+    async for data in _messages(socket):
+        output.write(data)
+        output.flush()
+
+
+async def _write_received(socket: ClientWebSocketResponse, writer: asyncio.StreamWriter) -> None:
+    async for data in _messages(socket):
+        writer.write(data)
+        await writer.drain()
+
+
+@contextmanager
+def _raw_terminal() -> Iterator[None]:
+    """Passes every key to the guest, Ctrl-C too, while standard input is a terminal."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    # A hang-up would leave the terminal without echo.
+    signal.signal(signal.SIGHUP, lambda *_: sys.exit(1))
+    try:
+        tty.setraw(sys.stdin)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@asynccontextmanager
+async def _input() -> AsyncIterator[asyncio.StreamReader]:
+    """Standard input as a stream."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    try:
+        # A copy of the descriptor, because the transport makes it non-blocking and closes it.
+        pipe = os.fdopen(os.dup(sys.stdin.fileno()), "rb", 0)
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    except ValueError:  # a regular file, such as /dev/null or a here-document
+        reader.feed_data(sys.stdin.buffer.read())
+        reader.feed_eof()
+        yield reader
+        return
+    try:
+        yield reader
+    finally:
+        transport.close()
+        with suppress(OSError):
+            os.set_blocking(sys.stdin.fileno(), True)

@@ -5,7 +5,8 @@
 The documented size is `--pools 100 --vms 100`, with `--rest 600`. A fake KubeVirt in this process starts the VMs. Each
 phase is a word of `--only`; a later phase on the same `--dir` continues with the VMs of an earlier run:
 
-    make      creates the pools. The bare client creates a tenth as many VMs, in turns with the pools
+    make      creates the pools. The bare client creates a tenth as many VMs, in turns with the pools. Both run beside
+              KubeVirt's two writes for each VM
     change    the controllers' CPU time for a change of one VM, among one pool and among all pools
     rest      the controllers' writes at rest (none), and their CPU time
     start     the time from the start of the controllers until they have scaled a pool
@@ -101,15 +102,19 @@ class Scale:
         process = await self.running()
         idle, _ = process.resident_mb()
         harness.report("resident memory without VMs", f"{idle:.0f} MB", idle_mb=idle)
-        bare = ours = 0.0
+        bare = ours = cpu = 0.0
         for numbers in in_turns(self.pools):
             count = len(numbers) * self.vms
             bare += await self._bare_creations(max(1, count // BARE_SHARE)) * BARE_SHARE
+            begun = process.cpu_seconds()
             ours += await self._created(numbers)
             await self._ready(range(numbers[-1] + 1), self.vms)
+            cpu += process.cpu_seconds() - begun
             if numbers[0] == 0:
                 self.cost_of_few = await self._cpu_ms_per_change(process)
         harness.report_ratio(f"until all {self.total} VMs exist", bare, ours)
+        each = cpu / self.total * 1000
+        harness.report("CPU time of the controllers until a VM runs", f"{each:.2f} ms", each_ms=each)
         await self._quiet(process)
         for (verb, resource), writes in (await process.writes()).most_common():
             harness.report(f"{verb} {resource}, for each VM", f"{writes / self.total:.2f}", writes=writes / self.total)
@@ -227,9 +232,13 @@ class Scale:
         documents = vms_of_pool("bare", count)[-1]
         for document in documents:  # the garbage collector deletes objects whose owner does not exist
             del document["metadata"]["ownerReferences"]
-            document["spec"]["running"] = False
         seconds = await harness.create_all(self.api, VMS, documents)
         await harness.delete_all(self.api, VMS, documents)
+
+        async def gone() -> bool:
+            return not any(vmi.key[1].startswith("bare-") for vmi in self.kubevirt.vmis.store.all())
+
+        await harness.poll(gone, every_seconds=0.2)
         return seconds
 
     async def _created(self, numbers: Iterable[int]) -> float:

@@ -55,7 +55,8 @@ async def test_a_set_makes_its_instances_and_rests(control_plane: Any, place: Pl
             assert place.owner(found) == made["metadata"]["uid"]
             assert found["metadata"]["labels"] == LABELS
         status = (await place.seen())["status"]
-        assert (status["labelSelector"], status["observedGeneration"], status["conditions"]) == ("app=web", 1, [])
+        assert (status["labelSelector"], status["observedGeneration"]) == ("app=web", 1)
+        assert [(c["type"], c["status"], c["reason"]) for c in status["conditions"]] == [("Ready", "True", "Ready")]
         await rests(running.writes, 2)
 
         await scale(place, 5)

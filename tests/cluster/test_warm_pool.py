@@ -62,6 +62,7 @@ async def test_a_pool_scales_and_comes_to_rest(simulated: StackPaths, place: Poo
             "Progressing": "True",
             "RolloutComplete": "True",
             "Default": "False",
+            "Ready": "True",
         }
         scale(simulated, place, 2)
         await until(place.available, 2)

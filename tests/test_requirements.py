@@ -26,6 +26,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "cli": ("cli", "runtime", "defaulter"),
     "console": ("console",),
     "ec2": ("controllers",),
+    "engine": ("local",),
     "local": ("local",),
     "test": ("tests", "fuzz", "bench"),
     "monitoring": ("monitoring",),
@@ -37,7 +38,6 @@ UNIMPORTED = {
     "axe-core-python": "the script that the tests of the console give to the browser",
     "flask": "moto.server, which does not require it itself",
     "flask-cors": "moto.server, which does not require it itself",
-    "httptools": "uvicorn's HTTP parser, which service/server.py extends",
     "lxml-stubs": "types for mypy",
     "poolhouse": "refers to other extras",
     "pytest-xdist": "the option -n of pytest",
@@ -125,6 +125,12 @@ def test_every_import_is_required(room: str) -> None:
 @pytest.mark.parametrize("tool", sorted({each for extra in TOOLS for each in names(EXTRAS[extra])} - UNIMPORTED.keys()))
 def test_every_tool_is_called(tool: str) -> None:
     assert f"$(BIN)/{PROGRAMS.get(tool, tool)}" in (ROOT / "Makefile").read_text()
+
+
+def test_the_client_requires_what_it_imports() -> None:
+    client = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
+    imported = {each for module in modules("client") for each in distributions().get(module, [module])}
+    assert imported - {"poolhouse"} == names(client["dependencies"])
 
 
 def test_exceptions_are_needed() -> None:

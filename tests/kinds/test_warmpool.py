@@ -236,6 +236,11 @@ def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], probl
         pytest.param(
             warm_pool(updateStrategy={"trackDataSources": True}), "has a sourceRef", id="no DataSource to track"
         ),
+        pytest.param(
+            warm_pool(template={"spec": warm_machine(domian={})}),
+            'template.spec.domian: KubeVirt has no such field, and ignores it; did you mean "domain"?',
+            id="a misspelt field of the template",
+        ),
         pytest.param(ec2_pool(), "900 is short for a Mac", id="no time to boot"),
         pytest.param(
             ec2_pool(instanceType="mac2.metal", spec={"readiness": {"timeoutSeconds": 1799}}), "1799", id="nearly"

@@ -5,7 +5,9 @@
 
 Each trace has eight weeks, of which the autoscaling learns from the first two. The best fixed size is chosen in
 hindsight: the smallest size whose wait p99 on the last six weeks is within the target. A ratio below 1 means that the
-autoscaling keeps fewer idle VM-hours. A VM boots in 120 s, and the target is 1 s for 99 % of the claims.
+autoscaling keeps fewer idle VM-hours. The autoscaling has fewer late claims than the target allows, so a second ratio
+compares with the smallest fixed size that has as few. A VM boots in 120 s, and the target is 1 s for 99 % of the
+claims.
 """
 
 import argparse
@@ -117,12 +119,17 @@ def compare(trace: list[float], mode: str) -> dict[str, float]:
     size = best_fixed_size(arrivals, pool, wait_seconds=WAIT_SECONDS, percentile=PERCENTILE, begin=begin, end=end)
     fixed = simulate(arrivals, pool, FixedSize(size), begin=begin, end=end)
     found = simulate(arrivals, pool, AutoscaledSize(spec, pool), begin=begin, end=end)
+    # The autoscaling has fewer late claims than the target allows. A fixed size with as few keeps more VMs.
+    as_few = 100 * (1 - found.late(WAIT_SECONDS))
+    equal = best_fixed_size(arrivals, pool, wait_seconds=WAIT_SECONDS, percentile=as_few, begin=begin, end=end)
+    as_late = simulate(arrivals, pool, FixedSize(equal), begin=begin, end=end)
     return {
         "size": size,
         "fixed_late": fixed.late(WAIT_SECONDS),
         "late": found.late(WAIT_SECONDS),
         "p99": found.wait(PERCENTILE),
         "idle": found.idle_hours / fixed.idle_hours,
+        "idle_at_equal": found.idle_hours / as_late.idle_hours,
         "booted": found.booted / fixed.booted,
     }
 
@@ -139,10 +146,10 @@ def main() -> None:
         for mode in ("Off", "ForecastAndScale"):
             runs = [compare(TRACES[name](seed), mode) for seed in seeds]
             mean = {key: sum(run[key] for run in runs) / len(runs) for key in runs[0]}
+            worst, equal = max(run["idle"] for run in runs), max(run["idle_at_equal"] for run in runs)
             fixed, late = f"size {mean['size']:.1f} with {mean['fixed_late']:.2%} late", f"late {mean['late']:.2%}"
-            ratios = {"idle_ratio": mean["idle"], "vms_ratio": mean["booted"]}
-            worst = max(run["idle"] for run in runs)
-            idle = f"idle ratio {mean['idle']:.2f} (worst {worst:.2f})"
+            ratios = {"idle_ratio": mean["idle"], "worst_equal_idle_ratio": equal, "vms_ratio": mean["booted"]}
+            idle = f"idle ratio {mean['idle']:.2f} (worst {worst:.2f}; with as few late claims {equal:.2f})"
             measured = f"{fixed}; {late}, {idle}, VMs ratio {mean['booted']:.2f}"
             report(f"{name}, forecast {mode}", measured, late=mean["late"], worst_idle_ratio=worst, **ratios)
 

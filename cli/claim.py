@@ -283,7 +283,7 @@ def ssh_arguments(
     if ssh is None:
         raise Failed(f"ssh is not installed; log in as {user} at {address or vm}")
     # A VM's name is never used twice, but its address is, so known hosts are stored by name.
-    options = ["-o", f"HostKeyAlias={vm}.{cluster.namespace}"]
+    options = ["-o", f"HostKeyAlias={vm}.{cluster.namespace}", "-o", f"ConnectTimeout={SSH_TIMEOUT_SECONDS:.0f}"]
     if command:  # nobody can confirm the key of a VM that was created a moment ago
         options += ["-o", "StrictHostKeyChecking=accept-new"]
     if virtctl:

@@ -62,12 +62,13 @@ def test_a_command_runs_through_virtctl_or_at_the_address(tmp_path: Path, monkey
         with pytest.raises(Failed, match="ssh is not installed; log in as ci at 127"):
             ssh_arguments(cluster, "ci", there, port=port)
         ssh.touch(0o755)
-        expected = [str(ssh), "-p", str(port), "-o", "HostKeyAlias=web-1.team", "ci@127.0.0.1"]
+        options = ["-o", "HostKeyAlias=web-1.team", "-o", "ConnectTimeout=15"]
+        expected = [str(ssh), "-p", str(port), *options, "ci@127.0.0.1"]
         assert ssh_arguments(cluster, "ci", there, port=port) == expected
     virtctl.touch(0o755)
     proxy = f"{virtctl} port-forward --namespace team --context prod --stdio=true vm/web-1 22"
     assert ssh_arguments(cluster, "ci", READY, "make test") == [
-        *(str(ssh), "-p", "22", "-o", "HostKeyAlias=web-1.team", "-o", "StrictHostKeyChecking=accept-new"),
+        *(str(ssh), "-p", "22", *options, "-o", "StrictHostKeyChecking=accept-new"),
         *("-o", f"ProxyCommand={proxy}", "ci@web-1", "make test"),
     ]
 

@@ -19,9 +19,12 @@ import sys
 import tempfile
 import time
 from collections import Counter as Tally
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
+from kinds import meta
 from local.paths import StackPaths
 from runtime.resource import VMS
 from tests.cluster.chaos import watched
@@ -32,28 +35,37 @@ from tests.cluster.warm_invariants import InvariantChecker
 from tests.cluster.warm_pools import controllers
 from tests.conftest import stack
 
-LIFE_SECONDS = (0.02, 0.4)
-"""Shortest and longest time from the moment when a process works until it is killed. A whole burst takes seconds."""
+Json = dict[str, Any]
+
 PATIENCE_SECONDS = 900.0
 
 
 async def work(kubeconfig: Path, step: float) -> None:
-    """Runs the controllers until the process is killed. Their clock steps as soon as they work."""
+    """Runs the controllers until the process is killed. They begin with the next line of the standard input, and their
+    clock steps as soon as they work."""
     ahead = 0.0
+    print("loaded", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     async with controllers(kubeconfig, wall=lambda: time.time() + ahead):
-        print("working", flush=True)
         ahead = step
         await asyncio.Event().wait()
 
 
-async def started(kubeconfig: Path, step: float) -> asyncio.subprocess.Process:
-    """A process of the controllers that has synced its caches."""
-    command = [sys.executable, "-m", "tests.cluster.claim_burst", "--work", str(kubeconfig), "--steps", str(step)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    assert process.stdout is not None
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await process.stdout.readline() == b"working\n"
-    return process
+async def started(kubeconfig: Path, steps: Sequence[float]) -> list[asyncio.subprocess.Process]:
+    """Processes of the controllers that begin at the same moment."""
+    found = []
+    for step in steps:
+        command = [sys.executable, "-m", "tests.cluster.claim_burst", "--work", str(kubeconfig), "--steps", str(step)]
+        pipe = asyncio.subprocess.PIPE
+        found.append(await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe))
+    for process in found:
+        assert process.stdout is not None
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            assert await process.stdout.readline() == b"loaded\n"
+    for process in found:
+        assert process.stdin is not None
+        process.stdin.write(b"begin\n")
+    return found
 
 
 async def kill(*processes: asyncio.subprocess.Process) -> None:
@@ -69,28 +81,33 @@ async def phases(desk: Counter) -> Tally[str]:
 
 async def burst(paths: StackPaths, options: argparse.Namespace, random: Random) -> dict[str, object]:
     kubeconfig, checker = paths.kubeconfig_of("controllers"), InvariantChecker()
-    kills, progress = 0, list[int]()
+    kills, progress, given = 0, list[int](), set[str]()
+
+    def saw(kind: str, document: Json) -> None:
+        checker.vm_event(kind, document)
+        if document["metadata"]["labels"].get(meta.CLAIM_UID):
+            given.add(document["metadata"]["uid"])
+
     async with counter(paths.kubeconfig) as desk:
         async with controllers(kubeconfig):
             await desk.filled(options.vms)
         await desk.change(paused=True)  # no VM is created meanwhile
         checker.leaders = 2
-        async with watched(desk.api, VMS, desk.namespace, checker.vm_event):
+        async with watched(desk.api, VMS, desk.namespace, saw):
             names = [f"c{number}" for number in range(options.claims)]
             claims = [desk.claim(name, poolName="web", onEmpty="Queue", bindTimeoutSeconds=3600) for name in names]
-            creating = asyncio.gather(*claims)
-            began, living = time.monotonic(), list[asyncio.subprocess.Process]()
+            await asyncio.gather(*claims)
+            began = time.monotonic()
             while kills < options.kills:
-                living.append(await started(kubeconfig, random.choice(options.steps)))
-                if len(living) < 2 and random.random() < 0.4:
-                    continue  # a second process works too
-                await asyncio.sleep(random.uniform(*LIFE_SECONDS))
+                # Sometimes a second process works too. The next share of the VMs is given away before they are killed.
+                number = min(options.kills - kills, random.choice([1, 1, 2]))
+                share = min(options.vms - 1, (kills + 1) * options.vms // (options.kills + 1))
+                living = await started(kubeconfig, random.choices(options.steps, k=number))
+                await until(lambda share=share: len(given) > share, True, PATIENCE_SECONDS)
                 await kill(*living)
-                kills += len(living)
-                progress.append((await phases(desk))["Ready"])
-                living.clear()
-            await creating
-            last = await started(kubeconfig, 0.0)
+                kills += number
+                progress.append(len(given))
+            (last,) = await started(kubeconfig, [0.0])
             try:
                 await until(lambda: ready(desk), options.vms, PATIENCE_SECONDS)
                 # Claims that still wait get nothing, and end one after the other.
@@ -109,7 +126,7 @@ async def burst(paths: StackPaths, options: argparse.Namespace, random: Random) 
             "served": len(served),
             "vms": len(machines),
             "kills": kills,
-            "ready_after_each_kill": progress,
+            "given_away_at_each_kill": progress,
             "seconds": round(time.monotonic() - began, 1),
         }
 

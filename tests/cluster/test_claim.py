@@ -34,7 +34,7 @@ from runtime.api import Api
 from runtime.errors import Invalid
 from runtime.metrics import PREFIX
 from runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
-from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, served
+from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
 from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
@@ -464,12 +464,10 @@ async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
 ) -> None:
     await desk.filled(1)
     started = tmp_path / "started"
-    virtctl = tmp_path / "virtctl"
     ending = "sleep 600" if ended_by else "exit 7"
-    virtctl.write_text(
-        f"#!/bin/sh\necho \"$@\" > {started}.new; mv {started}.new {started}; exec /bin/sh -c '{ending}'\n"
-    )
-    virtctl.chmod(0o755)
+    ssh = f"#!/bin/sh\necho \"$@\" > {started}.new; mv {started}.new {started}; exec /bin/sh -c '{ending}'\n"
+    for name, text in (("ssh", ssh), ("virtctl", "#!/bin/sh\n")):
+        program(tmp_path / name, text)
     command = Path(sys.executable).with_name("poolhouse")
     options = ["--kubeconfig", str(simulated.kubeconfig), "-n", desk.namespace, "--pool", "web"]
     process = await asyncio.create_subprocess_exec(
@@ -484,7 +482,9 @@ async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
         return started.is_file()
 
     await until(has_started, True)
-    assert started.read_text().startswith(f"ssh --namespace {desk.namespace} --command make test ci@vm/web-")
+    told = started.read_text()
+    assert f"ProxyCommand={tmp_path}/virtctl port-forward --namespace {desk.namespace} --stdio=true vm/web-" in told
+    assert told.endswith(" make test\n")
     if ended_by:
         os.killpg(process.pid, ended_by)
     code = await asyncio.wait_for(process.wait(), 60)

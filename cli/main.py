@@ -29,7 +29,7 @@ class CommandEntry:
 COMMANDS = {
     "up": CommandEntry("cli.up:up", "Start the embedded stack: control plane, services and the engine that runs VMs."),
     "down": CommandEntry("cli.up:down", "Stop the embedded stack; the next `up` continues with its state."),
-    "status": CommandEntry("cli.up:status", "Show the components of the embedded stack and their endpoints."),
+    "status": CommandEntry("cli.up:status", "Show the embedded stack of `up`; for a cluster, use `overview`."),
     "default": CommandEntry("cli.default:default", "Set the defaults of VMs as admission does, without a cluster."),
     "plan": CommandEntry("cli.plan:plan", "Simulate a change of a pool, and print the actions on each VM."),
     "overview": CommandEntry(

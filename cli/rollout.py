@@ -16,7 +16,6 @@ from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
-from cli.live import ProgressBar
 from cli.output import (
     Column,
     Failed,
@@ -32,6 +31,7 @@ from cli.output import (
 from cli.parameters import POOL, Duration
 from cli.pools import current_revision, get_pool, list_revisions, list_vms
 from controllers.pool.reasons import PoolReason
+from service.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -90,7 +90,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
 
     async def follow(api: Api) -> tuple[Json, State, str]:
         last: tuple[Json, State, str] | None = None
-        with suppress(TimeoutError), ProgressBar(pool, total=1, shown=output == "text" and watch) as bar:
+        with suppress(TimeoutError), ProgressBar(pool, None, shown=output == "text" and watch) as bar:
             # The limit also ends a request that the API server does not answer.
             async with asyncio.timeout(seconds):
                 while True:

@@ -20,6 +20,7 @@ from local.paths import StackPaths
 from local.processes import stop_stack
 from local.services import SERVICES
 from local.status_file import StackStatus, tail
+from service.progress_bar import ProgressBar
 
 DETACHED_LOG = "supervisor"
 
@@ -77,18 +78,26 @@ def up(
     from local.progress import ProgressDisplay, read_manifests
     from local.stack import StackOptions, run
 
-    say = (lambda text: None) if is_structured(output) else _clocked(click.echo)
-    try:
-        show = ProgressDisplay(read_manifests(manifests), say) if manifests else None
-        if detach:
-            _detach(paths, quiet=is_structured(output))
-            if is_structured(output):
-                print_structured(output, _status(paths))
-            return
-        wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours))
-        run(wanted, say, show.run if show else None)
-    except StackError as broken:
-        raise Failed(str(broken)) from None
+    quiet = is_structured(output)
+    with ProgressBar("starting", None, shown=not quiet) as bar:
+        say = (lambda text: None) if quiet else _clocked(bar.echo)
+
+        def progress(ready: int, total: int) -> None:
+            bar.update(ready, total)
+            if ready >= total:  # what follows is no part of the start
+                bar.stop()
+
+        try:
+            show = ProgressDisplay(read_manifests(manifests), say) if manifests else None
+            if detach:
+                _detach(paths, bar, quiet=quiet)
+                if quiet:
+                    print_structured(output, _status(paths))
+                return
+            wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours))
+            run(wanted, say, show.run if show else None, progress)
+        except StackError as broken:
+            raise Failed(str(broken)) from None
 
 
 @click.command()
@@ -113,7 +122,11 @@ def down(directory: Path, output: str) -> None:
 @directory
 @output_option("text")
 def status(directory: Path, output: str) -> None:
-    """Show the components, their endpoints and the pools. Exits with 3 if the stack is not running."""
+    """Show the components of the embedded stack, their endpoints and its pools. Exits with 3 if it is not running.
+
+    This is about a stack that `poolhouse up` has started, whatever cluster the kubeconfig names. For a cluster, use
+    `poolhouse overview`.
+    """
     paths = StackPaths(directory)
     found = _status(paths)
     if is_structured(output):
@@ -142,7 +155,7 @@ def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
     return lambda text: echo(f"{time.monotonic() - start:6.1f} s  {text}")
 
 
-def _detach(paths: StackPaths, *, quiet: bool) -> None:
+def _detach(paths: StackPaths, bar: ProgressBar, *, quiet: bool) -> None:
     """Runs this command again in a process without a terminal, and waits until the stack is ready."""
     log = paths.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
@@ -160,8 +173,10 @@ def _detach(paths: StackPaths, *, quiet: bool) -> None:
         )
     try:
         while child.poll() is None:
-            shown = _echo_from(log, shown, quiet)
+            shown = _echo_from(log, shown, bar, quiet)
             report = StackStatus.read(paths.status)
+            if report is not None and report.pid == child.pid and report.total:
+                bar.update(report.ready_parts, report.total)
             if report is not None and report.pid == child.pid and report.phase == "ready":
                 return
             time.sleep(0.1)
@@ -169,7 +184,7 @@ def _detach(paths: StackPaths, *, quiet: bool) -> None:
         child.terminate()
         child.wait()
         raise
-    _echo_from(log, shown, quiet)
+    _echo_from(log, shown, bar, quiet)
     if not quiet:
         raise SystemExit(Failed.exit_code)  # the child has printed the reason
     report = StackStatus.read(paths.status)
@@ -177,12 +192,12 @@ def _detach(paths: StackPaths, *, quiet: bool) -> None:
     raise Failed(message or f"the stack did not start; the end of {log}:\n{tail(log)}")
 
 
-def _echo_from(log: Path, position: int, quiet: bool) -> int:
+def _echo_from(log: Path, position: int, bar: ProgressBar, quiet: bool) -> int:
     with log.open("rb") as file:
         file.seek(position)
         text = file.read()
     if text and not quiet:
-        click.echo(text.decode("utf-8", "replace"), nl=False)
+        bar.echo(text.decode("utf-8", "replace").removesuffix("\n"))
     return position + len(text)
 
 
@@ -222,8 +237,10 @@ def _pools(paths: StackPaths) -> list[dict[str, Any]] | None:
 def _table(found: dict[str, Any]) -> str:
     if not found["running"]:
         why = f": {found['message']}" if found.get("message") else ""
-        return f"no stack is running in {found['dir']}{why}"
-    lines = [f"{found['dir']}: {found.get('phase')} (pid {found.get('pid')}, engine {found.get('engine')})", ""]
+        hint = "`poolhouse up` starts one; `poolhouse overview` shows a cluster"
+        return f"no stack is running in {found['dir']}{why} (this is about the embedded stack: {hint})"
+    process = f"pid {found.get('pid')}, engine {found.get('engine')}"
+    lines = [f"embedded stack in {found['dir']}: {found.get('phase')} ({process})", ""]
     lines.append(f"{'PART':26}{'PID':>8}  {'READY':7}{'RESTARTS':>8}")
     for part in found.get("parts", []):
         ready = "yes" if part["ready"] else "no"

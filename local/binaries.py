@@ -22,12 +22,13 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from local.components import StackError
 from local.status_file import tail
+from service.progress_bar import ProgressBar, time_left
 
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
@@ -40,6 +41,10 @@ MINIMUM_VERSIONS = {
 MINIMUM_KUBECTL_VERSION = (1, 31)
 PROGRAM = "controlplane"
 PROGRESS_SECONDS = 15.0
+LIST_SECONDS = 300.0
+"""limit for `go list`, which downloads the modules that the build needs"""
+ESTIMATE_FROM = 0.05
+"""share of the packages from which on the time left is estimated"""
 KUBERNETES = "https://dl.k8s.io/release"
 ETCD = "https://github.com/etcd-io/etcd/releases/download"
 # The limit for a connection is short, so that a machine without internet access waits seconds and not minutes.
@@ -313,22 +318,52 @@ def go_build(what: str, arguments: list[str], module: Path, log: Path, echo: Ech
     check_go(module)
     # A build without cgo needs no C compiler.
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly -buildvcs=false", "GOWORK": "off"}
+    total = count_packages(arguments[-1], module, env)
     with log.open("wb") as output:
         process = subprocess.Popen(arguments, cwd=module, env=env, stdout=output, stderr=output)
     try:
         started = reported = time.monotonic()
-        while process.poll() is None:
-            time.sleep(0.2)
-            if time.monotonic() - reported >= PROGRESS_SECONDS:
-                reported = time.monotonic()
-                packages = sum(1 for line in log.read_text().splitlines() if not line.startswith("go: "))
-                echo(f"  {reported - started:.0f} s, {packages} packages compiled")
+        with ProgressBar(f"building {what}", total) as bar:
+            while process.poll() is None:
+                time.sleep(0.2)
+                compiled = sum(1 for line in log.read_text().splitlines() if not line.startswith("go: "))
+                seconds = time.monotonic() - started
+                if total is not None:
+                    bar.update(compiled, max(total, compiled))
+                if not bar.visible and time.monotonic() - reported >= PROGRESS_SECONDS:
+                    reported = time.monotonic()
+                    echo(build_progress(seconds, compiled, total))
     finally:
         if process.poll() is None:
             process.terminate()
             process.wait()
     if process.returncode:
         raise StackError(f"go failed to build {what}; the last lines of {log}:\n{tail(log)}")
+
+
+def count_packages(pattern: str, module: Path, env: Mapping[str, str]) -> int | None:
+    """The packages of a build with an empty cache, of which some may be in the cache. None if Go cannot list them."""
+    try:
+        listed = subprocess.run(
+            ["go", "list", "-deps", pattern],
+            cwd=module,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIST_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return len(listed.stdout.splitlines()) if listed.returncode == 0 else None
+
+
+def build_progress(seconds: float, compiled: int, total: int | None) -> str:
+    """A line about a build, with an estimate of the time left once it is more than a guess."""
+    if total is None or not compiled:
+        return f"  {seconds:.0f} s, {compiled} packages compiled"
+    left = time_left(seconds * (total - compiled) / compiled) if ESTIMATE_FROM * total <= compiled < total else ""
+    return f"  {seconds:.0f} s, {compiled} of at most {total} packages compiled" + (f", {left}" if left else "")
 
 
 def main() -> int:

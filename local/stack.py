@@ -47,9 +47,15 @@ class StackOptions:
         return tuple(name for name in services.SERVICES if name not in self.without)
 
 
-def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None:
+def run(
+    options: StackOptions,
+    echo: Echo,
+    watch: WithApi | None = None,
+    progress: Callable[[int, int], None] = lambda ready, total: None,
+) -> None:
     """Runs the stack until SIGINT or SIGTERM, and ends all its processes before it returns. Calls `watch` when the
-    stack is ready. Raises `StackError`."""
+    stack is ready, and `progress` with the numbers of ready and of all components after each change. Raises
+    `StackError`."""
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
     with paths.writing():
@@ -69,7 +75,7 @@ def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None
                 echo("linked kubectl beside poolhouse, because PATH has none newer than 1.31")
             with paths.writing():
                 paths.prepare(services.worker_uid())
-                stack = Stack(options, programs, status, echo)
+                stack = Stack(options, programs, status, echo, progress)
             asyncio.run(stack.run(watch))
         except StackError as error:
             status.set_phase("broken", str(error))
@@ -80,8 +86,16 @@ def run(options: StackOptions, echo: Echo, watch: WithApi | None = None) -> None
 
 
 class Stack:
-    def __init__(self, options: StackOptions, programs: Programs, status: StatusFile, echo: Echo) -> None:
+    def __init__(
+        self,
+        options: StackOptions,
+        programs: Programs,
+        status: StatusFile,
+        echo: Echo,
+        progress: Callable[[int, int], None],
+    ) -> None:
         self._options, self._paths, self._status, self._echo = options, options.paths, status, echo
+        self._progress = progress
         self._reservations = PortReservations()
         self._ports = load_ports(services.PORTS, str(self._paths.dir), self._paths.ports, self._reservations.take)
         now = datetime.now(UTC)
@@ -90,8 +104,10 @@ class Stack:
         self._certificates.prepare(now)
         self._write_kubeconfigs()
         write_admission_configuration(self._paths, self._ports)
+        components = [*control_plane_components(programs, self._paths, self._ports), *self._services()]
+        status.total = len(components)
         self._supervisor = Supervisor(
-            [*control_plane_components(programs, self._paths, self._ports), *self._services()],
+            components,
             [
                 SetupStep("kinds", lambda: self._setup(install.install_kinds), after=("kube-apiserver",)),
                 SetupStep("admission", self._set_up_admission, after=("kinds", "webhook")),
@@ -218,6 +234,7 @@ class Stack:
     def _component_changed(self, state: ComponentState) -> None:
         before = self._status.states.get(state.name)
         self._status.set_component(state)
+        self._progress(sum(each.ready for each in self._status.states.values()), self._status.total)
         if state.ready and not (before and before.ready):
             self._echo(f"{state.name} is ready")
         elif state.exit_code is not None and before and before.pid and not state.pid:

@@ -30,6 +30,12 @@ class StackStatus:
     message: str
     parts: list[dict[str, Any]]
     """the components, each with name, pid, ready, restarts and exitCode"""
+    total: int = 0
+    """number of components that the stack has when it is ready; 0 before it is known"""
+
+    @property
+    def ready_parts(self) -> int:
+        return sum(bool(part["ready"]) for part in self.parts)
 
     @classmethod
     def read(cls, path: Path) -> StackStatus | None:
@@ -45,6 +51,7 @@ class StatusFile:
     def __init__(self, path: Path, engine: str, without: Iterable[str]) -> None:
         self._path, self._engine, self._without = path, engine, sorted(without)
         self.states: dict[str, ComponentState] = {}
+        self.total = 0
         self.set_phase("starting")
 
     def set_phase(self, phase: Phase, message: str = "") -> None:
@@ -60,7 +67,9 @@ class StatusFile:
             {"name": s.name, "pid": s.pid, "ready": s.ready, "restarts": s.restarts, "exitCode": s.exit_code}
             for s in self.states.values()
         ]
-        status = StackStatus(self._phase, os.getpid(), self._since, self._engine, self._without, self._message, parts)
+        status = StackStatus(
+            self._phase, os.getpid(), self._since, self._engine, self._without, self._message, parts, self.total
+        )
         draft = self._path.with_suffix(".new")
         try:
             draft.write_text(json.dumps(vars(status), indent=2) + "\n")

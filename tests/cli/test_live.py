@@ -12,8 +12,9 @@ from typing import TextIO
 import click
 import pytest
 
-from cli.live import LiveLines, ProgressBar, fitted, time_left
+from cli.live import LiveLines, fitted
 from cli.rollout import finished_vms
+from service.progress_bar import ProgressBar, time_left
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from local.binaries import (
     Releases,
     Version,
     architecture,
+    build_progress,
     cache_key,
     check_go,
     command,
@@ -229,3 +230,18 @@ def test_an_unreachable_server_costs_seconds(tmp_path: Path) -> None:
         started = time.monotonic()
         assert not Releases(base, base).download(tmp_path / "got", print)
         assert time.monotonic() - started < 25, "it waits for the first answer as long as for a large file"
+
+
+@pytest.mark.parametrize(
+    ("compiled", "total", "line"),
+    [
+        pytest.param(10, None, "  60 s, 10 packages compiled", id="Go cannot list the packages"),
+        pytest.param(10, 1000, "  60 s, 10 of at most 1000 packages compiled", id="too early for an estimate"),
+        pytest.param(
+            500, 1000, "  60 s, 500 of at most 1000 packages compiled, about 1 min left", id="half of the packages"
+        ),
+        pytest.param(1000, 1000, "  60 s, 1000 of at most 1000 packages compiled", id="only the linker is left"),
+    ],
+)
+def test_a_build_says_how_long_it_takes(compiled: int, total: int | None, line: str) -> None:
+    assert build_progress(60, compiled, total) == line

@@ -37,7 +37,7 @@ Next steps:
 {{- if has "virtualmachinepools" $plurals }}
 * Create a pool (examples/pool.yaml), and look at it:
     kubectl apply -f examples/pool.yaml
-    kubectl get vmpool,vm
+    kubectl get virtualmachinepools.kubevirt.io,vm
 {{- end }}
 {{- if has "virtualmachinewarmpools" $plurals }}
 * Create a warm pool (examples/warm-pool.yaml) and claim a VM of it (examples/claim.yaml):

@@ -36,6 +36,7 @@ from .errors import (
 from .failures import ClaimFailed, DeadlineExceeded, Stalled, describe
 from .models import (
     DryRunResponse,
+    ErrorResponse,
     ExplainResponse,
     MigrationPolicy,
     PlanResponse,
@@ -244,7 +245,7 @@ class AsyncClient:
         if answer.status_code >= 300:
             retry_after = answer.headers.get("Retry-After")
             raise error_from_response(
-                answer.status_code, raw, retry_after=retry_after, now=datetime.now(UTC), call=call
+                answer.status_code, _as_status(raw), retry_after=retry_after, now=datetime.now(UTC), call=call
             )
         return _parse(raw, call)
 
@@ -559,6 +560,17 @@ def _parse(raw: bytes, call: str) -> Json:
     if not isinstance(found, dict):
         raise Unreachable(f"the answer is not an object: {raw[:200]!r}", call=call)
     return found
+
+
+def _as_status(raw: bytes) -> bytes:
+    """The problems in an error of Poolhouse's services, as a Status of the API server. Other bodies stay."""
+    try:
+        answer = ErrorResponse.model_validate_json(raw)
+    except ValueError:
+        return raw
+    causes = [{"field": each.path, "message": each.message} for each in answer.problems]
+    message = "; ".join(": ".join(filter(None, each.values())) for each in causes)
+    return json.dumps({"kind": "Status", "message": message, "details": {"causes": causes}}).encode()
 
 
 def _unreachable(error: httpx.HTTPError, call: str) -> Unreachable:

@@ -143,6 +143,21 @@ def test_a_creation_is_repeated_only_if_it_was_not_executed(first: Answer, error
     assert len(server.requests) == (2 if error is None else 1)
 
 
+def test_an_error_of_a_service_has_its_problems() -> None:
+    problems = [{"path": "spec.replicas", "message": "must be a number"}, {"path": "", "message": "no token"}]
+    server = Server(answer({"allowed": False, "problems": problems, "warnings": [], "object": None}, 422))
+    client = Client(connection=CONNECTION, transport=httpx.MockTransport(server), controllers="https://controllers")
+    with client, pytest.raises(Invalid, match=r"spec\.replicas: must be a number; no token") as raised:
+        client.plan({"kind": "VirtualMachinePool"})
+    assert raised.value.causes[0]["field"] == "spec.replicas"
+    assert str(server.requests[0].url) == "https://controllers/apis/pools/plan"
+
+
+def test_a_service_without_a_url_is_named() -> None:
+    with Server().client as client, pytest.raises(ValueError, match="controllers=URL"):
+        client.plan({"kind": "VirtualMachinePool"})
+
+
 def test_a_wait_ends_with_the_state_of_the_last_change() -> None:
     events = (("MODIFIED", pool("Ready", observed=1)), ("MODIFIED", pool("Reconciling")), ("MODIFIED", pool("Ready")))
     server = Server(answer(pool("Ready", observed=1)), listed(pool("Ready", observed=1)), watched(*events))

@@ -15,6 +15,7 @@ _SOCKET = "/lib/qemu/qmp-XXXXXX/qmp.monitor"
 _MAX_SOCKET_PATH_BYTES = 107
 _WORKER = "/w000"
 _CACHE = Path("cache/qemu/capabilities")
+_IN_MEMORY = "/dev/shm"
 
 
 _HOMES = ("HOME", "XDG_RUNTIME_DIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
@@ -36,7 +37,7 @@ class RootDirectories:
     def __init__(self, base: Path | None, uid: int | None, gid: int | None, warm: Path | None = None) -> None:
         self._uid, self._gid = uid, gid
         self._own = base is None or not _fits(base) or not reachable(base, uid)
-        self.base = Path(tempfile.mkdtemp(prefix="ph-", dir=tempfile.gettempdir())) if self._own else Path(base or "")
+        self.base = Path(tempfile.mkdtemp(prefix="ph-", dir=scratch())) if self._own else Path(base or "")
         self.base.mkdir(parents=True, exist_ok=True)
         if self._own:
             self.base.chmod(0o711)
@@ -87,6 +88,11 @@ def _processes() -> list[Path]:
     with suppress(OSError):
         return [entry for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     return []
+
+
+def scratch() -> str:
+    """A directory in memory if there is one, because libvirt waits for the disk in each define."""
+    return _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK | os.X_OK) else tempfile.gettempdir()
 
 
 def _fits(base: Path) -> bool:

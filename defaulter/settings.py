@@ -31,7 +31,9 @@ def _parse_boolean(value: Any) -> Any:
 
 class Settings(ServerSettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8085")
-    state: str = setting("POOLHOUSE_STATE_DIR", "", "Directory of the embedded libvirts. Empty: one below /tmp.")
+    state: str = setting(
+        "POOLHOUSE_STATE_DIR", "", "Directory of the embedded libvirts. Empty: one below /dev/shm, or below /tmp."
+    )
     worker_user: str = setting(
         "POOLHOUSE_WORKER_UID", "", "User that the workers run as where the service runs as root. Empty: `nobody`."
     )

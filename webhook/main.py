@@ -116,6 +116,8 @@ class Budgets:
     """The API server waits 3 s for the admission of a VM."""
     checks_seconds: float = 6.0
     """The API server waits 10 s for the admission of a pool, which includes the admission of a VM."""
+    hint_seconds: float = 1.0
+    """A check of a claim that can only warn must not delay the claim."""
 
 
 async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
@@ -204,7 +206,7 @@ def _parts(
         for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts, DiskConflicts)
     )
     snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
-    claimed = ClaimedPool(api, budget_seconds=budgets.checks_seconds, now=monotonic)
+    claimed = ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,

@@ -63,6 +63,11 @@ generate: setup
 docs: setup
 	@$(BIN)/zensical build --clean --strict && echo "the pages are in site/"
 
+# The pictures of docs/console.md, by the tests of the console.
+screenshots: setup $(BROWSER)
+	@mkdir -p docs/img/console
+	@POOLHOUSE_SCREENSHOTS=docs/img/console exec $(BIN)/python -m pytest -q tests/console/test_browser.py
+
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)
 	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"

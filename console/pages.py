@@ -26,6 +26,7 @@ from console.cluster_state import ClusterState
 from console.overview import overview
 from console.page import Page, Part, Query, object_path
 from controllers.pool.observe import PoolSnapshot
+from controllers.pool.rollback import with_abort
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.shared.invalid_spec import InvalidSpec
 from kinds import KINDS
@@ -247,6 +248,7 @@ async def _pool_parts(context: Context, document: Json, query: Query) -> list[Pa
         return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
     if not isinstance(snapshot, PoolSnapshot):
         return []
+    snapshot = with_abort(snapshot, now)  # after an abort, the former template is the one that VMs should have
     found = pool_page.members(snapshot, now)
     return [
         Part("rollout", "rollout.html", pool_page.picture(snapshot, document, found, now)),

@@ -17,14 +17,14 @@ from console.words import STATE_WORDS, VMState, vm_state
 from controllers.pool.describe import describe_update
 from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
-from controllers.pool.rollback import with_abort
 from controllers.pool.selection import DisruptionBudget
 from controllers.pool.simulate import rows as simulated_rows
 from controllers.pool.simulate import simulate
 from controllers.shared.vm import VM
 
 MAX_STEPS = 50
-MAX_NEXT = 30
+MAX_NEXT = 12
+MAX_NAMES = 3
 CELLS_IN_ROW = 40
 CELL, GAP = 12, 3
 
@@ -128,7 +128,7 @@ def picture(snapshot: PoolSnapshot, document: Json, found: Sequence[Member], now
     budget = DisruptionBudget.of(snapshot)
     active = [each for each in found if each.state != "deleting"]
     done, restart = (sum(each.template == name for each in active) for name in ("new", "restart"))
-    update = describe_update(with_abort(snapshot, now), now) or {}
+    update = describe_update(snapshot, now) or {}
     return {
         "message": progress(document, now)[1],
         "groups": groups(found),
@@ -178,10 +178,23 @@ def next_actions(snapshot: PoolSnapshot, now: datetime) -> Json:
     return {
         "rows": rows[:MAX_NEXT],
         "more": len(rows) > MAX_NEXT or not found.complete,
-        "waits": [f"{each.name} waits: {each.reason}" for each in decided.waits[:MAX_NEXT]],
+        "waits": grouped((each.name, each.reason) for each in decided.waits),
         "blocked": decided.blocked,
         "paused": snapshot.pool.spec.paused,
     }
+
+
+def grouped(waits: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for each reason, with the VMs that wait for it."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for name, reason in waits:
+        names[reason].append(name)
+    return [f"{_some(found)} {'waits' if len(found) == 1 else 'wait'}: {reason}" for reason, found in names.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def table(found: Sequence[Member], query: Query, now: datetime) -> Json:

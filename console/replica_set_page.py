@@ -8,7 +8,7 @@ from datetime import datetime
 from apimachinery.unstructured import Json
 from cli.output import count_noun
 from console.page import object_path
-from console.pool_page import MAX_NEXT, Member, groups
+from console.pool_page import MAX_NEXT, Member, grouped, groups
 from console.words import vmi_state
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import plan
@@ -46,7 +46,7 @@ def next_actions(snapshot: ReplicaSetSnapshot, now: datetime) -> Json:
     return {
         "rows": rows[:MAX_NEXT],
         "more": len(rows) > MAX_NEXT,
-        "waits": [f"{each.vmi.name} {each.why}" for each in plan(snapshot, now).waits[:MAX_NEXT]],
+        "waits": grouped((each.vmi.name, each.why) for each in plan(snapshot, now).waits),
         "blocked": "",
         "paused": snapshot.replica_set.spec.paused,
     }

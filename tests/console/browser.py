@@ -15,6 +15,7 @@ from typing import Any
 
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -106,6 +107,32 @@ class Browser:
         element = self.driver.find_element(By.CSS_SELECTOR, css)
         element.clear()
         element.send_keys(value)
+
+    def all(self, css: str) -> list[WebElement]:
+        return self.driver.find_elements(By.CSS_SELECTOR, css)  # type: ignore[no-any-return]
+
+    def edit(self, before: str, after: str) -> None:
+        """Replaces a text in the YAML."""
+        script = "const t = document.getElementById('yaml'); t.value = t.value.replace(arguments[0], arguments[1])"
+        assert before in self.driver.find_element(By.ID, "yaml").get_attribute("value")
+        self.driver.execute_script(script, before, after)
+
+    def press(self, key: str) -> None:
+        ActionChains(self.driver).send_keys(
+            {"enter": Keys.ENTER, "escape": Keys.ESCAPE, "tab": Keys.TAB}[key]
+        ).perform()
+
+    def focused(self) -> str:
+        """The text of the element that has the focus, or the name of a field."""
+        element = self.driver.switch_to.active_element
+        return str(element.get_attribute("name") or element.text)
+
+    def tab_to(self, text: str) -> None:
+        for _ in range(60):
+            self.press("tab")
+            if self.focused() == text:
+                return
+        raise AssertionError(f"the tabulator does not reach {text!r}")
 
     def act(self, label: str, **values: str) -> str:
         """Opens the form of an act, fills it and sends it. Returns the kubectl command that the form showed."""

@@ -1,13 +1,21 @@
-"""The console in a real Chromium, with the real API server and a simulated stack that all tests share."""
+"""The console in a real Chromium, with the real API server and a simulated stack that all tests share.
+
+The screenshots of docs/console.md are made by `make screenshots`, which sets POOLHOUSE_SCREENSHOTS.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from axe_core_python.selenium import Axe
 
 from local.paths import StackPaths
 from tests.conftest import stack
@@ -15,39 +23,281 @@ from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_c
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are missing")
 ROOT = Path(__file__).resolve().parent.parent.parent
+SCREENSHOTS = os.environ.get("POOLHOUSE_SCREENSHOTS")
+PICTURES = ("overview", "vm", "rollout", "change", "warm-pool", "hardware", "policies")
+"""the pictures of docs/console.md"""
+SHOP = "shop"
 
 
 @pytest.fixture(scope="module")
-def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     paths = StackPaths(tmp_path_factory.mktemp("console"))
     with stack(paths, "--engine", "simulated"):
-        yield paths.kubeconfig
+        yield paths
 
 
 @pytest.fixture(scope="module")
-def browser(kubeconfig: Path) -> Iterator[Browser]:
-    with running_console(kubeconfig) as (root, _), chromium() as driver:
+def driver() -> Iterator[Any]:
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser(paths: StackPaths, driver: Any) -> Iterator[Browser]:
+    with running_console(paths.kubeconfig) as (root, _):
         yield Browser(driver, root)
 
 
-def kubectl(kubeconfig: Path, *arguments: str, document: object = None) -> str:
-    text = yaml.safe_dump(document) if document is not None else None
-    command = ["kubectl", "--kubeconfig", str(kubeconfig), *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
-
-
-def test_a_pool_appears_and_is_scaled(kubeconfig: Path, browser: Browser) -> None:
+@pytest.fixture(scope="module")
+def shop(paths: StackPaths, browser: Browser) -> Browser:
+    """A namespace with one object of each kind, which the overview shows without a reload."""
     browser.open("/")
     browser.reads("There is no object of Poolhouse here yet")
-    kubectl(kubeconfig, "apply", "-f", str(ROOT / "examples" / "pool.yaml"))
-    browser.reads("vmpool/my-vm-pool", "Healthy")  # without a reload
-    browser.click("a", "my-vm-pool")
-    command = browser.act("Scale", replicas="4")
-    assert command == "kubectl scale virtualmachinepool.kubevirt.io/my-vm-pool --replicas=4 -n default"
-    browser.reads("my-vm-pool is scaled to 4", "my-vm-pool-4")
-    assert kubectl(kubeconfig, "get", "vmpool", "my-vm-pool", "-o", "jsonpath={.spec.replicas}") == "4"
-    browser.act("Scale", replicas="3")
-    browser.reads("my-vm-pool deletes 1 VM.")
-    browser.click("button.danger", "Scale")
-    browser.reads("my-vm-pool is scaled to 3")
-    assert browser.errors() == []
+    kubectl(paths, "create", "namespace", SHOP)
+    kubectl(paths, "label", "namespace", SHOP, "hpc-workloads=true")
+    for name in ("pool", "replicaset", "warm-pool", "claim", "migration-policies"):
+        kubectl(paths, "apply", "-n", SHOP, "-f", str(ROOT / "examples" / f"{name}.yaml"))
+    browser.reads("vmpool/my-vm-pool", "vmirs/web", "vmwp/my-warm-pool", "vmclaim/my-claim", "migpol/databases")
+    browser.until(lambda: browser.text("a.tile.healthy").startswith("6"), browser.text)
+    return browser
+
+
+def kubectl(paths: StackPaths, *arguments: str, document: object = None) -> str:
+    text = yaml.safe_dump(document) if document is not None else None
+    command = ["kubectl", "--kubeconfig", str(paths.kubeconfig), *arguments]
+    done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def read(paths: StackPaths, name: str, path: str) -> str:
+    return kubectl(paths, "get", name, "-n", SHOP, "-o", f"jsonpath={{{path}}}")
+
+
+def vms(paths: StackPaths) -> list[str]:
+    return kubectl(paths, "get", "vm", "-n", SHOP, "-o", "name", "-l", "poolhouse.dev/pool=my-vm-pool").split()
+
+
+PAGES = {
+    "overview": ("/", "Healthy"),
+    "pool": (f"/vmpool/{SHOP}/my-vm-pool", "all 3 VMs have the template"),
+    "replica-set": (f"/vmirs/{SHOP}/web", "of 2 VMIs are ready"),
+    "vm": (f"/vm/{SHOP}/my-vm-pool-1", "it has the pool's template"),
+    "hardware": (f"/hardware/{SHOP}/my-vm-pool-1?with=my-vm-pool-2", "firmware uuid"),
+    "warm-pools": ("/warm", "my-claim"),
+    "warm-pool": (f"/vmwp/{SHOP}/my-warm-pool", "Wait p99"),
+    "claim": (f"/vmclaim/{SHOP}/my-claim", "It has a VM"),
+    "sizing": (f"/sizing/{SHOP}/my-warm-pool", "Sizing advice"),
+    "policies": ("/policies", "Order of precedence"),
+    "policy": ("/migpol/-/computing", "KubeVirt enforces it"),
+    "change": (f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool", "YAML"),
+    "absent": (f"/vmpool/{SHOP}/absent", "There is no vmpool absent in namespace shop."),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_accessible_and_breaks_no_rule(shop: Browser, name: str) -> None:
+    path, text = PAGES[name]
+    shop.open(path)
+    shop.reads(text)
+    for scheme in ("light", "dark"):
+        shop.colours(scheme)
+        found = Axe().run(shop.driver)["violations"]
+        assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+    shop.colours("light")
+    width = "return [document.documentElement.scrollWidth, innerWidth]"
+    shop.driver.set_window_size(640, 900)  # 1280 pixels at 200 %
+    wide, visible = shop.driver.execute_script(width)
+    shop.driver.set_window_size(1280, 900)
+    assert wide <= visible, f"{wide - visible} pixels beyond the window"
+    # The browser itself reports the 404 of a missing object.
+    assert [each for each in shop.errors() if "404" not in each or name != "absent"] == []
+
+
+def test_the_keyboard_reaches_an_act(shop: Browser) -> None:
+    shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+    shop.reads("Scale")
+    shop.tab_to("Skip to the content")
+    shop.tab_to("Scale…")
+    shop.press("enter")
+    shop.until(lambda: shop.focused() == "replicas", shop.focused)
+    shop.press("escape")
+    shop.until(lambda: not shop.text("form:popover-open"), shop.text)
+
+
+def test_a_pool_is_scaled(paths: StackPaths, shop: Browser) -> None:
+    shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+    assert shop.act("Scale", replicas="4") == (
+        f"kubectl scale virtualmachinepool.kubevirt.io/my-vm-pool --replicas=4 -n {SHOP}"
+    )
+    shop.reads("my-vm-pool is scaled to 4", "my-vm-pool-4")
+    shop.act("Scale", replicas="3")
+    shop.reads("my-vm-pool deletes 1 VM.")  # it asks first
+    assert read(paths, "vmpool/my-vm-pool", ".spec.replicas") == "4"
+    shop.click("button.danger", "Scale")
+    shop.reads("my-vm-pool is scaled to 3")
+    assert read(paths, "vmpool/my-vm-pool", ".spec.replicas") == "3"
+
+
+def test_a_pool_is_paused_and_resumed(paths: StackPaths, shop: Browser) -> None:
+    shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+    assert shop.act("Pause") == f"kubectl poolhouse rollout pause my-vm-pool -n {SHOP}"
+    shop.reads("my-vm-pool is paused", "Resume")
+    assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "true"
+    shop.act("Resume")
+    shop.reads("my-vm-pool is resumed", "Pause")
+    assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "false"
+
+
+def test_a_vm_is_protected_detached_and_attached(paths: StackPaths, shop: Browser) -> None:
+    shop.open(f"/vm/{SHOP}/my-vm-pool-2")
+    shop.act("Protect")
+    shop.reads("is protected from scale-in", "poolhouse.dev/scale-in is Protect")
+    shop.act("Detach")
+    shop.reads("my-vm-pool-2 is detached from my-vm-pool", "attach puts it back")
+    assert read(paths, "vm/my-vm-pool-2", ".metadata.ownerReferences") == ""
+    shop.act("Attach")
+    shop.reads("my-vm-pool-2 is attached to my-vm-pool")
+    # The pool has made a replacement, and deletes another VM now because this one is protected.
+    assert '"controller":true' in read(paths, "vm/my-vm-pool-2", ".metadata.ownerReferences")
+    shop.until(lambda: len(vms(paths)) == 3, lambda: str(vms(paths)))
+    shop.act("End protection")
+    shop.reads("is not protected any more")
+
+
+def test_a_vm_is_claimed_and_released(paths: StackPaths, shop: Browser) -> None:
+    shop.open(f"/vmwp/{SHOP}/my-warm-pool")
+    command = shop.act("Claim a VM", name="mine", ttl="600")
+    assert command == f"kubectl poolhouse claim mine --pool my-warm-pool --ttl 600 -n {SHOP}"
+    shop.reads("mine claims a VM of my-warm-pool", "is yours at")
+    shop.open("/warm?claims=mine")
+    shop.click("a", "mine")
+    shop.act("Release")
+    shop.reads("and its disks are deleted.")
+    shop.click("button.danger", "Release")
+    shop.reads("mine is released", "Released")
+
+
+def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: StackPaths, shop: Browser) -> None:
+    steps = [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": 2}, {"pause": {}}]
+    kubectl(
+        *(paths, "patch", "vmpool/my-vm-pool", "-n", SHOP, "--type", "merge", "-p"),
+        json.dumps({"spec": {"updateStrategy": {"proactive": {"steps": steps}}}}),
+    )
+    shop.open(f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool")
+    shop.edit("128Mi", "-1Mi")
+    shop.click("button", "Plan")
+    shop.reads("Admission refuses it", "memory.guest")
+    shop.edit("-1Mi", "160Mi")
+    shop.click("button", "Plan")
+    shop.reads(
+        "-              guest: 128Mi", "+              guest: 160Mi", "Restart", "the template has changed", "Pause"
+    )
+    shot(shop, "change")
+    shop.click("button", "Apply")
+    shop.reads("vmpool/my-vm-pool is applied", "1 with revision 2")
+    shop.until(lambda: "pause until a user promotes" in shop.text(".steps li.now"), shop.text)
+    shot(shop, "rollout")
+    shop.act("Promote")
+    shop.reads("is promoted past step 2 of 4", "2 with revision 2")
+    shop.act("Abort update")
+    shop.click("button.danger", "Abort update")
+    shop.reads("my-vm-pool returns to its former template", "is aborted", "3 with revision 1")
+    shop.act("Retry update")
+    shop.reads("my-vm-pool is updated again", "1 with revision 2")
+    shop.click("button", "Undo to 1")
+    shop.reads("my-vm-pool restarts VMs whose template changes")
+    shop.click("button.danger", "Undo")
+    shop.reads("my-vm-pool has the template of revision 1 again", "all 3 VMs have the template")
+    assert read(paths, "vmpool/my-vm-pool", ".spec.template.spec.template.spec.domain.memory.guest") == "128Mi"
+    shop.act("Restart VMs")
+    shop.click("button.danger", "Restart VMs")
+    shop.reads("my-vm-pool restarts its VMs")
+
+
+def test_a_change_that_somebody_else_makes_is_not_lost(paths: StackPaths, shop: Browser) -> None:
+    shop.open(f"/change?kind=vmirs&namespace={SHOP}&name=web")
+    shop.edit("replicas: 2", "replicas: 3")
+    shop.click("button", "Plan")
+    shop.reads("Order of actions", "Create")
+    kubectl(paths, "scale", "vmirs/web", "-n", SHOP, "--replicas=1")
+    shop.click("button", "Apply")
+    shop.reads("An object has changed since this plan was made")
+    kubectl(paths, "scale", "vmirs/web", "-n", SHOP, "--replicas=2")
+
+
+def test_a_user_without_rights_sees_what_he_may(paths: StackPaths, shop: Browser, driver: Any, tmp_path: Path) -> None:
+    kubectl(paths, "create", "serviceaccount", "viewer", "-n", SHOP)
+    reads = "virtualmachinepools.kubevirt.io,virtualmachines.kubevirt.io,virtualmachineinstances.kubevirt.io"
+    kubectl(paths, "create", "role", "viewer", "-n", SHOP, "--verb=get,list,watch", f"--resource={reads}")
+    kubectl(paths, "create", "rolebinding", "viewer", "-n", SHOP, "--role=viewer", f"--serviceaccount={SHOP}:viewer")
+    token = kubectl(paths, "create", "token", "viewer", "-n", SHOP).strip()
+    config = yaml.safe_load(paths.kubeconfig.read_text())
+    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+    for each in config["contexts"]:
+        each["context"]["namespace"] = SHOP
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(yaml.safe_dump(config))
+    with running_console(kubeconfig) as (root, _):
+        viewer = Browser(driver, root)
+        viewer.open("/")
+        viewer.reads("namespace shop", "system:serviceaccount:shop:viewer", css="header")
+        viewer.reads("my-vm-pool", "Not shown, because you may not list them:", "virtualmachineclaims")
+        viewer.open(f"/vmpool/{SHOP}/my-vm-pool")
+        viewer.reads("my-vm-pool-1", "Events are not shown, because you may not list them.")
+        assert {each.get_attribute("disabled") for each in viewer.all(".acts > button")} == {"true"}
+        # The API server decides, also about a form that is sent all the same.
+        viewer.driver.execute_script("document.querySelector('form[id^=act-pause]').submit()")
+        viewer.reads('cannot patch resource "virtualmachinepools"')
+        viewer.open(f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool")
+        viewer.edit("replicas: 3", "replicas: 2")
+        viewer.click("button", "Plan")
+        viewer.reads('cannot update resource "virtualmachinepools"')
+
+
+def test_a_foreign_page_cannot_act(paths: StackPaths, shop: Browser) -> None:
+    """A form of another origin, with the right address, as after a leak of the token."""
+    shop.driver.get("data:text/html,<form method=post><button>go</button></form>")
+    script = "document.forms[0].action = arguments[0]; document.forms[0].submit()"
+    shop.driver.execute_script(script, f"{shop.root}/act/pause/vmpool/{SHOP}/my-vm-pool")
+    shop.reads("only a form of the console may change something", css="body")
+    assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "false"
+
+
+def test_pictures_show_the_pages(shop: Browser) -> None:
+    for name in PAGES.keys() & set(PICTURES) - {"change"}:
+        shop.open(PAGES[name][0])
+        shop.reads(PAGES[name][1])
+        shot(shop, name)
+    page = (ROOT / "docs" / "console.md").read_text()
+    assert all(f"(img/console/{name}.png)" in page for name in PICTURES)
+    assert all((ROOT / "docs" / "img" / "console" / f"{name}.png").is_file() for name in PICTURES)
+
+
+def test_the_api_server_goes_and_comes_back(paths: StackPaths, shop: Browser) -> None:
+    shop.errors()
+    shop.open("/")
+    shop.reads("my-vm-pool")
+    server = process_of(paths, "kube-apiserver")
+    os.kill(server, signal.SIGSTOP)
+    try:
+        shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+        shop.reads("my-vm-pool")  # from the views, while nobody answers
+    finally:
+        os.kill(server, signal.SIGCONT)
+    os.kill(server, signal.SIGKILL)  # the supervisor starts it again
+    shop.reads("The API server does not answer.")
+    shop.until(lambda: "does not answer" not in shop.text(), shop.text)
+    kubectl(paths, "annotate", "vmpool/my-vm-pool", "-n", SHOP, "seen=again")
+    shop.reads("my-vm-pool")
+
+
+def process_of(paths: StackPaths, program: str) -> int:
+    """The process of this stack that runs the program."""
+    found = subprocess.run(["pgrep", "-f", f"{program}.*{paths.dir}"], capture_output=True, text=True, check=True)
+    return int(found.stdout.split()[0])
+
+
+def shot(browser: Browser, name: str) -> None:
+    if SCREENSHOTS:
+        browser.screenshot(Path(SCREENSHOTS) / f"{name}.png")

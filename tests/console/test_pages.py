@@ -11,6 +11,7 @@ from console import change, hardware_page, policies_page, warm_page
 from console.app import connection_values
 from console.cluster_state import Sample
 from console.overview import summary, table
+from console.pool_page import grouped
 from controllers.shared.vmi import VMI
 from kinds.pool import POOL
 from migrationpolicies.precedence import RankedPolicy, Selectors
@@ -60,6 +61,14 @@ def test_the_overview_counts_states() -> None:
 def test_a_problem_of_an_informer_is_told_once(problem: str, part: str) -> None:
     found = connection_values({"virtualmachines": problem, "nodes": problem})
     assert {key for key, value in found.items() if value} == {part}
+
+
+def test_vms_that_wait_for_the_same_are_named_together() -> None:
+    assert grouped([("web-1", "full"), ("web-2", "late"), ("web-3", "full")]) == [
+        "web-1, web-3 wait: full",
+        "web-2 waits: late",
+    ]
+    assert grouped((f"web-{number}", "full") for number in range(5)) == ["web-0, web-1, web-2 and 2 more wait: full"]
 
 
 def device(name: str, place: str = "", kind: str = "", by: str = "defaulter") -> Json:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import ssl
 import sys
 import tomllib
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+from poolhouse.client import AsyncClient, Client, Forbidden
 from poolhouse.connection import ConfigError, connect
+
+from service.certificates import new_ca, new_client_certificate, new_server_certificate
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,3 +104,78 @@ def test_the_client_has_the_version_of_the_project() -> None:
     files = (ROOT / "pyproject.toml", ROOT / "client" / "pyproject.toml")
     one, other = (tomllib.loads(path.read_text())["project"] for path in files)
     assert (one["version"], one["requires-python"]) == (other["version"], other["requires-python"])
+
+
+class ApiServer:
+    """Speaks TLS, wants a client certificate or the token `new`, and lists no pools."""
+
+    def __init__(self, directory: Path) -> None:
+        now, day = datetime.now(UTC), timedelta(days=1)
+        self.ca = new_ca("ca", now, day)
+        pairs = {
+            "server": new_server_certificate(self.ca, "server", ["127.0.0.1"], now, day),
+            "user": new_client_certificate(self.ca, "user", now, day),
+        }
+        for name, pair in pairs.items():
+            (directory / f"{name}.crt").write_bytes(pair.certificate)
+            (directory / f"{name}.key").write_bytes(pair.key)
+        (directory / "ca.crt").write_bytes(self.ca.certificate)
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(directory / "ca.crt"))
+        tls.load_cert_chain(directory / "server.crt", directory / "server.key")
+        tls.verify_mode = ssl.CERT_OPTIONAL
+        self._http = HTTPServer(("127.0.0.1", 0), _Handler)
+        self._http.socket = tls.wrap_socket(self._http.socket, server_side=True)
+        self.url = f"https://127.0.0.1:{self._http.server_port}"
+        self._thread = Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def __enter__(self) -> ApiServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        known = self.headers.get("Authorization") == "Bearer new" or self.connection.getpeercert()
+        body = json.dumps({"items": [], "metadata": {"resourceVersion": "1"}} if known else {"kind": "Status"})
+        self.send_response(200 if known else 401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("user", "allowed"),
+    [
+        pytest.param({"tokenFile": "token"}, True, id="a token that is renewed after 401"),
+        pytest.param({"client-certificate": "user.crt", "client-key": "user.key"}, True, id="a client certificate"),
+        pytest.param({"token": "old"}, False, id="an old token"),
+    ],
+)
+async def test_both_clients_connect_over_tls(user: Json, allowed: bool, tmp_path: Path) -> None:
+    with ApiServer(tmp_path) as server:
+        config = write(tmp_path / "config", user=user)
+        document = yaml.safe_load(config.read_text())
+        document["clusters"][0]["cluster"] = {"server": server.url, "certificate-authority": "ca.crt"}
+        config.write_text(yaml.safe_dump(document))
+        token = tmp_path / "token"
+        for renewed in (False, True):  # once for each client
+            token.write_text("old")
+            context = pytest.raises(Forbidden) if not allowed else nullcontext()
+            if renewed:
+                async with AsyncClient(kubeconfig=config, timeout_seconds=10) as client:
+                    token.write_text("new")
+                    with context:
+                        assert await client.pools.list() == []
+            else:
+                with Client(kubeconfig=config, timeout_seconds=10) as client_of_threads:
+                    token.write_text("new")
+                    with context:
+                        assert await asyncio.to_thread(client_of_threads.pools.list) == []

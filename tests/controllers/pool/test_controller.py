@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controllers.pool import controller as pool_controller
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
-from controllers.pool.controller import DeletedVMs, PoolController
+from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, DeletedVMs, PoolController
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import POOLS, Pool, PoolSnapshot, Stores
-from controllers.pool.plan import Plan
+from controllers.pool.plan import Plan, plan
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
 from controllers.shared.write_batches import WriteBatches
@@ -128,6 +130,23 @@ def test_deletions_of_others_are_recorded(
     assert [(each.reason, *each.vms) for each in found] == [("DeletedByOther", vm) for vm in recorded]
     controller.begin()
     assert controller._memory("u-web").last_status_write.decisions == []
+
+
+async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller, now = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), 0.0
+    controller.clock = lambda: now
+    pauses: list[float] = []
+
+    def slow_plan(snapshot: PoolSnapshot, at: datetime) -> Plan:
+        nonlocal now
+        now += 2.0
+        return plan(snapshot, at)
+
+    monkeypatch.setattr(pool_controller, "plan", slow_plan)
+    controller.vm_changed(lambda key, pause: pauses.append(pause), vm(2), vm(2, ready=False))
+    await controller.reconcile(("default", "web"))
+    controller.vm_changed(lambda key, pause: pauses.append(pause), vm(2, ready=False), vm(2))
+    assert pauses == [GATHER_SECONDS, 2.0 * GATHER_FACTOR]
 
 
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:

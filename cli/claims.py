@@ -130,7 +130,7 @@ def _left(time: timedelta) -> str:
 def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
     """Keep the VM of a claim longer. The pool's claimPolicy.maxTTLSeconds is the limit."""
 
-    async def write(api: Api) -> str:
+    async def write(api: Api) -> tuple[str, str]:
         from controllers.claim.snapshot import CLAIMS
 
         document = await api.get(CLAIMS, cluster.namespace, name)
@@ -146,14 +146,14 @@ def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
                 status = document.get("status") or {}
                 if int(status.get("observedGeneration") or 0) >= generation:
                     after = str(status.get("expiresAt") or "")
-                    return _extended(before, after, seconds, describe(name, status))
+                    return after, _extended(name, before, after, seconds)
                 await asyncio.sleep(POLL_SECONDS)
 
     try:
-        until = cluster.run(write)
+        end, message = cluster.run(write)
     except TimeoutError:
         raise Unreachable(f"the spec of {name} is extended, and no controller has seen it yet") from None
-    print_result(output, f"{name} keeps its VM until {until}", name=name, expiresAt=until)
+    print_result(output, message, name=name, expiresAt=end or None)
 
 
 def extended_ttl(document: Json, seconds: int) -> int:
@@ -173,16 +173,17 @@ def extended_ttl(document: Json, seconds: int) -> int:
     return round((parse_time(expires) - parse_time(bound)).total_seconds()) + seconds
 
 
-def _extended(before: str | None, after: str, seconds: float, described: str) -> str:
-    """The new end as text. Raises `Failed` if the pool's limit has prevented the extension."""
+def _extended(name: str, before: str | None, after: str, seconds: float) -> str:
+    """The result for users. Raises `Failed` if the pool's limit has prevented the extension."""
     if not after:
-        return described  # no VM yet: the time begins when the claim gets one
+        return f"{name} keeps its VM longer, once it has one"
     until = format_time(parse_time(after))
+    told = f"{name} keeps its VM until {until}"
     if before is None:
-        return until
+        return told
     if (gained := (parse_time(after) - parse_time(before)).total_seconds()) < 1:
         raise Failed(f"the end stays {until}: claimPolicy.maxTTLSeconds of the pool allows no later one")
-    return until if gained > seconds - 1 else f"{until}, which is the limit of the pool (claimPolicy.maxTTLSeconds)"
+    return told if gained > seconds - 1 else f"{told}, which is the limit of the pool (claimPolicy.maxTTLSeconds)"
 
 
 async def vm_of(api: Api, namespace: str, name: str) -> str:

@@ -88,18 +88,23 @@ def test_a_claim_that_cannot_be_extended(document: dict[str, Any], why: str) -> 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        pytest.param(time(10), time(70), "2026-03-01T13:10:00Z", id="as wanted"),
-        pytest.param(time(10), time(30), "2026-03-01T12:30:00Z, which is the limit of the pool", id="less than wanted"),
-        pytest.param(None, "", "desk: Queued", id="its time has not begun"),
+        pytest.param(time(10), time(70), "desk keeps its VM until 2026-03-01T13:10:00Z", id="as wanted"),
+        pytest.param(
+            time(10),
+            time(30),
+            "desk keeps its VM until 2026-03-01T12:30:00Z, which is the limit",
+            id="less than wanted",
+        ),
+        pytest.param(None, "", "desk keeps its VM longer, once it has one", id="its time has not begun"),
     ],
 )
 def test_the_new_end_is_told(before: str | None, after: str, told: str) -> None:
-    assert _extended(before, after, 3600, "desk: Queued").startswith(told)
+    assert _extended("desk", before, after, 3600).startswith(told)
 
 
 def test_an_extension_that_the_pool_forbids_fails() -> None:
     with pytest.raises(Failed, match=r"the end stays 2026-03-01T12:10:00Z: claimPolicy\.maxTTLSeconds"):
-        _extended(time(10), time(10), 3600, "")
+        _extended("desk", time(10), time(10), 3600)
 
 
 @pytest.mark.parametrize(

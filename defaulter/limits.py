@@ -6,10 +6,13 @@ values before all other checks, whose time is proportional to its size.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
+
+import orjson
 
 from apimachinery.problem import Problem
 from apimachinery.quantity import to_int
@@ -88,6 +91,9 @@ def _lists(document: Json) -> Iterator[tuple[Path, list[Any]]]:
 
 
 def _has_more_values(value: Any, most: int) -> bool:
+    with suppress(TypeError, RecursionError):  # cannot be written, for example an integer beyond 64 bits
+        if len(orjson.dumps(value)) <= most:  # a value has at least one character
+            return False
     left, containers = most, [value] if isinstance(value, dict | list) else []
     while containers:
         container = containers.pop()

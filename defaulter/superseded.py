@@ -282,7 +282,8 @@ def record_defaults(edit: Edit, result: Json) -> Json:
     fields = {
         path: value
         for path, value in flatten(at(result, *location.spec)).items()
-        if is_same(filled.get(path), value) or not (is_same(given.get(path), value) or is_same(stored.get(path), value))
+        if not (is_same(given.get(path), value) or (stored and is_same(stored.get(path), value)))
+        or (path in filled and is_same(filled[path], value))
     }
     return with_record(result, fields)
 

@@ -8,9 +8,8 @@ import asyncio
 import json
 import os
 from asyncio import Runner
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,7 +21,6 @@ from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from defaulter.app import create as create_defaulter
 from defaulter.contract import (
-    DEFAULTS_PATH,
     Defaulter,
     DefaultingResponse,
     ForbiddenChange,
@@ -35,7 +33,6 @@ from defaulter.root_directories import RootDirectories
 from defaulter.settings import Settings
 from defaulter.worker_pool import WorkerLimits, WorkerPool
 from defaulter.worker_process import WorkerProcess, start_worker
-from fuzz.mutations import encode
 from fuzz.oracles import Finding, check_status
 from kinds.meta import POOL as POOL_LABEL
 from kinds.pool import POOL
@@ -169,8 +166,8 @@ class LocalDefaulter(Defaulter):
 
     def __init__(self, app: ASGIApp | None) -> None:
         """Without an app, the defaulter has no libvirt."""
-        session: Any = _Session(app)
-        super().__init__("http://fuzz", PATIENCE_SECONDS, session)
+        client: Any = _Client(app)
+        super().__init__("http://fuzz", PATIENCE_SECONDS, client)
 
     async def complete(self, document: Json, **given: Any) -> DefaultingResponse:
         try:
@@ -179,33 +176,23 @@ class LocalDefaulter(Defaulter):
             raise Finding("value changed", str(error.paths[:3])) from error
 
 
-@dataclass
-class _Response:
-    status: int
-    content: bytes
-
-    async def json(self, **_: Any) -> Any:
-        return json.loads(self.content)
-
-
-class _Session:
-    """What the client uses of an HTTP session."""
+class _Client:
+    """What `Defaulter` uses of an HTTP client."""
 
     def __init__(self, app: ASGIApp | None) -> None:
         self._app = app
         self._config = HandlerConfig({"video": "fill", "record": True}, SEED)
 
-    @asynccontextmanager
-    async def post(self, url: str, *, json: Json, headers: Mapping[str, str], **_: Any) -> AsyncIterator[_Response]:
-        body = encode(json)
+    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         if self._app is None:
             no_libvirt: Any = NoLibvirt()
             answer = handle(body, self._config, no_libvirt)
         else:
             sent = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-            answer = await post(self._app, DEFAULTS_PATH, body, sent)
+            sent = [(name, value) for name, value in sent if name != b"content-type"]  # `post` has it
+            answer = await post(self._app, path, body, sent)
         check_status(*answer)
-        yield _Response(*answer)
+        return answer
 
 
 class Workers:

@@ -244,3 +244,20 @@ def test_an_interrupt_prints_no_traceback(tmp_path: Path) -> None:
         said = process.communicate(timeout=180)[1]
     assert process.returncode == 1
     assert b"Traceback" not in said
+
+
+LEAN = """
+import asyncio, sys
+from cli.main import poolhouse
+import cli.overview, cli.tree, cli.completion
+from runtime.api import Api
+from runtime.lean_imports import import_kubernetes_config
+import_kubernetes_config()
+heavy = ("pydantic", "prometheus_client", "rich", "kubernetes.aio.client.models", "kubernetes.client", "cryptography")
+print([name for name in heavy if name in sys.modules])
+"""
+
+
+def test_commands_that_list_import_nothing_that_costs_more_than_their_work() -> None:
+    found = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
-from kinds.decisions import UID_LENGTH
+from kinds.meta import UID_LENGTH
 
 VM_KINDS = ("VirtualMachine", "VirtualMachineInstance")
 CREATION_SLACK = timedelta(seconds=5)

@@ -4,14 +4,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from kinds.meta import UID_LENGTH
 from kinds.metav1 import StatusModel
 from kinds.model import ATOMIC_LIST, Model, Time, Tuple
 
 MAX_DECISIONS = 1000
 MAX_VMS = 50
 MAX_REASON, MAX_MESSAGE, MAX_CLIENT = 64, 300, 128
-UID_LENGTH = 8
-"""characters of a UID in the log"""
 
 
 class Decision(Model):

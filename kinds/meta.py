@@ -9,6 +9,8 @@ from typing import Any
 DOMAIN = "poolhouse.dev"
 NAMESPACE = "poolhouse-system"
 FIELD_MANAGER = "poolhouse"
+UID_LENGTH = 8
+"""characters of a UID in `status.decisions`"""
 
 # Label with the pool of a VM. It is also in the VMI template, so that VMIs and pods match the scale selector.
 POOL = f"{DOMAIN}/pool"

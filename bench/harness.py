@@ -289,7 +289,7 @@ _section = ""
 
 
 def section(title: str) -> None:
-    """Begins a table."""
+    """Begins a table. Results are compared by this title, so it must not contain what was measured."""
     global _section  # noqa: PLW0603
     _section = title
     print(f"\n{title}", flush=True)

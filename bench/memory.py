@@ -50,7 +50,9 @@ def report(what: str, pid: int, bare: tuple[float, float], goal: int) -> None:
 async def run(directory: Path, pools: int, vms: int) -> None:
     kubeconfig = directory / "kubeconfig"
     bare = bare_mb()
-    harness.section(f"python with asyncio and aiohttp: RSS {bare[0]:.0f} MB, PSS {bare[1]:.0f} MB")
+    harness.section("memory of a process and all that it has started")
+    measured = f"RSS {bare[0]:.0f} MB, PSS {bare[1]:.0f} MB"
+    harness.report("python with asyncio and aiohttp", measured, rss_mb=bare[0], pss_mb=bare[1])
     async with await harness.connect(kubeconfig) as api:
         await harness.prepare(api, VMS, VMIS, POOLS)
         async with harness.service(

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 import uvloop
 
 from service import http_client
+from service.certificates import new_ca, new_server_certificate
 from service.http_client import HttpClient, NoResponse
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -141,6 +145,23 @@ def test_the_loop_of_the_services_is_supported() -> None:
             return [await client.post("/", b"", {}) for _ in range(2)]
 
     assert uvloop.run(asked()) == [(200, b"ok")] * 2
+
+
+async def test_an_https_server_needs_a_certificate_of_the_trusted_authority(tmp_path: Path) -> None:
+    now, life = datetime.now(UTC), timedelta(days=1)
+    authority = new_ca("trusted", now, life)
+    pair = new_server_certificate(authority, "defaulter", ["127.0.0.1"], now, life)
+    (tmp_path / "tls.crt").write_bytes(pair.certificate)
+    (tmp_path / "tls.key").write_bytes(pair.key)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    trusting = ssl.create_default_context(cadata=authority.certificate.decode())
+    listener = await asyncio.start_server(Server([OK, OK]), "127.0.0.1", 0, ssl=served)
+    url = f"https://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with listener, HttpClient(url, trusting) as client:
+        assert [await client.post("/", b"", {}) for _ in range(2)] == [(200, b"ok")] * 2
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            await HttpClient(url).post("/", b"", {})
 
 
 async def test_a_server_that_does_not_run_is_an_error() -> None:

@@ -31,6 +31,8 @@ BURST = 250
 LOOK_SECONDS = 0.25
 Version = tuple[int, tuple[tuple[str, str], ...]]
 FETCH_SECONDS = 3.0
+ANSWER_SECONDS = 3.0
+"""time for which a page waits for an answer; the views need none"""
 MAX_FETCHED = 200
 MAX_SAMPLES = 5_000
 RIGHT_SECONDS = 60.0
@@ -158,7 +160,11 @@ class ClusterState:
         known = self._fetched.get(key)
         if known is None or (known[1] != stamp and now - known[0] >= FETCH_SECONDS):
             try:
-                known = self._fetched[key] = now, stamp, await fetch()
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    known = self._fetched[key] = now, stamp, await fetch()
+            except TimeoutError:
+                if known is None:
+                    raise Unreachable(f"no answer within {ANSWER_SECONDS:g} s") from None
             except ApiError:
                 if known is None:
                     raise
@@ -214,8 +220,9 @@ class ClusterState:
         if right.subresource:
             review["spec"]["resourceAttributes"]["subresource"] = right.subresource
         try:
-            allowed = is_allowed(await self.api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
-        except ApiError:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                allowed = is_allowed(await self.api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
+        except (ApiError, TimeoutError):
             return True
         self._rights[right, namespace] = now, allowed
         return allowed

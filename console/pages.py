@@ -300,7 +300,10 @@ async def _history(context: Context, document: Json, snapshot: PoolSnapshot) -> 
 
 
 async def _events(context: Context, kind: Kind, namespace: str, name: str) -> Part:
-    items = await _list_events(context, namespace, [name])
+    try:
+        items = await _list_events(context, namespace, [name])
+    except ApiError:  # the page says that the API server does not answer
+        items = []
     rows = [_event(each, context.state.now()) for each in items or () if each["regarding"].get("kind") == kind.kind]
     rows.sort(key=lambda each: each["time"], reverse=True)
     return _events_part(rows, hidden=items is None, title="Events")
@@ -322,8 +325,6 @@ async def _list_events(context: Context, namespace: str, names: Sequence[str]) -
                 items, _ = await state.api.list(EVENTS, namespace or None, field_selector=f"regarding.name={name}")
             except Forbidden:
                 return None
-            except ApiError:
-                return []
             found += items
         return [each for each in found if last_observed(each)]
 
@@ -365,7 +366,10 @@ async def _past(context: Context, document: Json) -> Part:
     state, metadata, now = context.state, document["metadata"], context.state.now()
     namespace, name = metadata["namespace"], metadata["name"]
     vm = Identity.of(name, document)
-    items = await _list_events(context, namespace, [each for each in (name, vm_page.owner_name(document)) if each])
+    try:
+        items = await _list_events(context, namespace, [each for each in (name, vm_page.owner_name(document)) if each])
+    except ApiError:
+        items = []
     events = [_event(each, now) for each in items or ()]
     about = [row for row, each in zip(events, items or (), strict=True) if concerns(each, vm, parse_time(row["time"]))]
     owners = [{**each, "kind": kind.kind} for kind in KINDS for each in state.list(kind) if _is_in(each, namespace)]

@@ -8,6 +8,8 @@ from typing import Literal
 from apimachinery.timestamps import known_time
 from apimachinery.unstructured import Json
 from cli.health import DEGRADED_REASONS, DEGRADED_WHILE_FALSE, DEGRADED_WHILE_TRUE
+from cli.rollout import WAITING_REASONS
+from controllers.pool.reasons import PoolReason
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 
@@ -23,7 +25,7 @@ STATE_WORDS: dict[VMState, str] = {
 
 WORDS: dict[str, tuple[str, str]] = {
     "Available": ("Enough VMs are available", "Too few VMs are available"),
-    "Progressing": ("An update or a change of size makes progress", "It makes no progress"),
+    "Progressing": ("A change is in progress", "A change makes no progress"),
     "Healing": ("Failing VMs are replaced", "Failing VMs are not replaced"),
     "ScaleInBlocked": ("Scale-in is blocked", "Scale-in is not blocked"),
     "DisksShared": ("Disks are shared with another owner", "No disk is shared with another owner"),
@@ -49,6 +51,13 @@ WORDS: dict[str, tuple[str, str]] = {
 }
 
 
+PROGRESS: dict[str, tuple[str, str]] = {
+    PoolReason.COMPLETE: ("Nothing is left to change", "Nothing is left to change"),
+    **dict.fromkeys(WAITING_REASONS, ("The update waits", "The update waits")),
+}
+"""words of the condition Progressing with a reason"""
+
+
 def condition_rows(status: Json, now: datetime) -> list[Json]:
     """The conditions in words, with problems first."""
     rows = [_condition(each, now) for each in status.get("conditions") or ()]
@@ -61,6 +70,7 @@ def _condition(condition: Json, now: datetime) -> Json:
     degraded = (kind in DEGRADED_WHILE_TRUE and status == "True") or (
         status == "False" and (kind in DEGRADED_WHILE_FALSE or condition.get("reason") in DEGRADED_REASONS)
     )
+    known = PROGRESS.get(str(condition.get("reason")), known) if kind == "Progressing" else known
     words = known[0] if status == "True" else known[1] if status == "False" else f"{kind} is unknown"
     return {
         "type": kind,

@@ -66,8 +66,16 @@ def test_problems_come_first_and_have_words() -> None:
     rows = condition_rows({"conditions": [condition("Progressing", "True"), condition("Available", "False")]}, NOW)
     assert [(each["words"], each["bad"], each["since"]) for each in rows] == [
         ("Too few VMs are available", True, "2m"),
-        ("An update or a change of size makes progress", False, "2m"),
+        ("A change is in progress", False, "2m"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [("Complete", "Nothing is left to change"), ("UpdatePaused", "The update waits"), ("R", "A change is in progress")],
+)
+def test_progress_has_words_for_its_reason(reason: str, says: str) -> None:
+    assert condition_rows({"conditions": [condition("Progressing", "True", reason)]}, NOW)[0]["words"] == says
 
 
 def test_a_condition_without_words_is_shown_as_it_is() -> None:

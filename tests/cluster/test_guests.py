@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from cli.vm_streams import PLAIN_PROTOCOL, stream_path
 from defaulter.contract import HARDWARE_ANNOTATION
 from kinds.meta import UNDEFAULTED
 from local.engine.qemu import capabilities
@@ -36,7 +37,7 @@ from tests.cluster.test_engine import (
     with_disk,
 )
 from tests.conftest import stack
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 Json = dict[str, Any]
 
@@ -126,6 +127,18 @@ async def test_a_guest_outlives_engine_and_libvirt_and_migrates_without_a_reboot
     await eventually(lambda: on_another(api, again["status"]["nodeName"]))
     await console.counts_on()
     await console.tells_of_one_start()
+    # The streams follow the guest to its new node.
+    assert b"second " in await received(api, stream_path("default", "a", "console"), b"second ")
+    assert (await received(api, stream_path("default", "a", "vnc"), b"\n")).startswith(b"RFB 003.")
+
+
+async def received(api: Api, path: str, until: bytes) -> bytes:
+    """What a guest sends over a websocket, up to some text."""
+    found = b""
+    async with asyncio.timeout(PATIENCE_SECONDS), api.websocket(path, PLAIN_PROTOCOL) as socket:
+        while until not in found:
+            found += await socket.receive_bytes()
+    return found
 
 
 async def test_recorded_hardware_stays_when_devices_are_added(api: Api, paths: StackPaths) -> None:

@@ -35,7 +35,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
 TOOLS = ("docs", "build", "lint")
 
 UNIMPORTED = {
-    "axe-core-python": "the script that the tests of the console give to the browser",
     "lxml-stubs": "types for mypy",
     "poolhouse": "refers to other extras",
     "pytest-xdist": "the option -n of pytest",

@@ -136,12 +136,19 @@ class Browser:
 
     def act(self, label: str, **values: str) -> str:
         """Opens the form of an act, fills it and sends it. Returns the kubectl command that the form showed."""
-        self.click(".acts > button", label)
+        self.until(lambda: self._opened(label), lambda: f"no act {label!r} in:\n{self.text()}")
         for name, value in values.items():
             self.fill(f"form:popover-open input[name={name}]", value)
         command = self.text("form:popover-open .command code")
         self.click("form:popover-open button.primary")
         return command
+
+    def _opened(self, label: str) -> bool:
+        """Whether the form of an act is open. A line above may move the button away under a click."""
+        for each in self.all(".acts > button"):
+            if label in each.text and not self.all("form:popover-open"):
+                each.click()
+        return bool(self.all("form:popover-open"))
 
     def errors(self) -> Sequence[str]:
         """Messages of the browser's console: refused scripts and styles, failed requests, exceptions."""

@@ -20,7 +20,7 @@ BROWSER := $(call stamp,browser,requirements/browser.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-node lint bench chaos fuzz generate docs manifests plugin client setup lock clean
+.PHONY: run test test-node lint bench chaos fuzz generate docs manifests screenshots plugin client setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml

@@ -1,6 +1,6 @@
 """What other packages may use: the defaulter's requests and responses, its client, and checks without libvirt.
 
-Importing this module loads neither libvirt nor lxml; `Defaulter` loads its HTTP client when it is used.
+Importing this module loads neither libvirt nor lxml; `Defaulter` loads aiohttp when it is used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from defaulter.vm_paths import locate, opted_out
 from service.cpu_lane import compute
 
 if TYPE_CHECKING:
-    from service.http_client import HttpClient
+    from aiohttp import ClientSession
 
 __all__ = [
     "API_VERSION",
@@ -191,9 +191,9 @@ class DefaulterClient(Protocol):
 class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
 
-    Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. An HTTP
-    client that was passed stays open. Each request says what the nodes can run, and contains the KubeVirt object that
-    `kubevirt` returns. For a VM that names an instance type or a preference, it contains what `read_specs`
+    Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. The client
+    closes only a session that it has opened itself. Each request says what the nodes can run, and contains the KubeVirt
+    object that `kubevirt` returns. For a VM that names an instance type or a preference, it contains what `read_specs`
     returns for the VM and its namespace: `instancetype`, `preference` and `unread`.
     """
 
@@ -201,7 +201,7 @@ class Defaulter:
         self,
         url: str,
         timeout_seconds: float = 2.0,
-        client: HttpClient | None = None,
+        session: ClientSession | None = None,
         *,
         nodes: NodeIndex | None = None,
         kubevirt: Callable[[], Json | None] = lambda: None,
@@ -209,8 +209,8 @@ class Defaulter:
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
-        self._client = client
-        self._owns_client = client is None
+        self._session = session
+        self._owns_session = session is None
         self._nodes = nodes or NodeIndex()
         self._kubevirt = kubevirt
         self._read_specs = read_specs
@@ -219,12 +219,12 @@ class Defaulter:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self.close()
+        await self.close()
 
-    def close(self) -> None:
-        if self._owns_client and self._client is not None:
-            self._client.close()
-            self._client = None
+    async def close(self) -> None:
+        if self._owns_session and self._session is not None:
+            await self._session.close()
+            self._session = None
 
     async def complete(
         self,
@@ -270,17 +270,17 @@ class Defaulter:
             return {"unread": f"the API server did not answer within {seconds:g} s"}
 
     async def _post(self, body: Json, tenant: str) -> DefaultingResponse:
-        from service.http_client import HttpClient, NoResponse
+        import aiohttp
 
-        self._client = self._client or HttpClient(self._url)
-        headers = _JSON | ({TENANT_HEADER: tenant} if is_header_text(tenant) else {})
+        self._session = self._session or aiohttp.ClientSession()
+        timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
+        url, headers = self._url + DEFAULTS_PATH, _JSON | ({TENANT_HEADER: tenant} if is_header_text(tenant) else {})
         try:
-            async with asyncio.timeout(self._timeout_seconds):
-                status, answer = await self._client.post(DEFAULTS_PATH, _encode(body), headers)
-            content = orjson.loads(answer)
+            async with self._session.post(url, data=_encode(body), headers=headers, timeout=timeout) as response:
+                status, content = response.status, orjson.loads(await response.read())
         except TimeoutError:
             raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
-        except (NoResponse, ValueError, OSError) as error:
+        except (aiohttp.ClientError, ValueError, OSError) as error:
             raise DefaulterUnavailable(f"no answer from {self._url}: {error}") from error
         try:
             if status == 200:

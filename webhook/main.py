@@ -31,7 +31,6 @@ from runtime.secret_files import SecretFiles
 from service import lifecycle, logs
 from service.certwatcher import CABundle
 from service.cpu_lane import SWITCH_SECONDS
-from service.http_client import HttpClient
 from service.server import serve
 from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
@@ -56,6 +55,8 @@ LINGER_SECONDS = 3.0
 """On a cluster, time to serve more requests after the stop signal. Each response then closes its connection."""
 DRAIN_SECONDS = 15.0
 """Longer than the timeout of every webhook, after which no API server waits for a response."""
+DEFAULTER_CONNECTIONS = 1024
+"""More than the API server sends at once, because a request that waits here is not in the defaulter's fair queue."""
 KUBEVIRT_SECONDS = 10.0
 """Time at the start to read the KubeVirt object, which requests need."""
 
@@ -129,11 +130,9 @@ async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
         )
         trust = CABundle(settings.tls / "ca.crt") if settings.tls is not None else None
         session = await stack.enter_async_context(_session(settings, trust))
-        client = HttpClient(settings.defaulter_url, trust.context if trust is not None else None)
-        stack.callback(client.close)
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
         kubevirts: OptionalInformer[Json] = OptionalInformer(api, KUBEVIRTS, cluster_settings.excerpt)
-        app = create_app(_parts(settings, budgets, api, session, client, nodes, kubevirts, registry))
+        app = create_app(_parts(settings, budgets, api, session, nodes, kubevirts, registry))
         async with asyncio.TaskGroup() as group:
             # Lists the nodes in the background, because requests are served without the nodes' machine types too.
             background = [
@@ -170,7 +169,6 @@ def _parts(
     budgets: Budgets,
     api: Api,
     session: aiohttp.ClientSession,
-    client: HttpClient,
     nodes: Informer[Node],
     kubevirts: OptionalInformer[Json],
     registry: CollectorRegistry,
@@ -185,7 +183,7 @@ def _parts(
         defaulter = Defaulter(
             settings.defaulter_url,
             budgets.defaulter_seconds,
-            client,
+            session,
             nodes=node_index,
             kubevirt=lambda: cluster_settings.choose(kubevirts.all),
             read_specs=InstancetypeReader(api, monotonic).read,
@@ -233,7 +231,7 @@ async def find_vmi(api: Api, namespace: str, name: str) -> Json | None:
 def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:
     """A session for calls to other services. It trusts the CA of the webhook's own serving certificate."""
     ssl = trust.context if trust is not None else True
-    connector = aiohttp.TCPConnector(keepalive_timeout=60, ssl=ssl)
+    connector = aiohttp.TCPConnector(limit=DEFAULTER_CONNECTIONS, keepalive_timeout=60, ssl=ssl)
     return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
 
 

@@ -50,7 +50,7 @@ IMPORTED_PACKAGES = {"claim": {"warmpool"}}
 # Libraries that one module of a room imports, so that the others can be read and tested without them.
 ONLY_IMPORTER: dict[str, dict[str, str]] = {
     "libvirt": {"defaulter": "defaulter/driver.py", "local": "local/engine/qemu/driver.py"},
-    "kubernetes": {"runtime": "runtime/credentials.py"},
+    "kubernetes": {"runtime": "runtime/credentials.py", "client": "client/poolhouse/connection.py"},
     "boto3": {"controllers": "controllers/warmpool/ec2/client.py"},
     "botocore": {"controllers": "controllers/warmpool/ec2/client.py"},
 }

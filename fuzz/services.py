@@ -8,8 +8,9 @@ import asyncio
 import json
 import os
 from asyncio import Runner
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -21,6 +22,7 @@ from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json
 from defaulter.app import create as create_defaulter
 from defaulter.contract import (
+    DEFAULTS_PATH,
     Defaulter,
     DefaultingResponse,
     ForbiddenChange,
@@ -166,8 +168,8 @@ class LocalDefaulter(Defaulter):
 
     def __init__(self, app: ASGIApp | None) -> None:
         """Without an app, the defaulter has no libvirt."""
-        client: Any = _Client(app)
-        super().__init__("http://fuzz", PATIENCE_SECONDS, client)
+        session: Any = _Session(app)
+        super().__init__("http://fuzz", PATIENCE_SECONDS, session)
 
     async def complete(self, document: Json, **given: Any) -> DefaultingResponse:
         try:
@@ -176,23 +178,33 @@ class LocalDefaulter(Defaulter):
             raise Finding("value changed", str(error.paths[:3])) from error
 
 
-class _Client:
-    """What `Defaulter` uses of an HTTP client."""
+@dataclass
+class _Response:
+    status: int
+    content: bytes
+
+    async def read(self) -> bytes:
+        return self.content
+
+
+class _Session:
+    """What `Defaulter` uses of an HTTP session."""
 
     def __init__(self, app: ASGIApp | None) -> None:
         self._app = app
         self._config = HandlerConfig({"video": "fill", "record": True}, SEED)
 
-    async def post(self, path: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+    @asynccontextmanager
+    async def post(self, url: str, *, data: bytes, headers: Mapping[str, str], **_: Any) -> AsyncIterator[_Response]:
         if self._app is None:
             no_libvirt: Any = NoLibvirt()
-            answer = handle(body, self._config, no_libvirt)
+            answer = handle(data, self._config, no_libvirt)
         else:
             sent = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
             sent = [(name, value) for name, value in sent if name != b"content-type"]  # `post` has it
-            answer = await post(self._app, path, body, sent)
+            answer = await post(self._app, DEFAULTS_PATH, data, sent)
         check_status(*answer)
-        return answer
+        yield _Response(*answer)
 
 
 class Workers:

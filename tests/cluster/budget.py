@@ -14,6 +14,8 @@ from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 
 MOMENT_SECONDS = 12.0
+SEEN_SECONDS = 1.0
+"""Time in which a leader sees what another process that believes it leads has restarted."""
 
 
 @dataclass
@@ -30,6 +32,9 @@ class Budget:
     """UIDs of VMs and runs that people are about to take"""
     vms: dict[tuple[str, str], VM] = field(default_factory=dict)
     vmis: dict[tuple[str, str], VMI] = field(default_factory=dict)
+    leaders: int = 1
+    takes: deque[float] = field(default_factory=deque)
+    """when a leader took an available VM"""
     taken: int = 0
     """VMs that were available and that the controller took"""
 
@@ -78,6 +83,9 @@ class Budget:
             return ""
         self.taken += lost
         recent = sum(now - at < self.moment_seconds for at in self.mishaps)
+        if self.leaders > 1:
+            recent += sum(now - at < SEEN_SECONDS for at in self.takes)
+        self.takes.extend([now] * lost)
         least = min(replicas for until, replicas in self.wanted if until > now - self.moment_seconds)
         floor = least - self.max_unavailable
         if len(left) + recent >= floor:

@@ -56,6 +56,14 @@ def test_one_may_be_taken_and_not_a_second(budget: Budget) -> None:
     assert budget.taken == 2
 
 
+def test_two_leaders_see_each_others_restarts_a_moment_later(budget: Budget, clock: Clock) -> None:
+    budget.leaders = 2
+    assert restarted(budget, 1) == ""
+    assert restarted(budget, 2) == ""
+    clock.now += 2
+    assert restarted(budget, 3).startswith("restarted web-3: 1 VMs are left available, 3 must be")
+
+
 def test_deleting_is_taking(budget: Budget) -> None:
     assert restarted(budget, 1) == ""
     assert deleted(budget, 2).startswith("deleted web-2")

@@ -95,10 +95,13 @@ def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
             continue
         command: click.Command = poolhouse
         rest = words[1:]
-        while isinstance(command, click.Group) and (found := command.get_command(click.Context(command), rest[0])):
-            if rest[0] not in command.list_commands(click.Context(command)):
-                break
-            command, rest = found, rest[1:]
+        while isinstance(command, click.Group):
+            context = click.Context(command)
+            if rest[0] not in command.list_commands(context):
+                rest = ["create", *rest]  # the default command of `claim`
+            found, rest = command.get_command(context, rest[0]), rest[1:]
+            assert found is not None
+            command = found
         command.make_context(act.name, rest, resilient_parsing=True)
         options = {each for parameter in command.params for each in parameter.opts}
         assert {word for word in rest if word.startswith("-")} <= options

@@ -17,6 +17,8 @@ from urllib.parse import unquote
 
 from apimachinery.label_selectors import from_string, matches
 from apimachinery.timestamps import format_time
+from kinds.metav1 import NOT_OBSERVED
+from kinds.resource_types import OURS
 from runtime.transport import encode
 
 Json = dict[str, Any]
@@ -30,6 +32,7 @@ NO_STATUS_SUBRESOURCE = frozenset(
 NO_GENERATION = frozenset(
     {"configmaps", "events.events.k8s.io", "namespaces", "nodes", "persistentvolumeclaims", "resourcequotas"}
 )
+WITH_STATUS_DEFAULT = frozenset(f"{kind.plural}.{kind.group}" for kind in OURS)
 COLLECTION_SECONDS = 0.3
 """Delay of the garbage collector after a change."""
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -197,6 +200,8 @@ class ApiServer:
         document = {**body, "metadata": without_empty(metadata)}
         if path.plural not in NO_STATUS_SUBRESOURCE:
             document.pop("status", None)
+        if path.plural in WITH_STATUS_DEFAULT:
+            document["status"] = {"observedGeneration": NOT_OBSERVED}
         self._check_owners(document)
         self._check_quota(path)
         if dry:

@@ -253,6 +253,10 @@ class PoolHistory(History):
         self.users = Users(self.place, self.world.random, self.witness, strategy=self.strategy)
         await self.users.scale(5)
 
+    def leaders_changed(self, count: int) -> None:
+        super().leaders_changed(count)
+        self.witness.budget.leaders = count
+
     def saw(self, change: Change) -> list[str]:
         known = len(self.witness.wrong)
         self.witness.clocks_jumped |= bool(self.world.jumped)

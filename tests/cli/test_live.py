@@ -7,6 +7,7 @@ import os
 import pty
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from select import select
 from typing import TextIO
 
 import click
@@ -15,6 +16,7 @@ import pytest
 from cli.live import LiveLines, fitted
 from cli.rollout import finished_vms
 from service.progress_bar import ProgressBar, time_left
+from tests.waiting import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -63,12 +65,20 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, TextIO]]:
     os.close(screen)
 
 
+def shown_on(screen: int, last: str) -> str:
+    """What the screen shows until the last text. One read may return only a part."""
+    found = ""
+    while last not in found and select([screen], [], [], PATIENCE_SECONDS)[0]:
+        found += os.read(screen, 65536).decode()
+    return found
+
+
 def test_a_terminal_shows_a_bar_with_an_estimate_and_lines_above(terminal: tuple[int, TextIO]) -> None:
     screen, output = terminal
     with redirect_stdout(output), ProgressBar("web", 3) as bar:
         bar.update(1, 3, 42)
         bar.echo("web: 1 of 3 VMs have the new template")
-    shown = os.read(screen, 65536).decode()
+    shown = shown_on(screen, "have the new template\r\n")
     assert "1/3" in shown
     assert "about 40 s left" in shown
     assert "web: 1 of 3 VMs have the new template\r\n" in shown
@@ -79,7 +89,7 @@ def test_a_terminal_shows_lines_in_place(terminal: tuple[int, TextIO]) -> None:
     with redirect_stdout(output), LiveLines() as view:
         view.show([click.style("web  Degraded", fg="red")], 1)
         view.show(["web  Healthy"], 2)
-    shown = os.read(screen, 65536).decode()
+    shown = shown_on(screen, "web  Healthy")
     assert "web  Degraded" in shown
     assert "\x1b[2K" in shown.partition("web  Degraded")[2]  # the line is erased before the next one
     assert "web  Healthy" in shown

@@ -225,7 +225,7 @@ def test_a_change_that_somebody_else_makes_is_not_lost(paths: StackPaths, shop: 
     shop.reads("Order of actions", "Create")
     kubectl(paths, "scale", "vmirs/web", "-n", SHOP, "--replicas=1")
     shop.click("button", "Apply")
-    shop.reads("An object has changed since this plan was made")
+    shop.reads("An object or the text has changed since this plan was made")
     kubectl(paths, "scale", "vmirs/web", "-n", SHOP, "--replicas=2")
 
 

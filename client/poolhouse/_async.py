@@ -207,8 +207,8 @@ class AsyncClient:
             try:
                 return await self._send_once(http, method, url, body, query, content_type, end)
             except (Throttled, Unavailable, Unreachable) as error:
-                growing = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0)
-                pause = growing if error.retry_after_seconds is None else error.retry_after_seconds
+                growing = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
+                pause = max(growing, error.retry_after_seconds or 0.0)
                 safe = repeats or isinstance(error, Throttled)
                 if not safe or monotonic() + pause >= end:
                     raise
@@ -331,7 +331,11 @@ class AsyncObjects(Generic[T]):
             query = {"fieldManager": self._client.field_manager}
             try:
                 path = self._path(namespace, name)
-                return self._parsed(await self._client.request("PUT", path, body=found.to_json(), query=query))
+                # Not repeatable: after a lost answer, the Conflict of a repetition would apply the change again.
+                document = found.to_json()
+                return self._parsed(
+                    await self._client.request("PUT", path, body=document, query=query, repeatable=False)
+                )
             except Conflict:
                 pause = min(1.0, 0.05 * 2**attempt) * random.uniform(0.5, 1.0)
                 if monotonic() + pause >= end:
@@ -400,7 +404,7 @@ class AsyncObjects(Generic[T]):
                     await asyncio.sleep(min(max(0.0, 1.0 - (monotonic() - began)), max(0.0, end - monotonic())))
                 return
             except (Expired, Throttled, Unavailable, Unreachable) as error:
-                pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0)
+                pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
                 pause = max(pause, error.retry_after_seconds or 0.0)
                 if monotonic() + pause >= end:
                     return
@@ -518,7 +522,7 @@ class AsyncClaims(AsyncObjects[VirtualMachineClaim]):
         wanted = {**({"pool_name": pool} if pool else {}), **spec}
         new = VirtualMachineClaim.new(name or f"{pool or 'claim'}-{secrets.token_hex(5)}", spec=wanted)
         new.metadata.namespace = namespace or self._client.namespace
-        created = await self._create_once(new, unique=not name)
+        created = await self._created(new) if name else await self._created_once(new)
         try:
             yield AsyncClaimedVM(self, await self._handed_over(created, timeout_seconds))
         except BaseException as error:
@@ -529,14 +533,23 @@ class AsyncClaims(AsyncObjects[VirtualMachineClaim]):
             raise
         await self._release(created)
 
-    async def _create_once(self, new: VirtualMachineClaim, *, unique: bool) -> VirtualMachineClaim:
-        """Creates the claim. A claim that has its unique name is this claim, created by a request without an answer."""
+    async def _created(self, new: VirtualMachineClaim) -> VirtualMachineClaim:
+        return await self.create(new, repeatable=False)
+
+    async def _created_once(self, new: VirtualMachineClaim) -> VirtualMachineClaim:
+        """Creates a claim with a unique name. A claim of this name is this claim, created by a request without an
+        answer; therefore it is deleted after an error too."""
         try:
-            return await self.create(new, repeatable=unique)
-        except AlreadyExists:
-            if not unique:
-                raise
-            return await self.get(new.name, namespace=new.metadata.namespace)
+            try:
+                return await self.create(new, repeatable=True)
+            except AlreadyExists:
+                return await self.get(new.name, namespace=new.metadata.namespace)
+        except BaseException as error:
+            try:
+                await self.delete(new.name, namespace=new.metadata.namespace, missing_ok=True)
+            except ApiError as failure:
+                error.add_note(f"the claim {new.name} may exist: {failure}")
+            raise
 
     async def _handed_over(self, claim: VirtualMachineClaim, timeout_seconds: float) -> VirtualMachineClaim:
         name, namespace = claim.name, claim.metadata.namespace

@@ -207,8 +207,8 @@ class Client:
             try:
                 return self._send_once(http, method, url, body, query, content_type, end)
             except (Throttled, Unavailable, Unreachable) as error:
-                growing = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0)
-                pause = growing if error.retry_after_seconds is None else error.retry_after_seconds
+                growing = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
+                pause = max(growing, error.retry_after_seconds or 0.0)
                 safe = repeats or isinstance(error, Throttled)
                 if not safe or monotonic() + pause >= end:
                     raise
@@ -331,7 +331,11 @@ class Objects(Generic[T]):
             query = {"fieldManager": self._client.field_manager}
             try:
                 path = self._path(namespace, name)
-                return self._parsed(self._client.request("PUT", path, body=found.to_json(), query=query))
+                # Not repeatable: after a lost answer, the Conflict of a repetition would apply the change again.
+                document = found.to_json()
+                return self._parsed(
+                    self._client.request("PUT", path, body=document, query=query, repeatable=False)
+                )
             except Conflict:
                 pause = min(1.0, 0.05 * 2**attempt) * random.uniform(0.5, 1.0)
                 if monotonic() + pause >= end:
@@ -400,7 +404,7 @@ class Objects(Generic[T]):
                     time.sleep(min(max(0.0, 1.0 - (monotonic() - began)), max(0.0, end - monotonic())))
                 return
             except (Expired, Throttled, Unavailable, Unreachable) as error:
-                pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2**attempt) * random.uniform(0.5, 1.0)
+                pause = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
                 pause = max(pause, error.retry_after_seconds or 0.0)
                 if monotonic() + pause >= end:
                     return
@@ -518,7 +522,7 @@ class Claims(Objects[VirtualMachineClaim]):
         wanted = {**({"pool_name": pool} if pool else {}), **spec}
         new = VirtualMachineClaim.new(name or f"{pool or 'claim'}-{secrets.token_hex(5)}", spec=wanted)
         new.metadata.namespace = namespace or self._client.namespace
-        created = self._create_once(new, unique=not name)
+        created = self._created(new) if name else self._created_once(new)
         try:
             yield ClaimedVM(self, self._handed_over(created, timeout_seconds))
         except BaseException as error:
@@ -529,14 +533,23 @@ class Claims(Objects[VirtualMachineClaim]):
             raise
         self._release(created)
 
-    def _create_once(self, new: VirtualMachineClaim, *, unique: bool) -> VirtualMachineClaim:
-        """Creates the claim. A claim that has its unique name is this claim, created by a request without an answer."""
+    def _created(self, new: VirtualMachineClaim) -> VirtualMachineClaim:
+        return self.create(new, repeatable=False)
+
+    def _created_once(self, new: VirtualMachineClaim) -> VirtualMachineClaim:
+        """Creates a claim with a unique name. A claim of this name is this claim, created by a request without an
+        answer; therefore it is deleted after an error too."""
         try:
-            return self.create(new, repeatable=unique)
-        except AlreadyExists:
-            if not unique:
-                raise
-            return self.get(new.name, namespace=new.metadata.namespace)
+            try:
+                return self.create(new, repeatable=True)
+            except AlreadyExists:
+                return self.get(new.name, namespace=new.metadata.namespace)
+        except BaseException as error:
+            try:
+                self.delete(new.name, namespace=new.metadata.namespace, missing_ok=True)
+            except ApiError as failure:
+                error.add_note(f"the claim {new.name} may exist: {failure}")
+            raise
 
     def _handed_over(self, claim: VirtualMachineClaim, timeout_seconds: float) -> VirtualMachineClaim:
         name, namespace = claim.name, claim.metadata.namespace

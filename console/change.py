@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -70,6 +71,8 @@ def merged(stored: Json | None, document: Json, kind: Kind, namespace: str) -> J
     if stored is None:
         return {**{key: value for key, value in document.items() if key != "status"}, "metadata": metadata}
     before: Json = {key: value for key, value in stored["metadata"].items() if key != "managedFields"}
+    if "annotations" in metadata and (applied := (before.get("annotations") or {}).get(LAST_APPLIED)):
+        metadata["annotations"] = {LAST_APPLIED: applied, **(metadata["annotations"] or {})}
     return {**document, "metadata": {**before, **metadata}, "status": stored.get("status")}
 
 
@@ -124,15 +127,17 @@ async def preview(state: ClusterState, cluster: Cluster, values: Mapping[str, st
         changes = [await _change(state, cluster, each) for each in read_manifests(_file(text))]
     except Failed as error:
         return _page(text, [], may_apply=False, problem=error.format_message())
-    versions = ",".join(
-        str((each.stored or {"metadata": {}})["metadata"].get("resourceVersion", "")) for each in changes
-    )
+    stored = (str((each.stored or {"metadata": {}})["metadata"].get("resourceVersion", "")) for each in changes)
+    # A browser may leave out a newline at the start or the end of the text.
+    versions = ",".join((hashlib.blake2b(text.strip().encode(), digest_size=8).hexdigest(), *stored))
     results = [await _result(state, each) for each in changes]
     valid = not any(each["problems"] for each in results)
     if values.get("do") != "apply" or not valid:
         return _with_versions(_page(text, results, may_apply=valid), versions)
     if values.get("versions") != versions:
-        problem = "An object has changed since this plan was made. Look at the new plan, and apply it again."
+        problem = (
+            "An object or the text has changed since this plan was made. Look at the new plan before you apply it."
+        )
         return _with_versions(_page(text, results, may_apply=True, problem=problem), versions)
     return await _apply(state, changes, text, results)
 
@@ -209,7 +214,8 @@ async def _result(state: ClusterState, change: Change) -> Json:
     if problems:
         return result
     try:
-        return {**result, **await _effects(state, change, after)}
+        found = await _effects(state, change, after)
+        return {**result, **found, "warnings": [*warnings, *found.get("warnings", ())]}
     except Failed as error:
         return {**result, "failed": error.format_message()}
     except ApiError as error:

@@ -20,7 +20,7 @@ from kinds.pool import POOL
 from kinds.warmpool import WARM_POOL
 from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from runtime.api import Api
-from runtime.errors import ApiError, Unavailable, Unreachable
+from runtime.errors import ApiError, NotFound, Unavailable, Unreachable
 from runtime.informer import Informer, shared_reflectors
 from runtime.resource import Key, Resource, object_key
 
@@ -165,6 +165,9 @@ class ClusterState:
             except TimeoutError:
                 if known is None:
                     raise Unreachable(f"no answer within {ANSWER_SECONDS:g} s") from None
+            except NotFound:
+                self._fetched.pop(key, None)
+                raise
             except ApiError:
                 if known is None:
                     raise
@@ -175,6 +178,8 @@ class ClusterState:
 
     def _sample(self, old: Json | None, new: Json | None) -> None:
         if new is None:
+            if old is not None:
+                self._samples.pop(object_key(old), None)
             return
         status, key = new.get("status") or {}, object_key(new)
         counts = (int(status.get(name) or 0) for name in ("availableReplicas", "queuedClaims", "claimed"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import webbrowser
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.output import output_option, print_result
+from cli.output import Failed, output_option, print_result
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -40,6 +42,14 @@ async def _serve(api: Api, cluster: Cluster, port: int, opens: bool, output: str
         print_result(output, f"The console of {place} is at {address}", address=address, cluster=place)
         click.echo("Who knows this address can act as you; Ctrl-C ends it.", err=True)
         if opens:
-            webbrowser.open(address)
+            # Other users of this machine can read the arguments of a browser, but not this file.
+            page = private / "console.html"
+            page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">')
+            webbrowser.open(page.as_uri())
 
-    await serve(api, cluster, port, started)
+    try:
+        with TemporaryDirectory(prefix="poolhouse-") as directory:
+            private = Path(directory)
+            await serve(api, cluster, port, started)
+    except OSError as error:
+        raise Failed(f"cannot listen on 127.0.0.1:{port}: {error.strerror}; choose another --port") from None

@@ -46,6 +46,8 @@ class DefaultCommandGroup(click.Group):
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         if not arguments or arguments[0] not in {*self.commands, *context.help_option_names}:
+            if arguments and arguments[0].startswith("-") and (late := [a for a in arguments if a in self.commands]):
+                raise click.UsageError(f"give the command first: poolhouse claim {late[0]} ...", context)
             arguments = ["create", *arguments]
         return super().parse_args(context, arguments)
 

@@ -152,8 +152,9 @@ def _raw_terminal() -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(sys.stdin)
-    # A hang-up would leave the terminal without echo.
-    signal.signal(signal.SIGHUP, lambda *_: sys.exit(1))
+    # These would leave the terminal without echo.
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         tty.setraw(sys.stdin)
         yield
@@ -166,8 +167,11 @@ async def _input() -> AsyncIterator[asyncio.StreamReader]:
     """Standard input as a stream."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
     try:
-        # A copy of the descriptor, because the transport makes it non-blocking and closes it.
-        pipe = os.fdopen(os.dup(sys.stdin.fileno()), "rb", 0)
+        # The transport closes the descriptor and makes it non-blocking. In a terminal, a copy would share that with the
+        # output, so the terminal is opened again.
+        given = sys.stdin.fileno()
+        own = os.open(os.ttyname(given), os.O_RDONLY | os.O_NOCTTY) if os.isatty(given) else os.dup(given)
+        pipe = os.fdopen(own, "rb", 0)
         transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     except ValueError:  # a regular file, such as /dev/null or a here-document
         reader.feed_data(sys.stdin.buffer.read())

@@ -1165,6 +1165,8 @@ class TrackedImage(Model):
 
     disk: str
     """Name of the entry in dataVolumeTemplates."""
+    data_source: str
+    """Namespace and name of the DataSource, with a slash."""
     kind: Literal["pvc", "snapshot"]
     """pvc: a PersistentVolumeClaim. snapshot: a VolumeSnapshot."""
     namespace: str

@@ -547,8 +547,15 @@ def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sourc
     keys = tracked(pool.spec, pool.namespace)
     if not keys:
         return {}
-    last = next((each.sources for each in revisions if each.name == pool.status.update_revision), {})
-    return resolve_sources(keys, stores.data_source, last)
+    last = next((each for each in revisions if each.name == pool.status.update_revision), None)
+    return resolve_sources(keys, stores.data_source, _last_sources(last, references(pool.spec.template, "")))
+
+
+def _last_sources(last: Revision | None, named: Mapping[str, Key]) -> Sources:
+    """The sources of the revision, without those of entries that name another DataSource now."""
+    if last is None:
+        return {}
+    return {entry: source for entry, source in last.sources.items() if last.references.get(entry) == named.get(entry)}
 
 
 def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:

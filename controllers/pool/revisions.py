@@ -6,17 +6,19 @@ therefore restarts no VMs.
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json, at
+from controllers.shared import data_sources
 from controllers.shared.data_sources import Sources
 from controllers.shared.vm import references
 from kinds import meta
 from kinds.pool import NameGeneration, PoolSpec
+from runtime.resource import Key
 
 # Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
 # the node and the same for all VMs.
@@ -55,6 +57,8 @@ class Revision:
     """The UID of the ControllerRevision; empty if it is not saved yet."""
     sources: Sources = field(default_factory=dict, compare=False)
     """What the tracked DataSources pointed at. This is part of the content."""
+    references: Mapping[str, Key] = field(default_factory=dict, compare=False)
+    """The DataSources of the template, by name in dataVolumeTemplates. "" is the pool's namespace."""
 
     @property
     def label(self) -> str:
@@ -122,7 +126,9 @@ def read(document: Json) -> dict[str, Any]:
 def _revision(name: str, pool_uid: str, number: int, content: Json, *, orphanable: bool = True) -> Revision:
     hashes = content_hash(content), _vmi_hash(content)
     sources = content.get("dataSources") or {}
-    return Revision(name, pool_uid, number, *hashes, orphanable, _disk_templates(content), sources=sources)
+    named = data_sources.references(content.get("template"), "")
+    disks = _disk_templates(content)
+    return Revision(name, pool_uid, number, *hashes, orphanable, disks, sources=sources, references=named)
 
 
 WITHOUT_EFFECT = frozenset({"checkpoints", "finalCheckpoint", "preallocation", "priorityClassName"})

@@ -112,7 +112,7 @@ class WarmPoolController:
         if isinstance(pool, InvalidWarmPool):
             return await self._write_status(pool, memory, invalid_spec_status(pool, self.now()))
         images = resolve_sources(pool.tracked, self.stores.data_source, pool.images)
-        if tracked_images(images) != pool.status.data_sources:
+        if tracked_images(images, pool.tracked) != pool.status.data_sources:
             return await self._record_images(pool, memory, images)
         return await self._reconcile(pool, memory)
 
@@ -155,7 +155,7 @@ class WarmPoolController:
     async def _record_images(self, pool: WarmPool, memory: PoolMemory, images: Sources) -> float | None:
         """Writes the images of the tracked DataSources into the status. They are a part of the template, so the pool is
         not planned before every process can read them."""
-        fresh = pool.status.model_copy(update={"data_sources": tracked_images(images)})
+        fresh = pool.status.model_copy(update={"data_sources": tracked_images(images, pool.tracked)})
         update = await self.status_writer.update(pool, fresh, memory.last_write)
         if update.written and (changes := describe_changes(pool.images, images)):
             self.apply.emit(pool, "Normal", Reason.IMAGE_CHANGED, changes, "Update")

@@ -22,6 +22,7 @@ from kinds.metav1 import NOT_OBSERVED, Condition
 from kinds.warm_states import COUNTED, WarmState
 from kinds.warmpool import PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
 from runtime.events import EventType
+from runtime.resource import Key
 
 ABSENT_UNTIL_TRUE = ("Degraded",)
 
@@ -65,10 +66,10 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     return fresh.model_copy(update=update)
 
 
-def tracked_images(images: Sources) -> tuple[TrackedImage, ...]:
-    """The images by name in dataVolumeTemplates, in the form of the status."""
+def tracked_images(images: Sources, tracked: Mapping[str, Key]) -> tuple[TrackedImage, ...]:
+    """The images of the tracked DataSources by name in dataVolumeTemplates, in the form of the status."""
     return tuple(
-        TrackedImage.model_validate({"disk": disk, "kind": kind, **source})
+        TrackedImage.model_validate({"disk": disk, "dataSource": "/".join(tracked[disk]), "kind": kind, **source})
         for disk, image in sorted(images.items())
         for kind, source in image.items()
     )

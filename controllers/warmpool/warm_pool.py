@@ -97,7 +97,7 @@ class WarmPool(ObjectView):
         return {
             each.disk: {each.kind: {"namespace": each.namespace, "name": each.name}}
             for each in self.status.data_sources
-            if each.disk in self.tracked
+            if each.data_source == "/".join(self.tracked.get(each.disk, ()))
         }
 
     def pinned(self, template: Json) -> Json:

@@ -94,7 +94,7 @@ def test_why_has_the_decision_the_next_change_and_the_forecast() -> None:
 
 def test_why_of_a_fixed_size_has_the_problems_and_names_the_comparison() -> None:
     condition = {"type": "Available", "status": "False", "reason": "InsufficientCapacity", "message": "full"}
-    image = {"disk": "root", "kind": "pvc", "namespace": "images", "name": "debian-7"}
+    image = {"disk": "root", "dataSource": "ns/debian", "kind": "pvc", "namespace": "images", "name": "debian-7"}
     found = explain(a_pool(2, status={"conditions": [condition], "dataSources": [image]}), a_history(MONDAY))
     assert list(lines(found))[1:] == [
         "the size is spec.replicas: 2",

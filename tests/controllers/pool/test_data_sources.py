@@ -188,6 +188,13 @@ def test_a_new_image_replaces_the_disks() -> None:
     assert parse_hashes(update.disk_templates) == dict(found.revision.disks)
 
 
+def test_the_image_of_another_data_source_is_not_kept() -> None:
+    other = {**GOLDEN, "spec": {**GOLDEN["spec"], "sourceRef": {"kind": "DataSource", "name": "fedora"}}}
+    first = revision_of(a_pool(TRACKING, None, other), "fedora-1")
+    status = {"updateRevision": first.name, "currentRevision": first.name}
+    assert not observed(None, status=status, revisions=(first,)).revision.sources
+
+
 def test_changes_in_words() -> None:
     assert describe_changes({"root": source("a")}, {"root": source("a")}) == ""
     assert describe_changes({}, {"root": source("a")}) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_vm_without_a_hash_is_outdated() -> None:
 
 
 def image_of(name: str) -> dict[str, Any]:
-    return {"disk": "root", "kind": "pvc", "namespace": "images", "name": name}
+    return {"disk": "root", "dataSource": "ns/debian", "kind": "pvc", "namespace": "images", "name": name}
 
 
 def tracking(*images: str, tracks: bool = True) -> WarmPool:
@@ -69,6 +70,13 @@ def test_a_new_image_of_a_data_source_is_a_new_template() -> None:
     assert not new.current(m)
     assert tracking("debian-1").current(m), "the image of before"
     assert tracking("debian-1", tracks=False).template_hash == tracking("debian-2", tracks=False).template_hash
+
+
+def test_the_image_of_another_data_source_is_not_kept() -> None:
+    image = {**image_of("fedora-1"), "dataSource": "ns/fedora"}
+    pool = tracking()
+    pool = replace(pool, status=pool.status.model_validate({"dataSources": [image]}))
+    assert not pool.images
 
 
 def test_a_vm_gets_the_image_and_a_claim_may_choose_another_data_source() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 import click
 
@@ -36,7 +37,12 @@ from service.progress_bar import ProgressBar
 if TYPE_CHECKING:
     from runtime.api import Api
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 POLL_SECONDS = 0.5
+CONFLICTS = 5
+CONFLICT_SECONDS = 0.2
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60
 FINAL_REASONS = (
@@ -404,6 +410,24 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
 
 
+def again_if_changed(act: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
+    """Runs the act again if the pool has changed since the act has read it: during an update, the controllers write its
+    status several times a second."""
+
+    @wraps(act)
+    async def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
+        from runtime.errors import Conflict
+
+        for _ in range(CONFLICTS):
+            with suppress(Conflict):
+                return await act(*args, **kwargs)
+            await asyncio.sleep(CONFLICT_SECONDS)
+        return await act(*args, **kwargs)
+
+    return repeated
+
+
+@again_if_changed
 async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False) -> str:
     """Ends the present step of an update, or all. Returns which."""
     from controllers.pool.steps import ALL
@@ -437,6 +461,7 @@ def abort(cluster: Cluster, pool: str, output: str) -> None:
     print_result(output, f"{pool} returns to its former template", pool=pool)
 
 
+@again_if_changed
 async def abort_update(api: Api, cluster: Cluster, pool: str) -> None:
     """Returns the VMs to the last template that all of them had."""
     from kinds import meta
@@ -460,6 +485,7 @@ def retry(cluster: Cluster, pool: str, output: str) -> None:
     print_result(output, f"{pool} is updated again", pool=pool)
 
 
+@again_if_changed
 async def retry_update(api: Api, cluster: Cluster, pool: str) -> None:
     """Tries an aborted update again."""
     from kinds import meta

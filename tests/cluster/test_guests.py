@@ -368,7 +368,7 @@ async def test_a_guest_whose_service_stops_is_not_ready_and_then_replaced(api: A
 
     async def ready() -> tuple[str, str, str]:
         found = await api.get(VMIS, "default", "p")
-        conditions = {each["type"]: each for each in found["status"].get("conditions") or ()}
+        conditions = {each["type"]: each for each in found.get("status", {}).get("conditions") or ()}
         state = conditions.get("Ready") or {}
         return found["metadata"]["uid"], state.get("status", ""), state.get("reason", "")
 

@@ -8,6 +8,8 @@ import orjson
 def is_unchanged(before: Any, after: Any) -> bool:
     """True if two values have the same JSON text, which is faster to find out than by a walk through both. Unlike in
     `==`, 1 equals neither true nor 1.0. False if it is not known, for example if the keys have another order."""
+    if before is after:
+        return True
     if type(before) is not type(after):
         return False
     if isinstance(before, dict | list):

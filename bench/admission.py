@@ -6,8 +6,8 @@
 Turns of each side alternate, and a ratio is the median of the ratios of neighbouring turns, so that a slow moment of
 the machine meets both sides. Processor time stands beside the wall time, because other processes disturb it less.
 
-1. The servers, without a cluster: a fake defaulter sends a fixed response at once. `mutate, 2 replicas` are two
-   processes that get half of the connections each, like two Pods of the webhook.
+1. The servers, without a cluster: a fake defaulter sends a fixed response at once. A known shape needs no call to it.
+   `2 replicas` are two processes that get half of the connections each, like two Pods of the webhook.
 2. Ordinary VMs, 100 creates a second, in batches of 50: without admission, of a known shape, and of a new shape each.
 3. The same creates while another namespace's clients, `--noisy` of them, ask for VMs of `--disks` disks, each of
    another shape, without a pause.
@@ -54,6 +54,9 @@ from bench.harness import (
     vmi_spec,
 )
 from bench.pool import WORKLOADS, bare, scaled
+from defaulter.identity import fill_mac_addresses, with_firmware_ids
+from defaulter.json_paths import DocumentEditor
+from defaulter.vm_paths import locate
 from kinds.meta import DEFAULTING, DISABLED, UNDEFAULTED
 from runtime.api import Api
 from runtime.errors import ApiError
@@ -97,30 +100,43 @@ def echo() -> FastAPI:
 
 
 @asynccontextmanager
-async def mutate() -> AsyncIterator[ASGIApp]:
-    """Yields the webhook's app without an API server, because the admission of a VM needs none."""
+async def mutate(*, remembers: bool) -> AsyncIterator[ASGIApp]:
+    """Yields the webhook's app without an API server, because the admission of a VM needs none. Without `remembers`,
+    each VM has an unknown shape."""
     from prometheus_client import CollectorRegistry
 
-    from defaulter.contract import Defaulter
+    from defaulter.contract import Defaulter, KnownShapes
     from runtime.circuit_breaker import CircuitBreaker
     from webhook.admission import Admission
     from webhook.app import WebhookParts, create_app
     from webhook.defaulting import DefaultingHandler
     from webhook.metrics import Metrics
 
-    async with Defaulter(os.environ["DEFAULTER"], 2.0) as defaulter:
+    known_shapes = KnownShapes(monotonic) if remembers else None
+    async with Defaulter(os.environ["DEFAULTER"], 2.0, known_shapes=known_shapes) as defaulter:
         defaulting = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
         unused: Any = None
         yield create_app(WebhookParts(unused, Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
 
 
-async def serve_mutate(host: str, port: int) -> None:
-    async with mutate() as app:
+async def serve_mutate(host: str, port: int, *, remembers: bool) -> None:
+    async with mutate(remembers=remembers) as app:
         await serve(app, host, port)
 
 
-SERVERS = (echo.__name__, mutate.__name__)
+ECHO, OF_KNOWN, OF_NEW = SERVERS = ("echo", "mutate-known", "mutate-new")
+"""arguments with which this module starts a server"""
+
+
+def with_identity(vm: Json, seed: str) -> Json:
+    """The VM with the MAC address that the defaulter derives from its name, and its firmware IDs."""
+    location = locate(vm)
+    assert location is not None
+    editor = DocumentEditor(with_firmware_ids(vm, seed))
+    path = (*location.spec, "domain", "devices", "interfaces", 0, "macAddress")
+    fill_mac_addresses(editor, location, seed, [path])
+    return editor.document
 
 
 class FixedAnswer(asyncio.Protocol):
@@ -197,17 +213,22 @@ async def turn(servers: Sequence[Process], request: bytes, at_once: int, seconds
 
 async def bench(seconds: float, rounds: int, connections: list[int]) -> None:
     new = vm()
-    response = {"kind": "DefaultingResponse", "object": filled(new, "s"), "warnings": []}
+    response = {"kind": "DefaultingResponse", "object": filled(with_identity(new, "s"), "s"), "warnings": []}
     answer = http_message("HTTP/1.1 200 OK", compact(response))
     server = await asyncio.get_running_loop().create_server(lambda: FixedAnswer(answer), "127.0.0.1", 0)
     defaulter = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     request = http_message("POST /mutate HTTP/1.1", compact(review(new)) + b"\n")
     async with AsyncExitStack() as stack:
-        echoing, first, second = [
+        echoing, known, second, new_shapes = [
             await stack.enter_async_context(service("bench.admission", name, probe="/healthz", DEFAULTER=defaulter))
-            for name in (*SERVERS, SERVERS[1])
+            for name in (ECHO, OF_KNOWN, OF_KNOWN, OF_NEW)
         ]
-        sides = {"echo": [echoing], "mutate": [first], "mutate, 2 replicas": [first, second]}
+        sides = {
+            "echo": [echoing],
+            "mutate, known shape": [known],
+            "mutate, known shape, 2 replicas": [known, second],
+            "mutate, new shape": [new_shapes],
+        }
         section(f"a review of {len(request)} bytes")
         for at_once in connections:
             turns: dict[str, list[Turn]] = {name: [] for name in sides}
@@ -434,8 +455,8 @@ def main() -> None:
         return
     if sys.argv[1:] and sys.argv[1] in SERVERS:
         host, _, port = os.environ["POOLHOUSE_LISTEN"].partition(":")
-        if sys.argv[1] == mutate.__name__:
-            sys.exit(lifecycle.run(lambda: serve_mutate(host, int(port))))
+        if sys.argv[1] != ECHO:
+            sys.exit(lifecycle.run(lambda: serve_mutate(host, int(port), remembers=sys.argv[1] == OF_KNOWN)))
         app = f"bench.admission:{echo.__name__}"
         uvicorn.run(app, factory=True, host=host, port=int(port), log_level="error", access_log=False)
         return

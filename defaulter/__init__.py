@@ -9,6 +9,7 @@ Begin with `defaulting.set_defaults`: it fills every field of a document that th
 | `pci_addresses` | the order in which virt-launcher lets libvirt assign addresses |
 | `driver`, `worker`, `worker_pool` | libvirt, in worker processes that may be killed at any time |
 | `hook` | restores recorded hardware when KubeVirt starts the VM |
+| `known_shapes` | answers that a client gives again without a call |
 | `contract` | the only module that other packages import |
 
 The service has no Kubernetes client and stores nothing. The PVCs, Secrets and networks of a spec need not exist.

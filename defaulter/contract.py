@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Literal, Protocol, Self
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,6 +22,7 @@ from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
+from defaulter.known_shapes import KnownShapes, new_vm
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.limits import excessive_sizes
 from defaulter.machine_types import resolve_alias
@@ -30,7 +32,7 @@ from defaulter.structure import readable
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import locate, opted_out
-from service.cpu_lane import compute
+from service.cpu_lane import compute, is_costly
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession
@@ -52,6 +54,7 @@ __all__ = [
     "ForbiddenChange",
     "InvalidDocument",
     "InvalidHardwareRecord",
+    "KnownShapes",
     "MACPolicy",
     "MachineTypes",
     "MatchedSpecs",
@@ -194,7 +197,8 @@ class Defaulter:
     Each call ends within `timeout_seconds`, with a response, `InvalidDocument` or `DefaulterUnavailable`. The client
     closes only a session that it has opened itself. Each request says what the nodes can run, and contains the KubeVirt
     object that `kubevirt` returns. For a VM that names an instance type or a preference, it contains what `read_specs`
-    returns for the VM and its namespace: `instancetype`, `preference` and `unread`.
+    returns for the VM and its namespace: `instancetype`, `preference` and `unread`. With `known_shapes`, the service is
+    not called for a new VM of a shape that it has answered recently.
     """
 
     def __init__(
@@ -206,6 +210,7 @@ class Defaulter:
         nodes: NodeIndex | None = None,
         kubevirt: Callable[[], Json | None] = lambda: None,
         read_specs: Callable[[Json, str], Awaitable[Json]] | None = None,
+        known_shapes: KnownShapes | None = None,
     ) -> None:
         self._url = url.rstrip("/")
         self._timeout_seconds = timeout_seconds
@@ -214,6 +219,8 @@ class Defaulter:
         self._nodes = nodes or NodeIndex()
         self._kubevirt = kubevirt
         self._read_specs = read_specs
+        self._known_shapes = known_shapes
+        self._cluster = _Cluster(None, None, None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -238,23 +245,39 @@ class Defaulter:
     ) -> DefaultingResponse:
         """The document with every unset field that the guest sees filled, and nothing else changed. Raises
         `InvalidDocument` or `DefaulterUnavailable`."""
-        types, cpus = self._nodes.machine_types(), self._nodes.cpus()
+        cluster = self._current_cluster()
+        specs = await self._matched_specs(document, namespace)
+        is_new = old is None and vmi is None and "unread" not in specs and not is_costly()
+        vm = None
+        if self._known_shapes is not None and is_new:
+            circumstances = cluster.digest + _encode([may_have_run, specs])
+            vm = new_vm(document, namespace, seed, circumstances)
+        if self._known_shapes is not None and vm is not None and (known := self._known_shapes.find(vm)) is not None:
+            return DefaultingResponse(object=known.apply(vm), warnings=known.warnings, undecided=known.undecided)
         given: Json = {
             "oldObject": old,
             "vmi": vmi,
             "namespace": namespace,
             "seed": seed,
-            "offered": {"everywhere": [*types.everywhere], "somewhere": [*types.somewhere]} if types else None,
-            "cpus": {"models": [*cpus.models], "features": [*cpus.features]} if cpus else None,
+            **cluster.sent,
             "mayHaveRun": may_have_run or None,
-            "kubevirt": self._kubevirt(),
-            **await self._matched_specs(document, namespace),
+            **specs,
         }
         body = {"apiVersion": API_VERSION, "kind": "DefaultingRequest", "object": document}
         body |= {name: value for name, value in given.items() if value is not None}
         tenant = namespace or typed(str, document, "metadata", "namespace") or ""
         response = await self._post(body, tenant)
-        return response.model_copy(update={"object": await compute(_accept, document, old, response.object)})
+        response = response.model_copy(update={"object": await compute(_accept, document, old, response.object)})
+        if self._known_shapes is not None and vm is not None:
+            self._known_shapes.learn(vm, response.object, response.warnings, response.undecided)
+        return response
+
+    def _current_cluster(self) -> _Cluster:
+        types, cpus, kubevirt = self._nodes.machine_types(), self._nodes.cpus(), self._kubevirt()
+        known = self._cluster
+        if types is not known.types or cpus is not known.cpus or kubevirt is not known.kubevirt:
+            self._cluster = _Cluster(types, cpus, kubevirt)
+        return self._cluster
 
     async def _matched_specs(self, document: Json, namespace: str | None) -> Json:
         location = locate(document, namespace)
@@ -297,6 +320,21 @@ class Defaulter:
         raise failure("; ".join(str(problem) if problem.path else problem.message for problem in problems))
 
 
+class _Cluster:
+    """What the client knows of the cluster, and sends with each request."""
+
+    def __init__(self, types: MachineTypes | None, cpus: CPUs | None, kubevirt: Json | None) -> None:
+        self.types, self.cpus, self.kubevirt = types, cpus, kubevirt
+        self.sent: Json = {
+            "offered": {"everywhere": sorted(types.everywhere), "somewhere": sorted(types.somewhere)}
+            if types
+            else None,
+            "cpus": {"models": sorted(cpus.models), "features": sorted(cpus.features)} if cpus else None,
+            "kubevirt": kubevirt,
+        }
+        self.digest = sha256(_encode(self.sent)).digest()
+
+
 def _accept(document: Json, old: Json | None, completed: Json) -> Json:
     """The completed document with the record of its defaults. Raises `ForbiddenChange`."""
     edit = follow_author(document, readable(old))
@@ -305,7 +343,7 @@ def _accept(document: Json, old: Json | None, completed: Json) -> Json:
     return record_defaults(edit, completed)
 
 
-def _encode(body: Json) -> bytes:
+def _encode(body: Any) -> bytes:
     try:
         return orjson.dumps(body)
     except orjson.JSONEncodeError:  # a number beyond 64 bits or half a surrogate pair: the service says where

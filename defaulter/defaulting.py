@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, entries, replaced, typed
+from apimachinery.unstructured import Json, at, replaced, typed
 from defaulter import identity, libvirt_vm, structure, validation, xml
 from defaulter.added_devices import (
     AddedDevice,
@@ -32,7 +32,6 @@ from defaulter.added_devices import (
     running_addresses,
     without_devices,
 )
-from defaulter.codecs import normalize_address
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, is_sealed
 from defaulter.instancetypes import (
@@ -340,13 +339,8 @@ def _add_identity(editor: DocumentEditor, location: VMLocation, request: VMReque
         for part in ("uuid", "serial"):
             editor.fill((*location.spec, "domain", "firmware", part), str(uuid4()))
     if cluster.macs == "deterministic" and has_name:
-        interfaces = entries(editor.document, *location.spec, "domain", "devices", "interfaces")
-        taken = {normalize_address(nic.get("macAddress")) for _, nic in interfaces}
-        for path in list(interfaces_without_mac(editor.document, location, cluster.macs)):
-            device = str(editor.get((*path[:-1], "name")))
-            value = identity.mac_address(request.seed, location.namespace, location.name, device, frozenset(taken))
-            taken.add(value)
-            editor.fill(path, value)
+        paths = list(interfaces_without_mac(editor.document, location, cluster.macs))
+        identity.fill_mac_addresses(editor, location, request.seed, paths)
 
 
 def _has_same_hardware(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:

@@ -15,7 +15,16 @@ from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator, model_validator
 
 from apimachinery.unstructured import Json
-from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, DefaulterClient, MACPolicy, Node, NodeIndex, read_node
+from defaulter.contract import (
+    SCHEDULABLE_LABEL,
+    Defaulter,
+    DefaulterClient,
+    KnownShapes,
+    MACPolicy,
+    Node,
+    NodeIndex,
+    read_node,
+)
 from kinds import KINDS
 from kubevirt import cluster_settings
 from kubevirt.cluster_settings import ClusterSettings
@@ -187,6 +196,7 @@ def _parts(
             nodes=node_index,
             kubevirt=lambda: cluster_settings.choose(kubevirts.all),
             read_specs=InstancetypeReader(api, monotonic).read,
+            known_shapes=KnownShapes(monotonic),
         )
         defaulting = handler = DefaultingHandler(
             defaulter,

@@ -19,7 +19,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
         pytest.param("[" * 5000, "nested too deeply", id="deep nesting"),
         pytest.param("a: !!binary aGk=", "could not determine a constructor", id="bytes, which JSON does not have"),
         pytest.param("? {a: b}\n: c", "unhashable", id="an object as a key"),
-        pytest.param(b"\xff\xfe\xff", "", id="not text"),
+        pytest.param(b"\xff\xfe\xff", "unacceptable character", id="not text"),
     ],
 )
 def test_a_text_that_no_kubernetes_object_has_is_refused(text: str | bytes, message: str) -> None:

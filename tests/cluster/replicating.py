@@ -18,7 +18,7 @@ from runtime.errors import NotFound
 from runtime.events import EVENTS, EventRecorder
 from runtime.metrics import Metrics
 from runtime.resource import NAMESPACES, VMIS, Resource
-from tests.cluster.pooling import Running, background
+from tests.cluster.pooling import Running, background, until
 
 Json = dict[str, Any]
 
@@ -92,10 +92,14 @@ class Place:
     async def names(self) -> set[str]:
         return set(await self.instances())
 
-    async def reasons(self) -> set[str]:
-        """Of the events about the set."""
-        items, _ = await self.api.list(EVENTS, self.namespace, field_selector="regarding.name=web")
-        return {each["reason"] for each in items}
+    async def hears(self, *reasons: str) -> None:
+        """Waits for events about the set. On a busy API server there are others too."""
+
+        async def missing() -> set[str]:
+            items, _ = await self.api.list(EVENTS, self.namespace, field_selector="regarding.name=web")
+            return set(reasons) - {each["reason"] for each in items}
+
+        await until(missing, set())
 
     async def vmi(self, name: str, **metadata: Any) -> Json:
         """One that somebody else makes."""

@@ -122,7 +122,7 @@ class Admission:
             try:
                 async with session.get(f"https://127.0.0.1:{self.port}/healthz", ssl=trust) as answer:
                     return answer.ok
-            except aiohttp.ClientConnectorError:
+            except aiohttp.ClientError:
                 return False
 
     async def webhook_ends(self) -> None:

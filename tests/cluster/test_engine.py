@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -29,10 +30,15 @@ Json = dict[str, Any]
 async def api(simulated: StackPaths) -> AsyncIterator[Api]:
     async with await Api.connect(simulated.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
-        machines, _ = await api.list(VMS, "default")
-        for machine in machines:
-            await api.delete(VMS, "default", machine["metadata"]["name"])
+        await delete_all(api, VMS)
         await eventually(lambda: nothing_left(api))
+
+
+async def delete_all(api: Api, *resources: Resource) -> None:
+    for resource in resources:
+        for each in (await api.list(resource, "default"))[0]:
+            with suppress(NotFound):  # it went with its owner
+                await api.delete(resource, "default", each["metadata"]["name"])
 
 
 async def nothing_left(api: Api) -> bool:
@@ -83,9 +89,20 @@ async def asked(api: Api, name: str, verb: str, resource: str = "virtualmachines
     return True
 
 
-def pid_of(paths: StackPaths, part: str) -> int:
-    status = json.loads(paths.status.read_text())
-    return int(next(each["pid"] for each in status["parts"] if each["name"] == part))
+async def kill(paths: StackPaths, part: str) -> None:
+    """Kills a process of the stack, once it runs: an earlier test may have killed it as well."""
+
+    async def killed() -> bool:
+        parts = json.loads(paths.status.read_text())["parts"]
+        found = next(each for each in parts if each["name"] == part)
+        if not (found["ready"] and found["pid"]):
+            return False
+        with suppress(ProcessLookupError):
+            os.kill(found["pid"], signal.SIGKILL)
+            return True
+        return False
+
+    await eventually(killed)
 
 
 async def test_the_engine_says_as_which_kubevirt_it_behaves(api: Api) -> None:
@@ -250,7 +267,7 @@ async def test_a_migration_fails_if_the_engine_is_killed(api: Api, simulated: St
         before = await placed(api)
         await eventually(lambda: asked(api, "a", "migrate"))
         await says(api, "a", "Migrating")
-        os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
+        await kill(simulated, "engine")
         await says(api, "a", "Running")
         assert await placed(api) == before
         state = (await api.get(VMIS, "default", "a"))["status"]["migrationState"]
@@ -307,7 +324,7 @@ async def test_a_killed_engine_neither_duplicates_nor_loses_objects(api: Api, si
     names = [f"vm-{number}" for number in range(40)]
     await asyncio.gather(*(api.create(VMS, vm(name)) for name in names))
     await asyncio.sleep(0.5)
-    os.kill(pid_of(simulated, "engine"), signal.SIGKILL)
+    await kill(simulated, "engine")
     await asyncio.gather(*(says(api, name, "Running") for name in names))
     instances, _ = await api.list(VMIS, "default")
     assert sorted(each["metadata"]["name"] for each in instances) == sorted(names)

@@ -17,7 +17,7 @@ from runtime.api import Api
 from runtime.errors import ApiError
 from runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.cluster import test_guests
-from tests.cluster.test_engine import asked, nothing_left, vm
+from tests.cluster.test_engine import asked, delete_all, nothing_left, vm
 from tests.cluster.test_guests import UP, Console, hardware
 from tests.conftest import stack
 from tests.waiting import eventually
@@ -40,9 +40,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
 async def api(paths: StackPaths) -> AsyncIterator[Api]:
     async with await Api.connect(paths.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         yield api
-        for kind in (VMS, PVCS):
-            for each in (await api.list(kind, "default"))[0]:
-                await api.delete(kind, "default", each["metadata"]["name"])
+        await delete_all(api, VMS, PVCS)
         await eventually(lambda: nothing_left(api))
 
 

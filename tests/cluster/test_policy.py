@@ -178,7 +178,8 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
                     with suppress(NotFound):
                         await api.delete(resource, None, each["metadata"]["name"])
             for each in (await api.list(VMIS, namespace))[0]:
-                await api.delete(VMIS, namespace, each["metadata"]["name"])
+                with suppress(NotFound):
+                    await api.delete(VMIS, namespace, each["metadata"]["name"])
             await api.delete(NAMESPACES, None, namespace)
 
 

@@ -146,11 +146,12 @@ async def observed(place: Place) -> bool:
 
 
 async def paused_or_first(place: Place) -> bool:
-    return (await place.seen())["status"]["update"]["stepsDone"] < 2
+    update = ((await place.seen()).get("status") or {}).get("update") or {}
+    return bool(update.get("stepsDone", 2) < 2)
 
 
 async def updated(place: Place) -> int:
-    return int((await place.seen())["status"]["updatedReplicas"])
+    return int(((await place.seen()).get("status") or {}).get("updatedReplicas", 0))
 
 
 async def test_a_pool_is_paused_and_goes_on(shell: Shell) -> None:

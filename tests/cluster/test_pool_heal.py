@@ -25,7 +25,9 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     await running.meta("web-2", annotations=BROKEN)
     await running.api.delete(VMIS, running.namespace, "web-2")
     await until(lambda: replaced(running), 1)
+    await until(lambda: another_vm(running, before["web-2"]), True)
     await complete(running)
+    await until(lambda: status(running, "readyReplicas"), 3)
     after = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
     assert {name for name in before if before[name] != after.get(name)} == {"web-2"}
     left = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
@@ -42,11 +44,7 @@ async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(ru
     await running.meta("web-2", annotations={"sim.poolhouse.dev/crash-seconds": "0"})
     await running.api.delete(VMIS, running.namespace, "web-2")
     await until(lambda: replaced(running), 1)
-
-    async def another_vm() -> bool:  # the status counts the replacement before the old VM is gone
-        return (await running.machines()).get("web-2", {"metadata": {"uid": before}})["metadata"]["uid"] != before
-
-    await until(another_vm, True)
+    await until(lambda: another_vm(running, before), True)
     await complete(running)
     assert (await status(running, "healing"))["failures"] == []
 
@@ -68,6 +66,12 @@ async def test_when_all_fail_none_is_replaced(running: Place) -> None:
     await until(lambda: status(running, "readyReplicas"), 4, 400)
     await until(lambda: condition(running, "Healing"), ("False", "NoFailingVMs"))
     assert {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()} == before
+
+
+async def another_vm(place: Place, before: str) -> bool:
+    """Whether web-2 has another UID: the status counts a replacement before the old VM is gone."""
+    found = (await place.machines()).get("web-2")
+    return found is not None and found["metadata"]["uid"] != before
 
 
 async def replaced(place: Place) -> int | None:

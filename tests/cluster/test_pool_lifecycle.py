@@ -140,7 +140,7 @@ async def retained(place: Place, count: int) -> dict[str, Json]:
 
 
 async def kept(place: Place) -> int:
-    return int((await place.seen())["status"].get("keptDisks", 0))
+    return int(((await place.seen()).get("status") or {}).get("keptDisks", 0))
 
 
 async def age(place: Place, claim: str) -> None:

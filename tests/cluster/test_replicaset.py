@@ -63,7 +63,7 @@ async def test_a_set_makes_its_instances_and_rests(control_plane: Any, place: Pl
         await until(place.count, 5)
         await scale(place, 1)
         await until(place.count, 1)
-        await until(place.reasons, {"SuccessfulCreate", "SuccessfulDelete"})
+        await place.hears("SuccessfulCreate", "SuccessfulDelete")
     (last,) = (await place.instances()).values()
     assert last["status"]["phase"] == "Running", "those that are not ready are the first to go"
 
@@ -186,7 +186,7 @@ async def test_a_paused_set_counts_and_does_nothing(control_plane: Any, place: P
         await place.change(paused=False)
         await until(place.count, 4)
         await until(lambda: place.condition("ReplicaPaused"), None)
-        await until(place.reasons, {"SuccessfulCreate", "SuccessfulPaused", "SuccessfulResumed"})
+        await place.hears("SuccessfulCreate", "SuccessfulPaused", "SuccessfulResumed")
 
 
 @pytest.mark.sentence("2.9")
@@ -201,7 +201,7 @@ async def test_a_full_quota_is_told_and_forgotten_when_it_is_over(control_plane:
         await until(place.numbers, (2, 0))
         # Before, it may say that the quota is not known yet.
         await until(lambda: said(place, "exceeded quota: few"), True)
-        await until(place.reasons, {"SuccessfulCreate", "FailedCreate"})
+        await place.hears("SuccessfulCreate", "FailedCreate")
         await place.api.delete(QUOTAS, place.namespace, "few")
         await until(place.count, 4)
         await until(lambda: place.condition("ReplicaFailure"), None)

@@ -181,14 +181,14 @@ def test_no_admission_fails_while_certificates_are_renewed(whole: StackPaths) ->
     "name", ["controllers", "webhook", "defaulter", "engine", "kube-controller-manager", "kube-apiserver", "etcd"]
 )
 def test_a_killed_component_is_restarted(whole: StackPaths, name: str) -> None:
-    before = next(part for part in status(whole)["parts"] if part["name"] == name)
+
+    def part() -> dict[str, Any]:
+        return next(part for part in status(whole)["parts"] if part["name"] == name)
+
+    # The kill before this one may have ended others, which wait for their restart.
+    before = until(part, lambda found: found["ready"] and found["pid"])
     os.kill(before["pid"], signal.SIGKILL)
-
-    def back(found: dict[str, Any]) -> bool:
-        part = next(part for part in found["parts"] if part["name"] == name)
-        return part["ready"] and part["pid"] not in (None, before["pid"])
-
-    until(lambda: status(whole), back)
+    until(part, lambda found: found["ready"] and found["pid"] not in (None, before["pid"]))
     machines, _ = until(lambda: call(whole, _machines), lambda found: len(found[0]) == 3 and found[1])
     assert all(machine["status"]["ready"] for machine in machines)
 

@@ -21,8 +21,9 @@ from bench import harness
 from controllers.pool import observe as pool_observe
 from controllers.pool import plan as pool_plan
 from controllers.pool import template
-from controllers.pool.observe import POOLS, Pool, parse_pool
+from controllers.pool.observe import POOLS
 from controllers.pool.revisions import content, current_revision
+from controllers.pool.snapshot import Pool, parse_pool
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan
 from controllers.replicaset.apply import build_vmi

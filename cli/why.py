@@ -20,7 +20,7 @@ from cli.past import VM_KINDS, Identity, Logged, concerns, last_deletion, logged
 from cli.pools import POOL_KIND
 
 if TYPE_CHECKING:
-    from controllers.pool.observe import Pool, PoolSnapshot
+    from controllers.pool.snapshot import Pool, PoolSnapshot
     from controllers.replicaset.observe import ReplicaSetSnapshot
     from runtime.api import Api
     from runtime.resource import Resource
@@ -228,8 +228,9 @@ async def _past(api: Api, namespace: str, vm: Identity, owner: str, decisions: S
 
 
 async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
-    from controllers.pool.observe import PoolSnapshot, list_stores, observe
+    from controllers.pool.observe import list_stores, observe
     from controllers.pool.simulate import rows, simulate
+    from controllers.pool.snapshot import PoolSnapshot
 
     snapshot = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, PoolSnapshot):

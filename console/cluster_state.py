@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 
 from apimachinery.unstructured import Json
 from controllers.pool import observe as pools
+from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VM_SNAPSHOTS, ListedStore
 from controllers.replicaset import observe as replica_sets
 from controllers.shared.sources import NODE_LABELS, Source
@@ -201,7 +202,7 @@ class ClusterState:
     def get(self, kind: str, key: Key) -> Json | None:
         return self.documents[kind].store.get(key) if kind in self.documents else None
 
-    def pool(self, key: Key) -> pools.PoolSnapshot | pools.InvalidPool | None:
+    def pool(self, key: Key) -> PoolSnapshot | InvalidPool | None:
         return pools.observe(self.pools, key, synced=True, failure=None, burst=BURST)
 
     def replica_set(self, key: Key) -> replica_sets.ReplicaSetSnapshot | replica_sets.InvalidReplicaSet | None:

@@ -25,8 +25,8 @@ from console.acts import Act, Target
 from console.cluster_state import ClusterState
 from console.overview import overview
 from console.page import Page, Part, Query, object_path
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollback import with_abort
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.shared.invalid_spec import InvalidSpec
 from kinds import KINDS

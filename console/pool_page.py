@@ -15,11 +15,11 @@ from console import words
 from console.page import Query, Slice, matches, object_path
 from console.words import STATE_WORDS, VMState, vm_state
 from controllers.pool.describe import describe_update
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.selection import DisruptionBudget
 from controllers.pool.simulate import rows as simulated_rows
 from controllers.pool.simulate import simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 
 MAX_STEPS = 50

@@ -10,8 +10,8 @@ from console import words
 from console.cluster_state import ClusterState
 from console.page import object_path
 from console.words import STATE_WORDS, vm_state, vmi_state
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.simulate import rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.simulate import simulate as simulate_set
 from kinds import meta

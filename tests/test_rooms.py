@@ -58,6 +58,7 @@ ONLY_IMPORTER: dict[str, dict[str, str]] = {
 # Modules with these names take values and return values: they do not wait, write, log or read a clock.
 PURE = {
     "plan",
+    "snapshot",
     "status",
     "patch",
     "review",

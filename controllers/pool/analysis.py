@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import RunJob
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import is_behind
+from controllers.pool.snapshot import PoolSnapshot
 from kinds.pool import UpdateProgress
 from kinds.pool_analysis import Analysis, AnalysisCheck, CheckResult, CheckStatus, PrometheusCheck, parse_condition
 from kinds.pool_strategies import UpdateProactive

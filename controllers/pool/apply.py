@@ -49,9 +49,10 @@ from controllers.pool.actions import (
 )
 from controllers.pool.claim_users import claim_users
 from controllers.pool.disk_templates import disks_by_entry, entry_of, format_hashes, parse_hashes, same_origin
-from controllers.pool.observe import POOLS, REVISIONS, InvalidPool, Pool, PoolSnapshot
+from controllers.pool.observe import POOLS, REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.template import merge_template
 from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.creation import DefaultingCreator

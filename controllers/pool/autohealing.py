@@ -12,10 +12,10 @@ from itertools import islice
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
-from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.replacement import retain
 from controllers.pool.restores import awaits_restore
 from controllers.pool.selection import STUCK
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.waiting import Waiting
 from controllers.pool.windows import windows
 from controllers.shared.vm import VM

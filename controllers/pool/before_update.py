@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import PruneSnapshot, TakeSnapshot
-from controllers.pool.observe import PoolSnapshot, once
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
 from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM

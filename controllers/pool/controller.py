@@ -23,9 +23,6 @@ from controllers.pool.observe import (
     REVISION_SOURCE,
     VM_SOURCE,
     VMI_SOURCE,
-    InvalidPool,
-    Pool,
-    PoolSnapshot,
     Stores,
     observe,
     parse_phase,
@@ -34,6 +31,7 @@ from controllers.pool.plan import Plan, plan
 from controllers.pool.prometheus import Prometheus
 from controllers.pool.rollback import with_abort
 from controllers.pool.scaling import release, with_invalid_scale_in
+from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import healed, invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.shared.component import Component

@@ -17,8 +17,8 @@ from controllers.pool.actions import (
     Restore,
     Update,
 )
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.decisions import decision
 from kinds.decisions import Decision, vm_reference
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from apimachinery.unstructured import Json
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import is_behind
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.steps import resolve, stable_revision, update_limit
 from kinds.pool_analysis import AnalysisCheck, PrometheusCheck
 from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep

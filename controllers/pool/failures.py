@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.observe import PoolSnapshot, once
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingVM, Healing

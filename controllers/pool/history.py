@@ -3,9 +3,9 @@
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision
+from controllers.pool.snapshot import PoolSnapshot
 from kinds.pool import MAX_HISTORY, Outcome, RevisionHistory
 
 

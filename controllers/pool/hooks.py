@@ -17,9 +17,9 @@ from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, RetainDisks, SetInService
 from controllers.pool.autohealing import failing
 from controllers.pool.lifetime import end_lifetimes
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollout import stops
 from controllers.pool.scaling import select_victims
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM

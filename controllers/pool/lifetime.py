@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Restart
-from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.restores import awaits_restore
 from controllers.pool.rollout import count_outdated, deadline_exceeded
 from controllers.pool.selection import (
@@ -16,6 +15,7 @@ from controllers.pool.selection import (
     may_be_restarted,
     update_has_begun,
 )
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.waiting import Waiting
 from controllers.pool.windows import windows
 from controllers.pool.zones import ZoneGuard

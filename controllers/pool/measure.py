@@ -12,8 +12,8 @@ from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json, entries
 from controllers.pool.analysis import Measurement, checks_of, judge, seconds_until_due
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.prometheus import Prometheus, PrometheusError
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import JOBS
 from kinds.pool_analysis import AnalysisCheck, CheckResult
 from runtime.api import Api

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
 from apimachinery.timestamps import parse_time
-from controllers.pool.observe import InvalidPool, Pool
 from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import FINAL_PHASES, VMI
 from kinds.pool import PoolStatus

@@ -15,7 +15,6 @@ from controllers.pool.autohealing import failing, heal, held_back, seconds_until
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
 from controllers.pool.lifetime import end_lifetimes
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.replacement import retain_replaced
 from controllers.pool.restores import prune_restores
 from controllers.pool.retention import delete_disks, seconds_until_expiry
@@ -39,6 +38,7 @@ from controllers.pool.scaling import (
     scale_out,
     seconds_until_deletion_timeout,
 )
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.steps import update_limit
 from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM, LifecycleHold

@@ -12,8 +12,8 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, DiskReplacement, RetainDisks
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, replacement_name, same_origin
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.revisions import Revision
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.names import name_of
 from controllers.shared.vm import VM, RetainedDisk

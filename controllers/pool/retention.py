@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks
-from controllers.pool.observe import PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.surge import extra_vms
 from controllers.shared.vm import RetainedDisk
 from kinds.pool_lifecycle import RetainedDisks

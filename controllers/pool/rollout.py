@@ -18,7 +18,6 @@ from controllers.pool.actions import (
 from controllers.pool.analysis import overdue
 from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
 from controllers.pool.disk_templates import carried_over, disks_by_entry
-from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import annotations, disk_replacements, unready_disk
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
@@ -31,6 +30,7 @@ from controllers.pool.selection import (
     sort_victims,
     update_has_begun,
 )
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.steps import update_limit, with_template
 from controllers.pool.surge import is_replaced, replacement_reason
 from controllers.pool.vm_snapshots import VMSnapshot

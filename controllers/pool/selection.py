@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from apimachinery.label_selectors import matches
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.restores import awaits_restore
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 from kinds.pool_strategies import BasePolicy, SelectionPolicy
 

@@ -35,10 +35,11 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.analysis import overdue
-from controllers.pool.observe import POOL_SOURCE, InvalidPool, Pool, PoolSnapshot, Stores, observe, parse_pool
+from controllers.pool.observe import POOL_SOURCE, Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollback import with_abort
+from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
 from controllers.pool.steps import hash_steps, update_limit
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.pool.waiting import Waiting

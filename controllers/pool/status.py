@@ -11,12 +11,12 @@ from controllers.pool.autohealing import healing_status
 from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
 from controllers.pool.history import history
 from controllers.pool.hooks import held, pending_hooks
-from controllers.pool.observe import InvalidPool, PoolSnapshot
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.retention import expires_at
 from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
+from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.pool.surge import is_replaced
 from controllers.pool.windows import refusal_of_updates

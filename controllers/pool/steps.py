@@ -13,10 +13,10 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.analysis import begun, describe, followed, has_passed, obstacle
-from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content_hash
 from controllers.pool.selection import is_behind
+from controllers.pool.snapshot import PoolSnapshot, once
 from kinds.pool import UpdateProgress
 from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
 

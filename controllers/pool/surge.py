@@ -7,8 +7,8 @@ template. At least `replicas` VMs stay available, apart from those that were not
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from controllers.pool.observe import PoolSnapshot, once
 from controllers.pool.selection import is_behind
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.steps import resolve, update_limit
 from controllers.pool.windows import refusal_of_updates
 from controllers.shared.vm import VM

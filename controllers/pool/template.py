@@ -16,8 +16,8 @@ from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
 from controllers.pool.actions import Restore, RunJob, TakeSnapshot
 from controllers.pool.disk_templates import carried_over
-from controllers.pool.observe import Pool
 from controllers.pool.revisions import Revision, content, postfixed_paths
+from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.data_sources import pinned
 from controllers.shared.names import name_of

@@ -10,7 +10,7 @@ from functools import cache
 
 from apimachinery.cron import CronSchedule, cron_error, time_zone_error
 from apimachinery.timestamps import format_time
-from controllers.pool.observe import PoolSnapshot, once
+from controllers.pool.snapshot import PoolSnapshot, once
 from kinds.pool_lifecycle import MaintenanceWindow
 
 

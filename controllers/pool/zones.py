@@ -10,8 +10,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.selection import update_has_begun
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 

@@ -17,8 +17,9 @@ import yaml
 
 from controllers.pool.actions import RunJob
 from controllers.pool.apply import run_job
-from controllers.pool.observe import POOLS, Pool, parse_pool
+from controllers.pool.observe import POOLS
 from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusServer
+from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.sources import CRON_JOBS, JOBS
 from manifests import rbac
 from runtime.api import Api

@@ -15,8 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controllers.pool.observe import PoolSnapshot, list_stores, observe
+from controllers.pool.observe import list_stores, observe
 from controllers.pool.plan import plan
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import DATA_VOLUMES
 from runtime.errors import ApiError, NotFound
 from runtime.resource import NAMESPACES, PVCS

@@ -12,13 +12,15 @@ from controllers.claim import status as claim_status
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure as ClaimFailure
 from controllers.migrationpolicy.status import status as policy_status
-from controllers.pool.observe import Failure, InvalidSpec, PoolSnapshot, parse_pool
 from controllers.pool.plan import plan as plan_pool
+from controllers.pool.snapshot import PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status as invalid_pool_status
 from controllers.pool.status import pool_status
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import plan as plan_set
 from controllers.replicaset.plan import replica_set_status
+from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.write_batches import Failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status as warm_pool_status

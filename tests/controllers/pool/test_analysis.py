@@ -18,10 +18,10 @@ from controllers.pool.analysis import (
     seconds_until_due,
     with_measurements,
 )
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.rollback import abort_of
 from controllers.pool.simulate import rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.steps import hash_steps, update_limit
 from controllers.shared.vm import VM

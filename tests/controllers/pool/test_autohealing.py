@@ -10,8 +10,9 @@ import pytest
 
 from controllers.pool.actions import Create, Heal
 from controllers.pool.autohealing import healing_status
-from controllers.pool.observe import Failure, PoolSnapshot
+from controllers.pool.observe import Failure
 from controllers.pool.plan import plan
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
 from kinds.pool import MAX_HEALED_VMS

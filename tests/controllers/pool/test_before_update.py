@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Restore, TakeSnapshot, Update
-from controllers.pool.observe import PoolSnapshot, _with_restores
+from controllers.pool.observe import _with_restores
 from controllers.pool.plan import plan
 from controllers.pool.rollback import abort_of
 from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.simulate import rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_restore, build_snapshot
 from controllers.pool.vm_snapshots import (

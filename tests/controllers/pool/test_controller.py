@@ -15,8 +15,9 @@ from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
 from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, DeletedVMs, PoolController
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observe import POOLS, Pool, PoolSnapshot, Stores
+from controllers.pool.observe import POOLS, Stores
 from controllers.pool.plan import Plan, plan
+from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
 from controllers.shared.write_batches import WriteBatches

@@ -9,9 +9,10 @@ import pytest
 
 from controllers.pool.actions import SaveRevision, Update
 from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
-from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, parse_pool, tracked
+from controllers.pool.observe import Stores, observe, tracked
 from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
+from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
 from controllers.pool.template import build_revision, build_vm
 from controllers.shared.data_sources import (
     DataSource,

@@ -8,8 +8,8 @@ import pytest
 
 from cli.plan import update_lines
 from controllers.pool.describe import describe_update
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.rollback import with_abort
+from controllers.pool.snapshot import PoolSnapshot
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm
 
 Json = dict[str, Any]

@@ -9,10 +9,10 @@ import pytest
 
 from controllers.pool.actions import Create, ReleaseDisks, Update
 from controllers.pool.disk_templates import carried_over, format_hashes, outdated, parse_hashes
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.revisions import Revision, current_revision
 from controllers.pool.simulate import simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_vm
 from controllers.shared.vm import VM, RetainedDisk

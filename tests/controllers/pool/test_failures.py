@@ -9,8 +9,8 @@ import pytest
 
 from controllers.pool.actions import Heal
 from controllers.pool.autohealing import seconds_until_healing
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi

@@ -10,9 +10,9 @@ import pytest
 
 from controllers.pool.actions import EndHold, Hold, SetInService
 from controllers.pool.hooks import pending_hooks
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.simulate import rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_vm, vmi_metadata
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot

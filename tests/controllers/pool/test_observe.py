@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.observe import Pool, PoolSnapshot, Stores, observe, once, parse_pool, resolve_max_unavailable
+from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
+from controllers.pool.snapshot import Pool, PoolSnapshot, once, parse_pool, resolve_max_unavailable
 from controllers.pool.status import pool_status
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk

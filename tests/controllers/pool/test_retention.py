@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import DateDisk, DeleteDisks
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.simulate import rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import RetainedDisk
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi

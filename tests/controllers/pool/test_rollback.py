@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.rollback import abort_of
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import LabelVMI, PruneRevision, Restart, RewriteRevision, SaveRevision, Update
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.revisions import Revision
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, join_vmi
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, leaving, snapshot, vm, vmi
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Delete
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.scaling import with_invalid_scale_in
+from controllers.pool.snapshot import PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, retained, snapshot, vm
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}

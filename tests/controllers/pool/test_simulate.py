@@ -8,8 +8,9 @@ from typing import Any, cast, get_args
 import pytest
 
 from controllers.pool.actions import Action
-from controllers.pool.observe import PoolSnapshot, Stores
+from controllers.pool.observe import Stores
 from controllers.pool.simulate import after, answer, rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.vm import VM
 from kinds.pool import POOL

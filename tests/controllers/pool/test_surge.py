@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Delete
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
 from controllers.pool.simulate import simulate
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.surge import extra_vms
 from controllers.shared.vm import VM

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.observe import PoolSnapshot
 from controllers.pool.plan import plan
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.windows import windows
 from controllers.shared.vm import VM, LifecycleHold

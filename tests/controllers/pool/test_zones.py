@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import PoolSnapshot, Stores, parse_pool
+from controllers.pool.observe import Stores
 from controllers.pool.plan import plan
 from controllers.pool.scaling import candidates
+from controllers.pool.snapshot import PoolSnapshot, parse_pool
 from controllers.pool.zones import ZoneGuard
 from controllers.shared.sources import parse_node_labels
 from controllers.shared.vm import VM, LifecycleHold, parse_vm

@@ -1,0 +1,257 @@
+"""The snapshot of a pool: the input of its plan and its status."""
+
+import math
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+from sys import intern
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from pydantic import ValidationError
+
+from apimachinery.unstructured import Json
+from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
+from controllers.pool.revisions import Revision
+from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
+from controllers.shared.decisions import last_manager
+from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
+from controllers.shared.vm import VM, RetainedDisk
+from controllers.shared.vmi import VMI, ObjectView, text
+from controllers.shared.write_batches import Failure
+from kinds import meta
+from kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
+from kinds.pool_strategies import UpdateProactive
+
+InvalidPool = InvalidSpec[PoolStatus]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+NO_REVISION = Revision("", "", 0, "")
+
+
+@dataclass(frozen=True)
+class Pool(ObjectView):
+    generation: int
+    spec: PoolSpec
+    status: PoolStatus
+    max_unavailable: int = 1
+    deleting: bool = False
+    created_at: str = ""
+    promote: str = ""
+    """the annotation poolhouse.dev/promote"""
+    abort: str = ""
+    """the annotation poolhouse.dev/abort"""
+    retry: str = ""
+    """the annotation poolhouse.dev/retry"""
+    restore: str = ""
+    """the annotation poolhouse.dev/restore-snapshots"""
+    replicas_by: str = ""
+    """the client that last set `spec.replicas`"""
+    template_by: str = ""
+    """the client that last set `spec.template`"""
+
+
+def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
+    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable). Raises ValueError for an
+    invalid percentage."""
+    if isinstance(max_unavailable, int):
+        return max(1, max_unavailable)
+    if not max_unavailable.endswith("%"):
+        raise ValueError(f"maxUnavailable: {max_unavailable!r} is neither a number nor a percentage")
+    return max(1, math.floor(int(max_unavailable[:-1]) * replicas / 100))
+
+
+def parse_pool(document: Json) -> Pool | InvalidPool:
+    metadata = document["metadata"]
+    key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
+    status = parse_status(PoolStatus, document)
+    try:
+        spec = PoolSpec.model_validate(document.get("spec") or {})
+        limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
+    except ValidationError as error:
+        return InvalidSpec(*key, status, describe(error))
+    except ValueError as error:
+        return InvalidSpec(*key, status, f"spec.{error}")
+    created_at = metadata.get("creationTimestamp") or ""
+    asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
+    clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))
+    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, *asked, *clients)
+
+
+@dataclass(frozen=True)
+class PoolSnapshot:
+    pool: Pool
+    vms: tuple[VM, ...] = ()
+    """All VMs that the pool owns, including VMs that are being deleted."""
+    taken_ordinals: frozenset[int] = frozenset()
+    """Ordinals whose names belong to a VM or a retained disk, of this pool or of another owner."""
+    foreign_disks: Mapping[str, str] = field(default_factory=dict)
+    """Disks of other owners that could have the names of this pool's disks, with a description of the owner."""
+    awaiting_release: tuple[VM, ...] = ()
+    """VMs with the pool's names, of any owner, that are being deleted and wait for the release of their disks."""
+    retained_disks: tuple[RetainedDisk, ...] = ()
+    revision: Revision = NO_REVISION
+    """The revision that VMs should have: that of the pool's template, or after an abort the one before."""
+    aborted: tuple[Revision, UpdateAbort] | None = None
+    """The revision of the pool's template if its update was aborted, and why."""
+    revision_saved: bool = True
+    revisions: tuple[Revision, ...] = ()
+    recently_deleted: frozenset[str] = frozenset()
+    """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
+    unready_disks: Mapping[str, str] = field(default_factory=dict)
+    """Disks that replace others and cannot be used yet, with the phase of their DataVolumes."""
+    disk_conflict: Failure | None = None
+    """A conflict with an older pool that has the same disk names. VMs of both pools would write to one disk."""
+    vm_snapshots: tuple[VMSnapshot, ...] = ()
+    """Snapshots that the pool took of its VMs, of those that are gone too."""
+    restores: tuple[VMRestore, ...] = ()
+    failed_vmis: tuple[VMI, ...] = ()
+    """VMIs of the pool that have failed since the last reconcile, in order. Some no longer exist."""
+    serves_snapshots: bool = True
+    """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
+    zones: Mapping[str, str] = field(default_factory=dict)
+    """The known zones of VMs, by name of the VM."""
+    synced: bool = True
+    """Whether the stores show all previous writes."""
+    failure: Failure | None = None
+    refused: frozenset[str] = frozenset()
+    """What the API server refused at the last attempt: names and UIDs of VMs, and updates by their `has_revision`."""
+    burst: int = 250
+    results: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """What functions with `once` have returned. A snapshot that is made by `replace` begins without results."""
+
+    @cached_property
+    def active(self) -> tuple[VM, ...]:
+        return tuple(vm for vm in self.vms if not vm.deleting)
+
+    @cached_property
+    def deleting(self) -> tuple[VM, ...]:
+        return tuple(vm for vm in self.vms if vm.deleting)
+
+    @cached_property
+    def missing(self) -> int:
+        return max(0, self.pool.spec.replicas - len(self.active))
+
+    @cached_property
+    def revisions_by_label(self) -> Mapping[str, Revision]:
+        return {each.label: each for each in (*self.revisions, self.revision)}
+
+    @cached_property
+    def progress(self) -> UpdateProgress:
+        """The progress of this try of the update: nothing after another template, or a retry of an aborted update."""
+        known, revision = self.pool.status.update, self.revision.name
+        if known is None or known.revision != revision or known.aborted is not None:
+            return UpdateProgress(revision=revision)
+        return known
+
+    def outdated(self, vm: VM) -> bool:
+        """Whether the VM does not have the pool's template, or an update must replace its disks."""
+        has = self.revisions_by_label.get(vm.revision)
+        if has is None or has.template_hash != self.revision.template_hash:
+            return True
+        if self.surges and not vm.protected:
+            return bool(self.outdated_disks(vm))
+        return bool(self.disks_to_replace(vm))
+
+    def outdated_disks(self, vm: VM) -> tuple[str, ...]:
+        """Names in dataVolumeTemplates of the VM's disks that were created from an older template."""
+        return outdated(self.created_from(vm), self.revision.disks)
+
+    @cached_property
+    def replaces_disks(self) -> bool:
+        strategy = self.pool.spec.update_strategy.chosen
+        return isinstance(strategy, UpdateProactive) and strategy.replace_policy == "Recreate"
+
+    @cached_property
+    def surges(self) -> bool:
+        """Whether updates create new VMs before they delete old ones."""
+        strategy = self.pool.spec.update_strategy.chosen
+        return isinstance(strategy, UpdateProactive) and strategy.max_surge is not None
+
+    def disks_to_replace(self, vm: VM) -> tuple[str, ...]:
+        """Names in dataVolumeTemplates of the disks that an update replaces. A protected VM keeps its disks."""
+        if not self.replaces_disks or vm.protected or not (found := self.outdated_disks(vm)):
+            return ()
+        names = self.disks_by_entry(vm)
+        return tuple(entry for entry in found if entry in names)
+
+    @cached_property
+    def retained_by_vm(self) -> Mapping[str, tuple[RetainedDisk, ...]]:
+        """The retained disks by name of the VM that they were retained for."""
+        found: dict[str, tuple[RetainedDisk, ...]] = {}
+        for disk in self.retained_disks:
+            found[disk.retained_for] = (*found.get(disk.retained_for, ()), disk)
+        return found
+
+    def disks_by_entry(self, vm: VM) -> Mapping[str, str]:
+        return disks_by_entry(vm.disks, vm.ordinal, dict(self.revision.disks))
+
+    def created_from(self, vm: VM) -> Mapping[str, str]:
+        """The hashes of the entries that the VM's disks were created from. A VM of an earlier release has none, so its
+        revision stands for them."""
+        if vm.disk_templates:
+            return parse_hashes(vm.disk_templates)
+        has = self.revisions_by_label.get(vm.revision)
+        return dict(has.disks) if has is not None else {}
+
+    def needs_restart(self, vm: VM) -> bool:
+        """Whether the VMI was started from another template than the pool's."""
+        if vm.vmi is None:
+            return False
+        started_from = self.revisions_by_label.get(vm.vmi.revision)
+        same = started_from is not None and started_from.vmi_hash == self.revision.vmi_hash
+        if same and not self.uses_replaced_disk(vm):
+            return False
+        return not (vm.vmi.deleting or vm.vmi.succeeded)
+
+    def uses_replaced_disk(self, vm: VM) -> bool:
+        """Whether the VMI still uses a disk that an update has replaced in the VM."""
+        if not vm.replaced_disks or vm.vmi is None:
+            return False
+        return not parse_hashes(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
+
+    @cached_property
+    def _snapshots_by_name(self) -> Mapping[str, VMSnapshot]:
+        return {each.name: each for each in self.vm_snapshots}
+
+    def next_snapshot(self, vm: VM) -> VMSnapshot | None:
+        """The snapshot that was taken before the VM's next update, in any state."""
+        found = self._snapshots_by_name.get(snapshot_name(vm)) if self.vm_snapshots else None
+        return found if found is not None and found.vm_uid == vm.uid else None
+
+    @cached_property
+    def snapshots_by_vm(self) -> Mapping[str, list[VMSnapshot]]:
+        """The snapshots by UID of their VM."""
+        found: dict[str, list[VMSnapshot]] = {}
+        for each in self.vm_snapshots:
+            found.setdefault(each.vm_uid, []).append(each)
+        return found
+
+    @cached_property
+    def restores_by_vm(self) -> Mapping[str, VMRestore]:
+        """Restores that have begun and whose VM does not have its run strategy again, by UID of the VM."""
+        requests = {vm.uid: vm.restored for vm in self.vms}
+        return {each.vm_uid: each for each in self.restores if requests.get(each.vm_uid) != each.request}
+
+    @cached_property
+    def shared_disks(self) -> Mapping[str, str]:
+        """Disks of other owners that VMs of this pool use, by name of the VM. Users must resolve this conflict."""
+        if not self.foreign_disks:
+            return {}
+        found = {vm.name: sorted(self.foreign_disks.keys() & vm.disks) for vm in self.active}
+        return {name: f"{disks[0]}, {self.foreign_disks[disks[0]]}" for name, disks in found.items() if disks}
+
+
+def once(function: Callable[Concatenate[PoolSnapshot, P], T]) -> Callable[Concatenate[PoolSnapshot, P], T]:
+    """The pure function, evaluated once for a snapshot and its other arguments. The plan and the status ask the same
+    questions about all VMs of a pool. Callers must not change the result."""
+
+    @wraps(function)
+    def known(snapshot: PoolSnapshot, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        key = function, args, *kwargs.items()
+        if key not in snapshot.results:
+            snapshot.results[key] = function(snapshot, *args, **kwargs)
+        found: T = snapshot.results[key]
+        return found
+
+    return known

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, typed
+from cli.apply import dry_run_server_side, read_change, send
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from runtime.api import Api
 
 MAX_STEPS = 1000
+SERVER_ERROR = 500
 STEPS = Listing(
     (field("ROUND", "step"), field("ACTION", "action"), field("VM", "vm"), field("REASON", "reason")),
     name=lambda row: qualified_name(row["kind"], row["vm"]),
@@ -43,21 +46,39 @@ def planned_kinds() -> tuple[Kind, ...]:
 @click.option(
     "--burst", type=click.IntRange(1), default=250, show_default=True, help="POOLHOUSE_BURST of the controllers."
 )
+@click.option("--server-side", is_flag=True, help="With -f: plan `kubectl apply --server-side`.")
+@click.option("--force-conflicts", is_flag=True, help="With --server-side: take fields over from other managers.")
 @STEPS.option
 @cluster_options
-def plan(cluster: Cluster, name: str | None, source: Any, burst: int, output: str) -> None:
+def plan(
+    cluster: Cluster,
+    name: str | None,
+    source: Any,
+    burst: int,
+    server_side: bool,
+    force_conflicts: bool,
+    output: str,
+) -> None:
     """Print the actions on each VM, in order, if all of them succeed. Nothing is changed.
 
-    With -f, simulate that the pools and replica sets of the file are applied. With the NAME of a pool, or vmirs/NAME of
-    a replica set, print its remaining actions. The simulation runs here, with the controllers' code and your rights.
+    With -f, simulate `kubectl apply` of the pools and replica sets in the file: fields that the file does not have keep
+    their values, unless an earlier `kubectl apply` has set them. The API server answers a dry run of it. With the NAME
+    of a pool, or vmirs/NAME of a replica set, print its remaining actions. The simulation runs here, with the
+    controllers' code and your rights.
     """
     if (name is None) == (source is None):
         raise click.UsageError("give the name of a pool, vmirs/NAME of a replica set, or -f FILE")
-    documents = [_validate(each, cluster) for each in _read(source)] if source is not None else []
+    if server_side and source is None:
+        raise click.UsageError("--server-side needs -f FILE")
+    if force_conflicts and not server_side:
+        raise click.UsageError("--force-conflicts needs --server-side")
+    manifests = [_in_namespace(each, cluster) for each in _read(source)] if source is not None else []
 
     async def simulate(api: Api) -> list[Json]:
         if name is not None:
-            documents.append(await _get(api, cluster, *parse_name(name, *(kind.kind for kind in planned_kinds()))))
+            documents = [await _get(api, cluster, *parse_name(name, *(kind.kind for kind in planned_kinds())))]
+        else:
+            documents = [await _applied(api, each, server_side, force_conflicts) for each in manifests]
         return [
             await (_simulate_pool if each["kind"] == POOL_KIND else _simulate_replica_set)(api, each, burst)
             for each in documents
@@ -91,21 +112,52 @@ async def _get(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
     return await api.get(REPLICA_SETS, cluster.namespace, name)
 
 
-def _validate(manifest: Manifest, cluster: Cluster) -> Json:
-    """Returns the object as admission would store it. Raises `Failed` with all problems, and for an object of another
+def _in_namespace(manifest: Manifest, cluster: Cluster) -> Manifest:
+    """Returns the object with its namespace. Raises `Failed` for an object without a name, and for one of another
     namespace than that of `-n`, as kubectl does."""
-    kind = next(kind for kind in planned_kinds() if kind.kind == manifest.document["kind"])
-    document = kind.normalize(manifest.document)
-    if problems := kind.problems(document):
-        lines = (f"{each.path}: {each.message}" for each in problems)
-        raise Failed("\n  ".join([f"{manifest.place}: admission would reject it:", *lines]))
-    metadata = {"namespace": cluster.namespace, **document["metadata"]}
+    metadata = typed(dict, manifest.document, "metadata") or {}
+    if not typed(str, metadata, "name"):
+        raise Failed(f"{manifest.place}: metadata.name: is missing; give the object a name")
+    metadata = {**metadata, "namespace": metadata.get("namespace") or cluster.namespace}
     if cluster.requested_namespace not in (None, metadata["namespace"]):
         raise Failed(
             f"{manifest.place}: metadata.namespace is {metadata['namespace']}, and -n is {cluster.requested_namespace};"
             " leave one of them out, or give the same"
         )
-    return {**document, "metadata": metadata}
+    return replace(manifest, document={**manifest.document, "metadata": metadata})
+
+
+async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool) -> Json:
+    """Returns the object as the API server would store it after `kubectl apply`. Raises `Failed` with all problems."""
+    from runtime.errors import ApiError, Forbidden, NotFound
+
+    kind = next(kind for kind in planned_kinds() if kind.kind == manifest.document["kind"])
+    change = await read_change(api, kind, manifest.document)
+    if not server_side and (problems := change.problems()):
+        raise _refused(manifest, [f"{each.path}: {each.message}" for each in problems])
+    warnings: list[str] = []
+    try:
+        if server_side:
+            return await dry_run_server_side(api, change, force=force, warnings=warnings)
+        return await send(api, change, dry_run=True, warnings=warnings)
+    except (Forbidden, NotFound) as error:
+        # A reviewer without the right to write, or a namespace that the same file creates.
+        if server_side:
+            raise
+        warnings.append(f"{manifest.place}: the plan is without a dry run by the API server: {error.message}")
+        return change.merged
+    except ApiError as error:
+        if not error.status or error.status >= SERVER_ERROR:
+            raise
+        causes = [f"{each.get('field') or kind.short_name}: {each.get('message')}" for each in error.causes]
+        raise _refused(manifest, causes or [error.message]) from None
+    finally:
+        for each in warnings:
+            click.echo(f"Warning: {each}", err=True)
+
+
+def _refused(manifest: Manifest, problems: list[str]) -> Failed:
+    return Failed("\n  ".join([f"{manifest.place}: `kubectl apply` would fail:", *problems]))
 
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, replace
 
 import yaml
 
-from apimachinery.unstructured import Json
+from apimachinery.merge_patch import LAST_APPLIED
+from apimachinery.unstructured import Json, at, typed
+from cli.apply import Change, read_change, send
 from cli.cluster import Cluster
 from cli.manifests import Manifest, read_manifests
 from cli.output import Failed
@@ -23,15 +25,13 @@ from kinds.kind import Kind
 from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from runtime.errors import ApiError
 
 MANAGER = "poolhouse-console"
 MAX_ROWS = 200
 MAX_DIFF = 600
 KEPT = ("labels", "annotations")
-"""maps in the metadata that a manifest replaces if it has them"""
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""maps in the metadata that users edit"""
 
 
 @dataclass(frozen=True)
@@ -40,40 +40,6 @@ class Applied:
 
     path: str
     message: str
-
-
-@dataclass(frozen=True)
-class Change:
-    """One object of the manifest, beside the stored one."""
-
-    kind: Kind
-    document: Json
-    """the object that is sent to the API server"""
-    stored: Json | None
-    """the object that is there now; None if it is new"""
-
-    @property
-    def name(self) -> str:
-        return f"{self.kind.short_name}/{self.document['metadata']['name']}"
-
-    @property
-    def namespace(self) -> str:
-        return str(self.document["metadata"].get("namespace") or "")
-
-
-def merged(stored: Json | None, document: Json, kind: Kind, namespace: str) -> Json:
-    """The object to send: the spec is that of the manifest, and what the manifest cannot say stays as it is. The
-    resourceVersion of the stored object prevents that a change of somebody else is lost."""
-    metadata = dict(document.get("metadata") or {})
-    if kind.namespaced:
-        metadata.setdefault("namespace", namespace)
-    metadata = {key: metadata[key] for key in ("name", "generateName", "namespace", *KEPT) if key in metadata}
-    if stored is None:
-        return {**{key: value for key, value in document.items() if key != "status"}, "metadata": metadata}
-    before: Json = {key: value for key, value in stored["metadata"].items() if key != "managedFields"}
-    if "annotations" in metadata and (applied := (before.get("annotations") or {}).get(LAST_APPLIED)):
-        metadata["annotations"] = {LAST_APPLIED: applied, **(metadata["annotations"] or {})}
-    return {**document, "metadata": {**before, **metadata}, "status": stored.get("status")}
 
 
 def shown(document: Json) -> str:
@@ -101,18 +67,41 @@ def diff(before: Json | None, after: Json) -> list[tuple[str, str]]:
 
 
 async def page(state: ClusterState, query: Query) -> Page:
-    """The empty form, or that of a stored object."""
+    """The empty form, or that of a stored object to edit."""
     kind = next((kind for kind in KINDS if kind.short_name == query.get("kind")), None)
     key = query.get("namespace", ""), query.get("name", "")
     document = state.get(kind.kind, key) if kind is not None else None
     text = ""
     if kind is not None and document is not None:
         text = shown({"apiVersion": kind.api_version, "kind": kind.kind, **document})
-    return _page(text, [], may_apply=False)
+    return _page(Text(text, edited=text), [], may_apply=False)
 
 
-def _page(text: str, results: list[Json], *, may_apply: bool, problem: str = "") -> Page:
-    values = {"text": text, "results": results, "may_apply": may_apply, "problem": problem, "rows": _rows(text)}
+@dataclass(frozen=True)
+class Text:
+    """The YAML of the form."""
+
+    yaml: str
+    edited: str
+    """the YAML of the stored object that the user edits; empty if the user pastes manifests"""
+
+    @classmethod
+    def of(cls, values: Mapping[str, str]) -> Text:
+        return cls(*(values.get(key, "").replace("\r\n", "\n") for key in ("yaml", "edited")))
+
+    def before(self, manifest: Json) -> Json | None:
+        """The object of the manifest before the user has edited it; None if it is not the edited object."""
+        keys = (("kind",), ("metadata", "name"), ("metadata", "namespace"))
+        found = read_manifests(_file(self.edited)) if self.edited.strip() else ()
+        same = (each.document for each in found if all(at(each.document, *key) == at(manifest, *key) for key in keys))
+        return next(same, None)
+
+
+def _page(text: Text, results: list[Json], *, may_apply: bool, problem: str = "") -> Page:
+    values = {
+        **{"text": text.yaml, "edited": text.edited, "rows": _rows(text.yaml)},
+        **{"results": results, "may_apply": may_apply, "problem": problem},
+    }
     return Page("Plan a change", [Part("change", "change.html", values)], "change", live=False)
 
 
@@ -122,14 +111,14 @@ def _rows(text: str) -> int:
 
 async def preview(state: ClusterState, cluster: Cluster, values: Mapping[str, str]) -> Page | Applied:
     """The plan of the YAML in `values`, or the result of applying it."""
-    text = values.get("yaml", "").replace("\r\n", "\n")
+    text = Text.of(values)
     try:
-        changes = [await _change(state, cluster, each) for each in read_manifests(_file(text))]
+        changes = [await _change(state, cluster, each, text) for each in read_manifests(_file(text.yaml))]
     except Failed as error:
         return _page(text, [], may_apply=False, problem=error.format_message())
     stored = (str((each.stored or {"metadata": {}})["metadata"].get("resourceVersion", "")) for each in changes)
     # A browser may leave out a newline at the start or the end of the text.
-    versions = ",".join((hashlib.blake2b(text.strip().encode(), digest_size=8).hexdigest(), *stored))
+    versions = ",".join((hashlib.blake2b(text.yaml.strip().encode(), digest_size=8).hexdigest(), *stored))
     results = [await _result(state, each) for each in changes]
     valid = not any(each["problems"] for each in results)
     if values.get("do") != "apply" or not valid:
@@ -147,17 +136,19 @@ def _with_versions(found: Page, versions: str) -> Page:
     return replace(found, parts=[replace(part, values={**part.values, "versions": versions})])
 
 
-async def _apply(state: ClusterState, changes: list[Change], text: str, results: list[Json]) -> Page | Applied:
+async def _apply(state: ClusterState, changes: list[Change], text: Text, results: list[Json]) -> Page | Applied:
     done: list[str] = []
     for each in changes:
         try:
-            await _send(state, each, dry_run=False, warnings=[])
+            # The resourceVersion prevents that the change applies to another object than the one of the plan.
+            version = str(at(each.stored, "metadata", "resourceVersion") or "")
+            await send(state.api, each, dry_run=False, warnings=[], manager=MANAGER, version=version)
         except ApiError as error:
             before = f"{', '.join(done)} {'is' if len(done) == 1 else 'are'} applied. " if done else ""
-            return _page(text, results, may_apply=False, problem=f"{before}{each.name}: {error.message}")
-        done.append(each.name)
+            return _page(text, results, may_apply=False, problem=f"{before}{_title(each)}: {error.message}")
+        done.append(_title(each))
     first = changes[0]
-    path = object_path(first.kind.short_name, first.namespace, first.document["metadata"]["name"])
+    path = object_path(first.kind.short_name, first.namespace, first.name)
     return Applied(path, f"{', '.join(done)} {'is' if len(done) == 1 else 'are'} applied")
 
 
@@ -167,46 +158,47 @@ def _file(text: str) -> io.BytesIO:
     return found
 
 
-async def _change(state: ClusterState, cluster: Cluster, manifest: Manifest) -> Change:
+def _title(change: Change) -> str:
+    return f"{change.kind.short_name}/{change.name}"
+
+
+async def _change(state: ClusterState, cluster: Cluster, manifest: Manifest, text: Text) -> Change:
     document = manifest.document
     kind = next((kind for kind in KINDS if kind.kind == document.get("kind")), None)
     if kind is None:
         known = ", ".join(each.kind for each in KINDS)
         raise Failed(f"{manifest.place}: is {manifest}; the console changes {known}")
-    metadata = document.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    if not isinstance(name, str) or not name:
+    metadata = typed(dict, document, "metadata") or {}
+    if not typed(str, metadata, "name"):
         raise Failed(f"{manifest.place}: metadata.name: is missing; give a name")
-    space = metadata.get("namespace") if isinstance(metadata, dict) else None
-    namespace = str(space) if isinstance(space, str) and space else state.namespace or cluster.namespace
+    if kind.namespaced:
+        namespace = typed(str, metadata, "namespace") or state.namespace or cluster.namespace
+        document = {**document, "metadata": {**metadata, "namespace": namespace}}
     try:
-        stored = await state.api.get(Resource.of(kind), namespace if kind.namespaced else None, name)
-    except NotFound:
-        stored = None
+        return await read_change(state.api, kind, document, text.before(document))
     except ApiError as error:
         raise Failed(f"{manifest.place}: {error.message}") from None
-    return Change(kind, merged(stored, kind.normalize(document), kind, namespace), stored)
 
 
 async def _result(state: ClusterState, change: Change) -> Json:
     """What the console and the API server say about one object."""
     warnings: list[str] = []
-    problems = [{"path": each.path, "message": each.message} for each in change.kind.problems(change.document)]
-    after = change.document
+    problems = [{"path": each.path, "message": each.message} for each in change.problems()]
+    after = change.merged
     if not problems:
         try:
-            after = await _send(state, change, dry_run=True, warnings=warnings)
+            after = await send(state.api, change, dry_run=True, warnings=warnings, manager=MANAGER)
         except ApiError as error:
             causes = [{"path": each.get("field") or "", "message": each.get("message") or ""} for each in error.causes]
             problems = causes or [{"path": "", "message": error.message}]
     result = {
-        "name": change.name,
+        "name": _title(change),
         "namespace": change.namespace,
         "new": change.stored is None,
         "problems": problems,
         "warnings": warnings,
         "diff": diff(_titled(change.stored, change.kind), after),
-        "command": f"kubectl {'create' if change.stored is None else 'replace'} -f FILE",
+        "command": _command(change),
         "plan": None,
         "impact": None,
         "failed": "",
@@ -222,6 +214,12 @@ async def _result(state: ClusterState, change: Change) -> Json:
         return {**result, "failed": error.message}
 
 
+def _command(change: Change) -> str:
+    if change.edited is None or change.stored is None:
+        return "kubectl apply -f FILE"
+    return f"kubectl edit {_title(change)}" + (f" -n {change.namespace}" if change.namespace else "")
+
+
 def _titled(document: Json | None, kind: Kind) -> Json | None:
     return {"apiVersion": kind.api_version, "kind": kind.kind, **document} if document is not None else None
 
@@ -234,7 +232,7 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     if change.kind is REPLICA_SET:
         return {"plan": _plan(simulate_replica_set(state.replica_sets, after, BURST, now))}
     if change.kind is MIGRATION_POLICY:
-        total, changes, warnings = await impact_of(state.api, [change.document], ())
+        total, changes, warnings = await impact_of(state.api, [after], ())
         rows = [asdict(each) for each in changes[:MAX_ROWS]]
         return {"impact": {"total": total, "number": len(changes), "rows": rows}, "warnings": warnings}
     return {}
@@ -255,14 +253,3 @@ def _notes(answer: Json) -> Iterator[str]:
     yield from update_lines(answer.get("update") or {})
     yield from (f"{each['vm']} waits: {each['reason']}" for each in answer["waits"][:MAX_ROWS])
     yield from (each for each in (answer["blocked"], answer["refused"]) if each)
-
-
-async def _send(state: ClusterState, change: Change, *, dry_run: bool, warnings: list[str]) -> Json:
-    resource, metadata = Resource.of(change.kind), change.document["metadata"]
-    namespace = change.namespace or None
-    query = {"fieldManager": MANAGER, "fieldValidation": "Strict", **({"dryRun": "All"} if dry_run else {})}
-    if change.stored is None:
-        path, method = resource.path(namespace), "POST"
-    else:
-        path, method = resource.path(namespace, metadata["name"]), "PUT"
-    return await state.api.request(method, path, body=change.document, query=query, warnings=warnings)

@@ -13,12 +13,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from apimachinery.merge_patch import LAST_APPLIED
 from apimachinery.unstructured import Json, at, typed
 from defaulter.json_paths import Path, is_unset
 from defaulter.vm_paths import VMLocation, locate
 
 DEFAULTED_FIELDS = "poolhouse.dev/defaulted-fields"
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 Fields = dict[str, Any]
 """values by path, as in `domain.devices.disks[root].disk.bus`. The value of an object is {}, that of a list is []."""

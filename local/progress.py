@@ -1,13 +1,13 @@
 """Creates objects and shows the progress of VMs for `up --apply`. Lists pools for `status`."""
 
 import asyncio
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from apimachinery.merge_patch import with_last_applied
 from apimachinery.unstructured import Json, at, entries
 from kinds import KINDS
 from kinds.pool import POOL
@@ -18,7 +18,6 @@ from runtime.errors import ApiError, NotFound
 from runtime.resource import VMIS, VMS, Resource
 
 POOLS = Resource.of(POOL)
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 INTERVAL_SECONDS = 0.5
 
 
@@ -62,17 +61,10 @@ class ProgressDisplay:
             self._echo(f"{what} exists already and is not changed")
             return
         try:
-            await api.create(resource, as_applied(document))
+            await api.create(resource, with_last_applied(document))
         except ApiError as error:
             raise StackError(f"{what} was refused: {error.message}") from error
         self._echo(f"applied {what}")
-
-
-def as_applied(document: Json) -> Json:
-    """Adds the last-applied annotation, which the next `kubectl apply` compares with its manifest."""
-    metadata = {**document["metadata"], "annotations": {**(document["metadata"].get("annotations") or {})}}
-    metadata["annotations"][LAST_APPLIED] = json.dumps({**document, "metadata": metadata}, sort_keys=True) + "\n"
-    return {**document, "metadata": metadata}
 
 
 async def vm_lines(api: Api) -> dict[str, str]:

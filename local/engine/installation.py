@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from kinds.meta import NAMESPACE
 from kubevirt.cluster_settings import choose
 from kubevirt.versions import NEWEST
-from local.engine.resources import KUBEVIRTS, merge_patch
+from local.engine.resources import KUBEVIRTS
 from runtime.api import Api
 
 VERSION = "v{}.{}.0".format(*NEWEST)

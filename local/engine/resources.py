@@ -107,17 +107,6 @@ def _new(resource: Resource, owner: Json, name: str, labels: Json, annotations: 
     }
 
 
-def merge_patch(old: Json, new: Json) -> Json:
-    """Returns the JSON merge patch that changes the old document into the new one."""
-    patch: Json = {key: None for key in old if key not in new}
-    for key, value in new.items():
-        before = old.get(key)
-        if before == value:
-            continue
-        patch[key] = merge_patch(before, value) if isinstance(before, dict) and isinstance(value, dict) else value
-    return patch
-
-
 def condition(kind: str, status: bool | str, reason: str = "", message: str = "") -> Json:
     """Returns a condition without lastTransitionTime, which `merge_conditions` adds."""
     value = status if isinstance(status, str) else str(status)

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from cli.cluster import Cluster
 from cli.manifests import Manifest
 from cli.output import Failed
-from cli.plan import _validate, plan
+from cli.plan import _in_namespace, plan
 from tests.kinds.documents import pool
 
 KUBECONFIG = """
@@ -43,10 +43,10 @@ def test_the_namespace_of_an_object(requested: str | None, given: str | None, ex
     cluster = Cluster(Path("none"), requested or "current", requested_namespace=requested)
     manifest = Manifest(document(given), "pool.yaml")
     if expected is not None:
-        assert _validate(manifest, cluster)["metadata"]["namespace"] == expected
+        assert _in_namespace(manifest, cluster).document["metadata"]["namespace"] == expected
         return
     with pytest.raises(Failed, match=r"pool.yaml: metadata.namespace is shop, and -n is test"):
-        _validate(manifest, cluster)
+        _in_namespace(manifest, cluster)
 
 
 def test_a_file_of_another_namespace_is_refused(tmp_path: Path) -> None:

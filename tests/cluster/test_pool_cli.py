@@ -101,6 +101,20 @@ async def test_a_plan_lists_the_actions_and_changes_nothing(shell: Shell) -> Non
     assert await place.names() == sorted({"web-1", "web-2"} - {answer["plan"][0]["vm"]}), "as it was foreseen"
 
 
+async def test_a_plan_keeps_what_another_client_has_set(shell: Shell) -> None:
+    place = shell.place
+    await place.pool(2)
+    await until(place.names, ["web-1", "web-2"])
+    await place.change(updateStrategy={"proactive": {"steps": [{"setReplicas": 1}, {"pause": {}}]}})
+    changed = template()
+    changed["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "192Mi"}
+    for options in ((), ("--server-side", "--force-conflicts")):
+        answer = await shell.json("plan", "-f", "-", *options, document=manifest(2, template=changed))
+        assert len(answer["update"]["steps"]) == 2, options
+    refused = await shell.run("plan", "-f", "-", "--server-side", document=manifest(5))
+    assert (refused.exit_code, "spec.replicas: conflict" in refused.stderr) == (1, True)
+
+
 async def test_a_plan_of_an_invalid_pool_reports_every_problem(shell: Shell) -> None:
     wrong = manifest(2, maxUnavailable="some", updateStrategy={"unmanaged": {}, "opportunistic": {}})
     result = await shell.run("plan", "-f", "-", document=wrong)

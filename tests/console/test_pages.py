@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from apimachinery.merge_patch import LAST_APPLIED
+from cli.apply import Change
 from cli.svg import Series, step_chart
 from console import change, hardware_page, policies_page, warm_page
 from console.app import connection_values
@@ -180,7 +182,7 @@ STORED = {
         "uid": "u",
         "resourceVersion": "7",
         "labels": {"a": "1"},
-        "annotations": {change.LAST_APPLIED: "{}", "note": "x"},
+        "annotations": {LAST_APPLIED: "{}", "note": "x"},
         "finalizers": ["f"],
         "managedFields": [{}],
     },
@@ -189,28 +191,18 @@ STORED = {
 }
 
 
-def test_a_change_replaces_the_spec_and_keeps_what_a_manifest_cannot_say() -> None:
-    document = {**STORED, "metadata": {"name": "web", "labels": {"b": "2"}, "uid": "forged"}, "spec": {"replicas": 2}}
-    found = change.merged(STORED, document, POOL, "shop")
-    assert found["spec"] == {"replicas": 2}
-    assert found["status"] == {"replicas": 1}
-    assert found["metadata"] == {
-        **{key: value for key, value in STORED["metadata"].items() if key != "managedFields"},
-        "labels": {"b": "2"},
+def test_an_edit_removes_what_the_user_has_removed() -> None:
+    text = change.Text("", edited=change.shown({**STORED, "spec": {"replicas": 1, "paused": True}}))
+    manifest = {**STORED, "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 2}}
+    before = text.before(manifest)
+    assert before is not None
+    found = Change(POOL, manifest, {**STORED, "spec": {"replicas": 1, "paused": True, "minReadySeconds": 3}}, before)
+    # Another client has set minReadySeconds since the user began to edit.
+    assert found.body == {
+        "metadata": {"labels": None, "annotations": None},
+        "spec": {"replicas": 2, "paused": None},
     }
-
-
-def test_a_new_object_gets_the_namespace_and_no_status() -> None:
-    document = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": POOL.kind,
-        "metadata": {"name": "web"},
-        "spec": {},
-        "status": {},
-    }
-    found = change.merged(None, document, POOL, "shop")
-    assert found["metadata"] == {"name": "web", "namespace": "shop"}
-    assert "status" not in found
+    assert text.before({**manifest, "metadata": {"name": "api", "namespace": "shop"}}) is None
 
 
 def test_what_a_user_edits_has_no_noise() -> None:

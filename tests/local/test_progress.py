@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from local.components import StackError
-from local.progress import LAST_APPLIED, as_applied, read_manifests
-
-
-def test_objects_are_created_as_by_kubectl_apply() -> None:
-    document = {"kind": "VirtualMachinePool", "metadata": {"name": "web", "annotations": {"mine": "yes"}}, "spec": {}}
-    made = as_applied(document)
-    said = made["metadata"]["annotations"].pop(LAST_APPLIED)
-    assert made == document
-    assert json.loads(said) == document
-    assert LAST_APPLIED not in document["metadata"]["annotations"]
-
-
-def test_absent_annotations_are_recorded_as_by_kubectl() -> None:
-    made = as_applied({"kind": "VirtualMachinePool", "metadata": {"name": "web"}})
-    assert json.loads(made["metadata"]["annotations"][LAST_APPLIED])["metadata"] == {"name": "web", "annotations": {}}
+from local.progress import read_manifests
 
 
 def test_all_problems_of_manifests_are_reported_before_the_stack_starts(tmp_path: Path) -> None:

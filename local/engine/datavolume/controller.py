@@ -3,12 +3,13 @@
 import asyncio
 import logging
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from local.engine.datavolume.importer import Importer
 from local.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
 from local.engine.informers import Informers
 from local.engine.objects import PVC, DataVolume, Pairs, either
-from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, merge_patch, new_pvc
+from local.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, new_pvc
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound

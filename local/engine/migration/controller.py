@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from local.engine.hypervisor import Hypervisor, HypervisorRefused, MigrationAborted
 from local.engine.informers import Informers
@@ -15,7 +16,7 @@ from local.engine.migration.settings import MigrationSettings, effective_setting
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import VMI, Migration, Node, either
 from local.engine.reasons import EngineReason
-from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NODE_LABEL, merge_patch
+from local.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NODE_LABEL
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import ApiError, Conflict, Invalid, NotFound

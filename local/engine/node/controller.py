@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from kinds.meta import NODE_LOST
 from local.engine.informers import Informers
 from local.engine.objects import Node, either
-from local.engine.resources import NODE_NAMES, SCHEDULABLE_LABEL, condition, merge_conditions, merge_patch
+from local.engine.resources import NODE_NAMES, SCHEDULABLE_LABEL, condition, merge_conditions
 from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, NotFound

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from local.engine.informers import Informers
@@ -14,7 +15,6 @@ from local.engine.resources import (
     SNAPSHOT_FINALIZER,
     SNAPSHOT_SOURCE_FINALIZER,
     SNAPSHOTS,
-    merge_patch,
 )
 from local.engine.snapshot import plan
 from local.engine.snapshot.storage import SnapshotRefused, SnapshotStorage

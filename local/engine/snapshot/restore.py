@@ -4,6 +4,7 @@ import copy
 import logging
 from datetime import datetime, timedelta
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.owner_references import controller_reference
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
@@ -20,7 +21,6 @@ from local.engine.resources import (
     SNAPSHOT_CONTENTS,
     condition,
     merge_conditions,
-    merge_patch,
     new_data_volume,
 )
 from local.engine.snapshot.storage import SnapshotRefused, SnapshotStorage

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from local.engine.informers import Informers
 from local.engine.objects import VM, VMI, DataVolume, either, read_vm
-from local.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, merge_patch, new_data_volume, new_vmi
+from local.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, new_data_volume, new_vmi
 from local.engine.vm import hotplug, plan
 from local.engine.vm.hotplug import HotplugRefused
 from local.engine.vm.subresources import run_strategy_patch

@@ -2,6 +2,7 @@
 
 import logging
 
+from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
@@ -9,7 +10,7 @@ from local.engine.informers import Informers
 from local.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from local.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, Volume, either, read_vmi
 from local.engine.reasons import EngineReason
-from local.engine.resources import NODE_LABEL, merge_patch
+from local.engine.resources import NODE_LABEL
 from local.engine.vm.plan import Delays
 from local.engine.vmi import phases
 from local.engine.vmi.devices import is_done

@@ -121,8 +121,8 @@ class StackPaths:
                 os.chown(directory, worker_uid, -1)
 
     def _record(self, record: str, directory: Path) -> None:
+        (self.dir / record).write_text(f"{directory}\n")  # first: a stack that starts deletes what no DIR records
         (directory / "owner").write_text(f"{self.dir}\n")
-        (self.dir / record).write_text(f"{directory}\n")
 
     def _recorded(self, record: str) -> Path:
         return Path((self.dir / record).read_text().strip())
@@ -150,7 +150,8 @@ def abandoned_directories(root: Path = Path("/var/tmp")) -> Iterator[Path]:
         try:
             owner = Path((directory / "owner").read_text().strip())
             recorded = Path((owner / "shared-dir").read_text().strip()) if owner.is_dir() else None
-        except OSError:
+            is_ours = directory.stat().st_uid == os.geteuid()
+        except OSError:  # another stack may delete it at the same time
             continue
-        if recorded != directory and directory.stat().st_uid == os.geteuid():
+        if recorded != directory and is_ours:
             yield directory

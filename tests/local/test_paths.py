@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
+
+import pytest
 
 from local.paths import StackPaths, abandoned_directories
 
@@ -55,3 +58,21 @@ def test_directories_of_deleted_stacks_are_abandoned(tmp_path: Path) -> None:
 def test_a_directory_with_an_unreadable_owner_is_not_abandoned(tmp_path: Path) -> None:
     (tmp_path / "poolhouse-a").mkdir()
     assert list(abandoned_directories(tmp_path)) == []
+
+
+def test_a_directory_that_another_stack_deletes_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abandoned = tmp_path / "poolhouse-a"
+    abandoned.mkdir()
+    (abandoned / "owner").write_text(f"{tmp_path / 'removed'}\n")
+    stat = Path.stat
+
+    def deleted_first(path: Path, **options: bool) -> os.stat_result:
+        if path == abandoned:
+            shutil.rmtree(abandoned)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", deleted_first)
+    assert list(abandoned_directories(tmp_path)) == []
+    assert not abandoned.exists()

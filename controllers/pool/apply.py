@@ -1,14 +1,4 @@
-"""Executes the plan of a pool, and reports the actions as events.
-
-The deletion of a VM whose disks are retained has four steps. Each step can be repeated after a crash:
-
-1. The controller adds its finalizer to the VM, only for its own deletion. 2. The controller deletes the VM, which waits
-for the finalizer. 3. The disks lose their owner reference to the VM. 4. The controller removes the finalizer, and the
-VM is removed.
-
-A VM owns its DataVolumes. A DataVolume or the VM owns a PersistentVolumeClaim. The controller does not change a disk of
-the same name with another owner.
-"""
+"""Executes the plan of a pool, and reports the actions as events."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,8 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from apimachinery.owner_references import controller_of, controller_reference
-from apimachinery.timestamps import format_time
+from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
 from controllers.pool import revisions, template
 from controllers.pool.actions import (
@@ -47,8 +36,16 @@ from controllers.pool.actions import (
     TakeSnapshot,
     Update,
 )
-from controllers.pool.claim_users import claim_users
-from controllers.pool.disk_templates import disks_by_entry, entry_of, format_hashes, parse_hashes, same_origin
+from controllers.pool.apply_disks import (
+    date_disk,
+    delete_disks,
+    delete_retaining_disks,
+    release_disks,
+    remove_finalizer,
+    retain_replaced_disks,
+    return_disk,
+)
+from controllers.pool.disk_templates import disks_by_entry, entry_of, parse_hashes, same_origin
 from controllers.pool.observe import POOLS, REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
@@ -59,7 +56,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
 from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS
 from controllers.shared.subresources import Subresources
-from controllers.shared.vm import PERSISTENT_STATE, VM, disk_names, parse_vm
+from controllers.shared.vm import VM, disk_names, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
 from kinds import meta
@@ -96,38 +93,37 @@ class PoolWriter:
         def planned(kind: type[A]) -> list[A]:
             return [action for action in plan.actions if isinstance(action, kind)]
 
-        pool, api, send = snapshot.pool, self.api, self.batches.send
+        pool, api = snapshot.pool, self.api
         namespace, burst = pool.namespace, snapshot.burst
+        send = partial(self.batches.send, pool)
         # The creations are expected before the first await, so that other pools know which disks will be created.
         self.batches.expect(pool, planned(Create))
         blocked: list[str] = []
         outcomes = [
             await self.release_disks(namespace, planned(ReleaseDisks), pool),
-            await send(pool, planned(ReturnDisk), partial(return_disk, api, namespace)),
-            await send(pool, planned(DateDisk), partial(date_disk, api, namespace), quiet=True),
-            await send(pool, planned(DeleteDisks), partial(self._delete_disks, pool, {})),
-            await send(pool, planned(RetainDisks), partial(retain_replaced_disks, api, namespace)),
-            await send(pool, planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
-            await send(pool, planned(Adopt), partial(self._adopt, pool)),
-            await send(pool, planned(RewriteRevision), partial(self._rewrite, pool), quiet=True),
-            await send(pool, planned(SaveRevision), partial(self._save, snapshot), quiet=True),
+            await send(planned(ReturnDisk), partial(return_disk, api, namespace)),
+            await send(planned(DateDisk), partial(date_disk, api, namespace), quiet=True),
+            await send(planned(DeleteDisks), partial(delete_disks, api, namespace, {})),
+            await send(planned(RetainDisks), partial(retain_replaced_disks, api, namespace)),
+            await send(planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
+            await send(planned(Adopt), partial(self._adopt, pool)),
+            await send(planned(RewriteRevision), partial(self._rewrite, pool), quiet=True),
+            await send(planned(SaveRevision), partial(self._save, snapshot), quiet=True),
             await self._create(snapshot, planned(Create), blocked),
-            await send(pool, planned(Delete), partial(self._delete, pool), max_in_flight=burst),
-            await send(pool, planned(Heal), partial(self._heal, pool), max_in_flight=burst),
-            await send(pool, planned(TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
-            await send(pool, planned(Restore), partial(self._restore, pool), max_in_flight=burst),
-            await send(pool, planned(Update), partial(self._update, snapshot), max_in_flight=burst),
-            await send(pool, planned(LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
-            await send(pool, planned(EndHold), partial(end_hold, api, namespace), max_in_flight=burst),
-            await send(pool, planned(Hold), partial(hold, api, namespace), max_in_flight=burst),
-            await send(
-                pool, planned(SetInService), partial(set_in_service, api, namespace), max_in_flight=burst, quiet=True
-            ),
-            await send(pool, planned(Restart), partial(self._restart, pool), max_in_flight=burst),
-            await send(pool, planned(RunJob), partial(run_job, api, pool)),
-            await send(pool, planned(PruneRevision), partial(self._prune, pool), quiet=True),
-            await send(pool, planned(PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
-            await send(pool, planned(PruneRestore), partial(self._prune_object, VM_RESTORES, pool), quiet=True),
+            await send(planned(Delete), partial(self._delete, pool), max_in_flight=burst),
+            await send(planned(Heal), partial(self._heal, pool), max_in_flight=burst),
+            await send(planned(TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
+            await send(planned(Restore), partial(self._restore, pool), max_in_flight=burst),
+            await send(planned(Update), partial(self._update, snapshot), max_in_flight=burst),
+            await send(planned(LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
+            await send(planned(EndHold), partial(end_hold, api, namespace), max_in_flight=burst),
+            await send(planned(Hold), partial(hold, api, namespace), max_in_flight=burst),
+            await send(planned(SetInService), partial(set_in_service, api, namespace), max_in_flight=burst, quiet=True),
+            await send(planned(Restart), partial(self._restart, pool), max_in_flight=burst),
+            await send(planned(RunJob), partial(run_job, api, pool)),
+            await send(planned(PruneRevision), partial(self._prune, pool), quiet=True),
+            await send(planned(PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
+            await send(planned(PruneRestore), partial(self._prune_object, VM_RESTORES, pool), quiet=True),
         ]
         found = merge_outcomes(outcomes)
         return PoolOutcome(found.failure, found.retry, found.done, found.not_done, tuple(blocked))
@@ -301,27 +297,6 @@ class PoolWriter:
                 del self._templates[next(iter(self._templates))]
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
-    async def _delete_disks(self, pool: Pool, users: dict[str, str], a: DeleteDisks) -> None:
-        """Deletes the disks if the pool still retains all of them. `users` caches what uses claims of the namespace."""
-        api, namespace = self.api, pool.namespace
-        for disk, uid in a.disks:
-            await _check_retained(api, namespace, disk, uid, a.retained_by)
-        if not users:
-            users |= {"": "", **await claim_users(api, namespace)}
-        if used := [disk for disk, _ in a.disks if disk in users]:
-            seen = {meta.USED_AT: format_time(api.now())}
-            for disk, uid in a.disks:
-                await api.patch(PVCS, namespace, disk, {"metadata": {"uid": uid, "annotations": seen}})
-            raise Conflict(f"{used[0]} is in use by {users[used[0]]}", status=409)
-        for disk, uid in a.disks:
-            # The DataVolume comes first, because it would create its claim again.
-            with suppress(NotFound):
-                volume = (await api.get(DATA_VOLUMES, namespace, disk))["metadata"]
-                if (volume.get("labels") or {}).get(meta.KEPT_BY) == a.retained_by:
-                    await api.delete(DATA_VOLUMES, namespace, disk, uid=volume["uid"])
-            with suppress(NotFound):
-                await api.delete(PVCS, namespace, disk, uid=uid)
-
     async def _restart(self, pool: Pool, a: Restart) -> None:
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
@@ -408,37 +383,6 @@ async def run_job(api: Api, pool: Pool, a: RunJob) -> None:
         await api.create(JOBS, template.build_job(pool, cron_job, a))
 
 
-async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
-    """Deletes a VM and retains its disks. Raises Conflict if the VM has changed since the plan."""
-    document = await api.get(VMS, namespace, a.name)
-    finalizers = document["metadata"].get("finalizers") or []
-    change: Json = {
-        "uid": a.uid,
-        "resourceVersion": a.resource_version,
-        "finalizers": [*(each for each in finalizers if each != meta.KEEP_DISKS), meta.KEEP_DISKS],
-        # With this annotation, the disks can be released without the pool and the owner reference.
-        "annotations": {meta.KEPT_BY: pool_uid},
-    }
-    marked = await api.patch(VMS, namespace, a.name, {"metadata": change})
-    version = marked["metadata"]["resourceVersion"]
-    await api.delete(VMS, namespace, a.name, uid=a.uid, resource_version=version, propagation="Background")
-
-
-async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
-    labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
-    hashes = parse_hashes(a.disk_templates)
-    for disk in a.disks:
-        created_from = hashes.get(entry_of(disk, hashes), "")
-        described = labels | ({meta.DISK_TEMPLATE: created_from} if created_from else {})
-        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, described)
-        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, described)
-    if a.persists_state:
-        claims, _ = await api.list(PVCS, namespace, label_selector=f"{PERSISTENT_STATE}={a.name}")
-        for name in {f"{PERSISTENT_STATE}-{a.name}", *(each["metadata"]["name"] for each in claims)}:
-            await _retain(api, PVCS, namespace, name, {a.uid}, labels)
-    await _remove_finalizer(api, namespace, a.name, a.uid, None)
-
-
 async def hold(api: Api, namespace: str, a: Hold) -> None:
     """Takes the VM out of its Services, then marks it for the owners of the hooks."""
     if a.vmi_uid:
@@ -474,108 +418,7 @@ async def set_in_service(api: Api, namespace: str, a: SetInService) -> None:
     await api.patch(VMIS, namespace, a.name, {"metadata": {"uid": a.vmi_uid, "labels": labels}})
 
 
-async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None:
-    await _remove_finalizer(api, namespace, a.name, a.uid, a.resource_version)
-
-
-async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
-    owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
-    # The PersistentVolumeClaim comes last: the pool finds the disk by its label, and so repeats unfinished work.
-    for resource in (DATA_VOLUMES, PVCS):
-        try:
-            metadata = (await api.get(resource, namespace, a.disk))["metadata"]
-        except NotFound:
-            continue
-        if meta.KEPT_BY not in (metadata.get("labels") or {}) and metadata.get("ownerReferences"):
-            continue  # an earlier attempt has returned it
-        change: Json = {
-            "uid": metadata["uid"],
-            "resourceVersion": metadata["resourceVersion"],
-            "labels": dict.fromkeys((meta.KEPT_BY, meta.KEPT_FOR, meta.DISK_TEMPLATE, meta.REPLACED)),
-            "annotations": dict.fromkeys((meta.RETAINED_AT, meta.USED_AT)),
-        }
-        if not metadata.get("ownerReferences"):
-            change["ownerReferences"] = [owner]
-        await api.patch(resource, namespace, a.disk, {"metadata": change})
-
-
-async def date_disk(api: Api, namespace: str, a: DateDisk) -> None:
-    metadata = {"uid": a.disk_uid, "annotations": {meta.RETAINED_AT: a.time}}
-    await api.patch(PVCS, namespace, a.disk, {"metadata": metadata})
-
-
-async def _check_retained(api: Api, namespace: str, disk: str, uid: str, pool_uid: str) -> None:
-    """Raises Conflict if the pool does not retain the disk any more."""
-    metadata = (await api.get(PVCS, namespace, disk))["metadata"]
-    owned = [each for each in metadata.get("ownerReferences") or () if each.get("kind") != DATA_VOLUMES.kind]
-    if owned or metadata["uid"] != uid or (metadata.get("labels") or {}).get(meta.KEPT_BY) != pool_uid:
-        raise Conflict(f"{disk} is not retained any more", status=409)
-
-
-async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> None:
-    """Retains disks of a VM that goes on without them. The annotation comes last, so that a crash before it repeats
-    everything."""
-    for disk, created_from in a.disks:
-        labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
-        labels[meta.DISK_TEMPLATE] = created_from
-        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
-        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
-    metadata = (await api.get(VMS, namespace, a.name))["metadata"]
-    listed = parse_hashes((metadata.get("annotations") or {}).get(meta.REPLACED_DISKS, ""))
-    left = tuple(each for each in listed.items() if each not in a.disks)
-    change: Json = {
-        "uid": a.uid,
-        "resourceVersion": metadata["resourceVersion"],
-        "annotations": {meta.REPLACED_DISKS: format_hashes(left) or None},
-    }
-    await api.patch(VMS, namespace, a.name, {"metadata": change})
-
-
 def _replace_disks(vm: Json, old: set[str]) -> None:
     """Removes the entries of replaced disks, which a merge without the former template keeps."""
     spec = vm["spec"]
     spec["dataVolumeTemplates"] = [each for each in spec["dataVolumeTemplates"] if each["metadata"]["name"] not in old]
-
-
-async def _retain(
-    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
-) -> str:
-    """Removes the VM from the disk's owners. A DataVolume still owns its claim, and is retained too.
-
-    Returns the disk's UID if the disk is retained."""
-    try:
-        metadata = (await api.get(resource, namespace, name))["metadata"]
-    except NotFound:
-        return ""
-    has = metadata.get("labels") or {}
-    if {**has, **labels} == has:
-        return str(metadata["uid"])
-    references = metadata.get("ownerReferences") or []
-    if not owners & {each.get("uid") for each in references}:
-        return ""
-    left = [each for each in references if each.get("kind") != VMS.kind or each.get("uid") not in owners]
-    change: Json = {
-        "resourceVersion": metadata["resourceVersion"],
-        "ownerReferences": left,
-        "labels": labels,
-        "annotations": {meta.RETAINED_AT: format_time(api.now())},
-    }
-    await api.patch(resource, namespace, name, {"metadata": change})
-    return str(metadata["uid"])
-
-
-async def _remove_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:
-    try:
-        metadata = (await api.get(VMS, namespace, name))["metadata"]
-    except NotFound:
-        return
-    finalizers = metadata.get("finalizers") or []
-    if metadata["uid"] != uid or meta.KEEP_DISKS not in finalizers:
-        return
-    change: Json = {
-        "uid": uid,
-        "resourceVersion": version or metadata["resourceVersion"],
-        "finalizers": [each for each in finalizers if each != meta.KEEP_DISKS],
-        "annotations": {meta.KEPT_BY: None},
-    }
-    await api.patch(VMS, namespace, name, {"metadata": change})

@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 from controllers.pool import controller as pool_controller
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
-from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, DeletedVMs, PoolController
+from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, PoolController
+from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import POOLS, Stores
 from controllers.pool.plan import Plan, plan

@@ -1,0 +1,188 @@
+"""Writes of retained disks, and of VMs whose disks are retained.
+
+The deletion of a VM whose disks are retained has four steps. Each step can be repeated after a crash:
+
+1. The controller adds its finalizer to the VM, only for its own deletion.
+2. The controller deletes the VM, which waits for the finalizer.
+3. The disks lose their owner reference to the VM.
+4. The controller removes the finalizer, and the VM is removed.
+
+A VM owns its DataVolumes. A DataVolume or the VM owns a PersistentVolumeClaim. The controller does not change a disk of
+the same name with another owner.
+"""
+
+from contextlib import suppress
+
+from apimachinery.owner_references import controller_reference
+from apimachinery.timestamps import format_time
+from apimachinery.unstructured import Json
+from controllers.pool.actions import (
+    DateDisk,
+    Delete,
+    DeleteDisks,
+    ReleaseDisks,
+    RemoveFinalizer,
+    RetainDisks,
+    ReturnDisk,
+)
+from controllers.pool.claim_users import claim_users
+from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes
+from controllers.shared.sources import DATA_VOLUMES
+from controllers.shared.vm import PERSISTENT_STATE
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import Conflict, NotFound
+from runtime.resource import PVCS, VMS, Resource
+
+
+async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
+    """Deletes a VM and retains its disks. Raises Conflict if the VM has changed since the plan."""
+    document = await api.get(VMS, namespace, a.name)
+    finalizers = document["metadata"].get("finalizers") or []
+    change: Json = {
+        "uid": a.uid,
+        "resourceVersion": a.resource_version,
+        "finalizers": [*(each for each in finalizers if each != meta.KEEP_DISKS), meta.KEEP_DISKS],
+        # With this annotation, the disks can be released without the pool and the owner reference.
+        "annotations": {meta.KEPT_BY: pool_uid},
+    }
+    marked = await api.patch(VMS, namespace, a.name, {"metadata": change})
+    version = marked["metadata"]["resourceVersion"]
+    await api.delete(VMS, namespace, a.name, uid=a.uid, resource_version=version, propagation="Background")
+
+
+async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
+    labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
+    hashes = parse_hashes(a.disk_templates)
+    for disk in a.disks:
+        created_from = hashes.get(entry_of(disk, hashes), "")
+        described = labels | ({meta.DISK_TEMPLATE: created_from} if created_from else {})
+        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, described)
+        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, described)
+    if a.persists_state:
+        claims, _ = await api.list(PVCS, namespace, label_selector=f"{PERSISTENT_STATE}={a.name}")
+        for name in {f"{PERSISTENT_STATE}-{a.name}", *(each["metadata"]["name"] for each in claims)}:
+            await _retain(api, PVCS, namespace, name, {a.uid}, labels)
+    await _remove_finalizer(api, namespace, a.name, a.uid, None)
+
+
+async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None:
+    await _remove_finalizer(api, namespace, a.name, a.uid, a.resource_version)
+
+
+async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> None:
+    """Retains disks of a VM that goes on without them. The annotation comes last, so that a crash before it repeats
+    everything."""
+    for disk, created_from in a.disks:
+        labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
+        labels[meta.DISK_TEMPLATE] = created_from
+        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
+        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+    metadata = (await api.get(VMS, namespace, a.name))["metadata"]
+    listed = parse_hashes((metadata.get("annotations") or {}).get(meta.REPLACED_DISKS, ""))
+    left = tuple(each for each in listed.items() if each not in a.disks)
+    change: Json = {
+        "uid": a.uid,
+        "resourceVersion": metadata["resourceVersion"],
+        "annotations": {meta.REPLACED_DISKS: format_hashes(left) or None},
+    }
+    await api.patch(VMS, namespace, a.name, {"metadata": change})
+
+
+async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
+    owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
+    # The PersistentVolumeClaim comes last: the pool finds the disk by its label, and so repeats unfinished work.
+    for resource in (DATA_VOLUMES, PVCS):
+        try:
+            metadata = (await api.get(resource, namespace, a.disk))["metadata"]
+        except NotFound:
+            continue
+        if meta.KEPT_BY not in (metadata.get("labels") or {}) and metadata.get("ownerReferences"):
+            continue  # an earlier attempt has returned it
+        change: Json = {
+            "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"],
+            "labels": dict.fromkeys((meta.KEPT_BY, meta.KEPT_FOR, meta.DISK_TEMPLATE, meta.REPLACED)),
+            "annotations": dict.fromkeys((meta.RETAINED_AT, meta.USED_AT)),
+        }
+        if not metadata.get("ownerReferences"):
+            change["ownerReferences"] = [owner]
+        await api.patch(resource, namespace, a.disk, {"metadata": change})
+
+
+async def date_disk(api: Api, namespace: str, a: DateDisk) -> None:
+    metadata = {"uid": a.disk_uid, "annotations": {meta.RETAINED_AT: a.time}}
+    await api.patch(PVCS, namespace, a.disk, {"metadata": metadata})
+
+
+async def delete_disks(api: Api, namespace: str, users: dict[str, str], a: DeleteDisks) -> None:
+    """Deletes the disks if the pool still retains all of them. `users` caches what uses claims of the namespace."""
+    for disk, uid in a.disks:
+        await _check_retained(api, namespace, disk, uid, a.retained_by)
+    if not users:
+        users |= {"": "", **await claim_users(api, namespace)}
+    if used := [disk for disk, _ in a.disks if disk in users]:
+        seen = {meta.USED_AT: format_time(api.now())}
+        for disk, uid in a.disks:
+            await api.patch(PVCS, namespace, disk, {"metadata": {"uid": uid, "annotations": seen}})
+        raise Conflict(f"{used[0]} is in use by {users[used[0]]}", status=409)
+    for disk, uid in a.disks:
+        # The DataVolume comes first, because it would create its claim again.
+        with suppress(NotFound):
+            volume = (await api.get(DATA_VOLUMES, namespace, disk))["metadata"]
+            if (volume.get("labels") or {}).get(meta.KEPT_BY) == a.retained_by:
+                await api.delete(DATA_VOLUMES, namespace, disk, uid=volume["uid"])
+        with suppress(NotFound):
+            await api.delete(PVCS, namespace, disk, uid=uid)
+
+
+async def _check_retained(api: Api, namespace: str, disk: str, uid: str, pool_uid: str) -> None:
+    """Raises Conflict if the pool does not retain the disk any more."""
+    metadata = (await api.get(PVCS, namespace, disk))["metadata"]
+    owned = [each for each in metadata.get("ownerReferences") or () if each.get("kind") != DATA_VOLUMES.kind]
+    if owned or metadata["uid"] != uid or (metadata.get("labels") or {}).get(meta.KEPT_BY) != pool_uid:
+        raise Conflict(f"{disk} is not retained any more", status=409)
+
+
+async def _retain(
+    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
+) -> str:
+    """Removes the VM from the disk's owners. A DataVolume still owns its claim, and is retained too.
+
+    Returns the disk's UID if the disk is retained."""
+    try:
+        metadata = (await api.get(resource, namespace, name))["metadata"]
+    except NotFound:
+        return ""
+    has = metadata.get("labels") or {}
+    if {**has, **labels} == has:
+        return str(metadata["uid"])
+    references = metadata.get("ownerReferences") or []
+    if not owners & {each.get("uid") for each in references}:
+        return ""
+    left = [each for each in references if each.get("kind") != VMS.kind or each.get("uid") not in owners]
+    change: Json = {
+        "resourceVersion": metadata["resourceVersion"],
+        "ownerReferences": left,
+        "labels": labels,
+        "annotations": {meta.RETAINED_AT: format_time(api.now())},
+    }
+    await api.patch(resource, namespace, name, {"metadata": change})
+    return str(metadata["uid"])
+
+
+async def _remove_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:
+    try:
+        metadata = (await api.get(VMS, namespace, name))["metadata"]
+    except NotFound:
+        return
+    finalizers = metadata.get("finalizers") or []
+    if metadata["uid"] != uid or meta.KEEP_DISKS not in finalizers:
+        return
+    change: Json = {
+        "uid": uid,
+        "resourceVersion": version or metadata["resourceVersion"],
+        "finalizers": [each for each in finalizers if each != meta.KEEP_DISKS],
+        "annotations": {meta.KEPT_BY: None},
+    }
+    await api.patch(VMS, namespace, name, {"metadata": change})

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from cli.output import Failed
 from console import access, acts, change, pages
 from console.page import Page, Part, object_path, with_query
 from console.pages import Context, Missing
-from runtime.errors import ApiError
+from runtime.errors import ApiError, Forbidden, Unreachable
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ TABS = (
     ("change", "/change", "Plan a change"),
 )
 MAX_BODY_BYTES = 1024 * 1024
+Route = tuple[str, Callable[..., Awaitable[Response]]]
+ACT = "/act/{act}/{short}/{namespace}/{name}"
 RENDER_SECONDS = 0.5
 """shortest time between two looks at a page's parts"""
 REFRESH_SECONDS = 10.0
@@ -99,26 +101,23 @@ OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": ""}
 """values that some parts leave out"""
 
 
-def connection_values(problems: Mapping[str, str]) -> Mapping[str, Any]:
+def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
     """The lost connection once, the kinds that the user may not list, and other problems by kind."""
-    hidden = [plural for plural, text in problems.items() if " 403 " in f" {text} " or "Forbidden" in text]
-    rest = {plural: text for plural, text in problems.items() if plural not in hidden}
-    lost = [text for text in rest.values() if any(word in text for word in UNREACHABLE)]
-    others = [(plural, text) for plural, text in rest.items() if text not in lost]
-    return {"lost": lost[0] if lost else "", "hidden": hidden, "others": others}
+    lost, hidden, others = "", [], []
+    for plural, error in problems.items():
+        if isinstance(error, Forbidden) and error.status == FORBIDDEN:
+            hidden.append(plural)
+        elif isinstance(error, Unreachable) or error.status in PROXY_ERRORS:
+            lost = lost or str(error)
+        else:
+            others.append((plural, str(error)))
+    return {"lost": lost, "hidden": hidden, "others": others}
 
 
-UNREACHABLE = (
-    "cannot connect",
-    "no answer",
-    "the stream was cut",
-    "Server disconnected",
-    "Connection",
-    "Timeout",
-    " 502 ",
-    " 503 ",
-)
-"""texts in the problem of an informer whose API server is away"""
+FORBIDDEN = 403
+"""status of a missing right; an expired token has 401"""
+PROXY_ERRORS = (502, 503, 504)
+"""statuses of a proxy whose API server is away, and of an API server that ends"""
 
 
 class Console:
@@ -131,16 +130,17 @@ class Console:
         self._stopping = asyncio.Event()
         self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         self._app.add_exception_handler(Failed, self._failed)
-        for path, method in (
+        reads: tuple[Route, ...] = (
+            ("", self._home),
             ("/static/{name}", self._static),
             ("/events", self._events),
+            (ACT, self._confirm),
             ("/{path:path}", self._page),
-        ):
-            self._app.add_api_route(self.root + path, method, methods=["GET"], response_model=None)
-        self._app.add_api_route(self.root, self._home, methods=["GET"], response_model=None)
-        self._app.add_api_route(f"{self.root}/change", self._change, methods=["POST"], response_model=None)
-        act = f"{self.root}/act/{{act}}/{{short}}/{{namespace}}/{{name}}"
-        self._app.add_api_route(act, self._act, methods=["POST"], response_model=None)
+        )
+        writes: tuple[Route, ...] = (("/change", self._change), (ACT, self._act))
+        for routes, methods in ((reads, ["GET", "HEAD"]), (writes, ["POST"])):
+            for path, handler in routes:
+                self._app.add_api_route(self.root + path, handler, methods=methods, response_model=None)
 
     def stop(self) -> None:
         """Ends the streams, so that the server can stop."""
@@ -176,7 +176,8 @@ class Console:
         query = dict(request.query_params)
         message, failed = query.pop("message", ""), query.pop("failed", "") == "yes"
         status, page = await self._build(f"/{path}", query)
-        live = f"/{path}" + with_query(query) if status == 200 and page.live else ""
+        # What was not there, or got no answer, appears once it is there.
+        live = f"/{path}" + with_query(query) if page.live or status in (404, 502) else ""
         return HTMLResponse(self._renderer.page(page, live, message, failed), status)
 
     async def _build(self, path: str, query: Mapping[str, str]) -> tuple[int, Page]:
@@ -190,6 +191,8 @@ class Console:
             return 502, text_page("The API server refused it, or did not answer", error.message)
 
     async def _events(self, request: Request, path: str, have: str = "") -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")  # without the stream, which has no end
         parts = urlsplit(path)
         query = dict(parse_qsl(parts.query))
         known = dict(each.split(":", 1) for each in have.split(",") if ":" in each)
@@ -239,18 +242,15 @@ class Console:
             stopping.cancel()
 
     async def _act(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
-        found = acts.BY_NAME.get(act)
-        if found is None:
-            return self._text(404, "Not found", f"There is no act {act}.")
-        namespace = "" if namespace == "-" else namespace
         values = await form(request)
-        back = object_path(short, namespace, name)
+        back = object_path(short, "" if namespace == "-" else namespace, name)
         try:
-            target = await pages.target_of(self._context, short, namespace, name)
-            if target.kind not in found.kinds:
-                return self._text(422, "It is not possible", f"{found.label} is not for a {target.kind}.")
-            if values.get("confirmed") != "yes" and (lost := found.destroys(target, values)):
-                return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
+            found, target = await self._target(act, short, namespace, name)
+            confirmed = values.pop("confirmed", "")
+            # A loss that has changed since the user was asked is asked about again.
+            if (lost := found.destroys(target, values)) and lost != confirmed:
+                # The question has an address of its own, so that a browser can return to it.
+                return RedirectResponse(f"{self.root}/act/{found.name}{back}{with_query(values)}", 303)
             message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
         except Missing as error:
             return self._text(404, "Not found", str(error))
@@ -259,6 +259,31 @@ class Console:
         except ApiError as error:
             return self._back(back, error.message, failed=True)
         return self._back(back, message)
+
+    async def _confirm(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
+        """The question whether to do an act that destroys something."""
+        values = dict(request.query_params)
+        back = object_path(short, "" if namespace == "-" else namespace, name)
+        try:
+            found, target = await self._target(act, short, namespace, name)
+            lost = found.destroys(target, values)
+        except Missing as error:
+            return self._text(404, "Not found", str(error))
+        except Failed as error:
+            return self._back(back, error.format_message(), failed=True)
+        except ApiError as error:
+            return self._back(back, error.message, failed=True)
+        return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
+
+    async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[acts.Act, acts.Target]:
+        """The act and its object. Raises `Missing`, `Failed` or an API error."""
+        found = acts.BY_NAME.get(act)
+        if found is None:
+            raise Missing(f"There is no act {act}.")
+        target = await pages.target_of(self._context, short, "" if namespace == "-" else namespace, name)
+        if target.kind not in found.kinds:
+            raise Failed(f"{found.label} is not for a {target.kind}.")
+        return found, target
 
     def _confirmation(
         self, act: acts.Act, target: acts.Target, values: Mapping[str, str], lost: str, back: str
@@ -282,10 +307,10 @@ class Console:
 
     async def _change(self, request: Request) -> Response:
         values = await form(request)
-        page = await change.preview(self._context.state, self._context.cluster, values)
-        if isinstance(page, change.Applied):
-            return self._back(page.path, page.message)
-        return HTMLResponse(self._renderer.page(page))
+        found = await change.submit(self._context.state, self._context.cluster, values)
+        if isinstance(found, change.Applied):
+            return self._back(found.path, found.message)
+        return RedirectResponse(f"{self.root}/change?plan={self._context.drafts.add(found)}", 303)
 
     def _back(self, path: str, message: str, *, failed: bool = False) -> Response:
         """Returns to a page, so that reloading it does not repeat the act."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import io
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -30,6 +31,8 @@ from runtime.errors import ApiError
 MANAGER = "poolhouse-console"
 MAX_ROWS = 200
 MAX_DIFF = 600
+MAX_DRAFTS = 32
+CHANGED = "An object or the text has changed since this plan was made. Look at the new plan before you apply it."
 KEPT = ("labels", "annotations")
 """maps in the metadata that users edit"""
 
@@ -66,17 +69,6 @@ def diff(before: Json | None, after: Json) -> list[tuple[str, str]]:
     return [(words.get(line[:1], "same"), line) for line in lines[:MAX_DIFF]]
 
 
-async def page(state: ClusterState, query: Query) -> Page:
-    """The empty form, or that of a stored object to edit."""
-    kind = next((kind for kind in KINDS if kind.short_name == query.get("kind")), None)
-    key = query.get("namespace", ""), query.get("name", "")
-    document = state.get(kind.kind, key) if kind is not None else None
-    text = ""
-    if kind is not None and document is not None:
-        text = shown({"apiVersion": kind.api_version, "kind": kind.kind, **document})
-    return _page(Text(text, edited=text), [], may_apply=False)
-
-
 @dataclass(frozen=True)
 class Text:
     """The YAML of the form."""
@@ -97,6 +89,48 @@ class Text:
         return next(same, None)
 
 
+@dataclass(frozen=True)
+class Draft:
+    """What a user has sent to be planned, and why it was not applied."""
+
+    text: Text
+    problem: str = ""
+
+
+class Drafts:
+    """The last drafts. The address of a plan names its draft, so that a browser can return to the plan or reload it."""
+
+    def __init__(self) -> None:
+        self._drafts: dict[str, Draft] = {}
+
+    def add(self, draft: Draft) -> str:
+        """Returns the name of the draft."""
+        name = secrets.token_urlsafe(9)
+        self._drafts[name] = draft
+        while len(self._drafts) > MAX_DRAFTS:
+            del self._drafts[next(iter(self._drafts))]
+        return name
+
+    def get(self, name: str) -> Draft | None:
+        return self._drafts.get(name)
+
+
+async def page(state: ClusterState, cluster: Cluster, drafts: Drafts, query: Query) -> Page:
+    """The empty form, that of a stored object to edit, or the plan of a draft."""
+    if name := query.get("plan"):
+        draft = drafts.get(name)
+        if draft is None:
+            return _page(Text("", ""), [], may_apply=False, problem="The console does not have this plan any more.")
+        return await plan(state, cluster, draft)
+    kind = next((kind for kind in KINDS if kind.short_name == query.get("kind")), None)
+    key = query.get("namespace", ""), query.get("name", "")
+    document = state.get(kind.kind, key) if kind is not None else None
+    text = ""
+    if kind is not None and document is not None:
+        text = shown({"apiVersion": kind.api_version, "kind": kind.kind, **document})
+    return _page(Text(text, edited=text), [], may_apply=False)
+
+
 def _page(text: Text, results: list[Json], *, may_apply: bool, problem: str = "") -> Page:
     values = {
         **{"text": text.yaml, "edited": text.edited, "rows": _rows(text.yaml)},
@@ -109,26 +143,43 @@ def _rows(text: str) -> int:
     return min(max(text.count("\n") + 2, 14), 40)
 
 
-async def preview(state: ClusterState, cluster: Cluster, values: Mapping[str, str]) -> Page | Applied:
-    """The plan of the YAML in `values`, or the result of applying it."""
-    text = Text.of(values)
+async def plan(state: ClusterState, cluster: Cluster, draft: Draft) -> Page:
+    """The problems, the difference and the effects of a draft. Changes nothing."""
+    text = draft.text
     try:
-        changes = [await _change(state, cluster, each, text) for each in read_manifests(_file(text.yaml))]
+        changes = await _changes(state, cluster, text)
     except Failed as error:
-        return _page(text, [], may_apply=False, problem=error.format_message())
-    stored = (str((each.stored or {"metadata": {}})["metadata"].get("resourceVersion", "")) for each in changes)
-    # A browser may leave out a newline at the start or the end of the text.
-    versions = ",".join((hashlib.blake2b(text.yaml.strip().encode(), digest_size=8).hexdigest(), *stored))
+        return _page(text, [], may_apply=False, problem=draft.problem or error.format_message())
     results = [await _result(state, each) for each in changes]
     valid = not any(each["problems"] for each in results)
-    if values.get("do") != "apply" or not valid:
-        return _with_versions(_page(text, results, may_apply=valid), versions)
-    if values.get("versions") != versions:
-        problem = (
-            "An object or the text has changed since this plan was made. Look at the new plan before you apply it."
-        )
-        return _with_versions(_page(text, results, may_apply=True, problem=problem), versions)
-    return await _apply(state, changes, text, results)
+    found = _page(text, results, may_apply=valid, problem=draft.problem)
+    return _with_versions(found, _versions(text, changes))
+
+
+async def submit(state: ClusterState, cluster: Cluster, values: Mapping[str, str]) -> Draft | Applied:
+    """Applies the YAML of a form if the user has asked for it and seen the plan of this text and these objects. Returns
+    the draft to plan otherwise."""
+    text = Text.of(values)
+    if values.get("do") != "apply":
+        return Draft(text)
+    try:
+        changes = await _changes(state, cluster, text)
+    except Failed:
+        return Draft(text)  # its plan says why
+    if values.get("versions") != _versions(text, changes):
+        return Draft(text, CHANGED)
+    return await _apply(state, changes, text)
+
+
+async def _changes(state: ClusterState, cluster: Cluster, text: Text) -> list[Change]:
+    return [await _change(state, cluster, each, text) for each in read_manifests(_file(text.yaml))]
+
+
+def _versions(text: Text, changes: list[Change]) -> str:
+    """A value that differs once the text or a stored object has changed."""
+    stored = (str((each.stored or {"metadata": {}})["metadata"].get("resourceVersion", "")) for each in changes)
+    # A browser may leave out a newline at the start or the end of the text.
+    return ",".join((hashlib.blake2b(text.yaml.strip().encode(), digest_size=8).hexdigest(), *stored))
 
 
 def _with_versions(found: Page, versions: str) -> Page:
@@ -136,7 +187,7 @@ def _with_versions(found: Page, versions: str) -> Page:
     return replace(found, parts=[replace(part, values={**part.values, "versions": versions})])
 
 
-async def _apply(state: ClusterState, changes: list[Change], text: Text, results: list[Json]) -> Page | Applied:
+async def _apply(state: ClusterState, changes: list[Change], text: Text) -> Draft | Applied:
     done: list[str] = []
     for each in changes:
         try:
@@ -145,7 +196,7 @@ async def _apply(state: ClusterState, changes: list[Change], text: Text, results
             await send(state.api, each, dry_run=False, warnings=[], manager=MANAGER, version=version)
         except ApiError as error:
             before = f"{', '.join(done)} {'is' if len(done) == 1 else 'are'} applied. " if done else ""
-            return _page(text, results, may_apply=False, problem=f"{before}{_title(each)}: {error.message}")
+            return Draft(text, f"{before}{_title(each)}: {error.message}")
         done.append(_title(each))
     first = changes[0]
     path = object_path(first.kind.short_name, first.namespace, first.name)

@@ -124,24 +124,19 @@ class ClusterState:
         """Waits until each resource is listed or has a problem, or for the timeout."""
         end = asyncio.get_running_loop().time() + timeout_seconds
         while asyncio.get_running_loop().time() < end:
-            if all(i.is_synced or self._has_failed(i) for i in self.informers):
+            if all(i.is_synced or i.error is not None for i in self.informers):
                 return
             await asyncio.sleep(0.05)
 
-    @staticmethod
-    def _has_failed(informer: Informer[Any]) -> bool:
-        return informer.problem not in (None, "not listed yet")
-
     @property
-    def problems(self) -> Mapping[str, str]:
+    def problems(self) -> Mapping[str, ApiError]:
         """Why a resource cannot be listed or watched now, by plural."""
-        found = {each.resource.plural: each.problem or "" for each in self._reflectors if each.problem}
-        return {plural: problem for plural, problem in found.items() if problem != "not listed yet"}
+        return {each.resource.plural: each.error for each in self._reflectors if each.error is not None}
 
     @property
     def version(self) -> Version:
         """A value that differs after each change of an object or of a connection."""
-        return self._changes, tuple(sorted(self.problems.items()))
+        return self._changes, tuple(sorted((plural, str(error)) for plural, error in self.problems.items()))
 
     async def wait(self, version: Version, seconds: float) -> None:
         """Waits until there is another version, or for some seconds. It looks at a number and sends no request."""

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from urllib.parse import unquote
 
@@ -48,6 +48,7 @@ class Context:
 
     state: ClusterState
     cluster: Cluster
+    drafts: change.Drafts = field(default_factory=change.Drafts)
 
 
 Builder = Callable[..., Awaitable[Page]]
@@ -62,7 +63,7 @@ async def overview_page(context: Context, query: Query) -> Page:
 
 
 async def change_page(context: Context, query: Query) -> Page:
-    return await change.page(context.state, query)
+    return await change.page(context.state, context.cluster, context.drafts, query)
 
 
 async def warm(context: Context, query: Query) -> Page:

@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from apimachinery.label_selectors import from_string, matches
 from runtime.api import Api
+from runtime.errors import ApiError
 from runtime.reflector import PAGE_SIZE, Document, Reflector, log_unreadable
 from runtime.resource import Key, Resource
 from runtime.store import Store
@@ -63,6 +64,11 @@ class Informer(Generic[V]):
     def problem(self) -> str | None:
         """Why the informer cannot list or watch now, for /readyz; None if it can."""
         return self.reflector.problem
+
+    @property
+    def error(self) -> ApiError | None:
+        """The error of `problem`; None also before the first answer."""
+        return self.reflector.error
 
     async def run(self) -> NoReturn:
         await self.reflector.run()

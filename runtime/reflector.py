@@ -63,8 +63,9 @@ class Reflector:
     ) -> None:
         """`label_selector` and `name` limit the objects for all consumers."""
         self.resource = resource
-        self.problem: str | None = "not listed yet"
-        """Why the reflector cannot list or watch now, for /readyz; None if it can."""
+        self.error: ApiError | None = None
+        """why the reflector cannot list or watch now; None if it can, or has not tried yet"""
+        self._has_listed = False
         self._api = api
         self._consumers = tuple(consumers)
         self._namespace, self._label_selector = namespace, label_selector
@@ -86,6 +87,13 @@ class Reflector:
         self._lists = metrics.informer_lists
         self._events = metrics.informer_events
         self._contact = metrics.informer_contact
+
+    @property
+    def problem(self) -> str | None:
+        """Why the reflector cannot list or watch now, for /readyz; None if it can."""
+        if self.error is not None:
+            return str(self.error)
+        return None if self._has_listed else "not listed yet"
 
     async def run(self) -> NoReturn:
         # The metrics exist only while the reflector runs, because the metrics of a standby replica would be stale.
@@ -126,7 +134,7 @@ class Reflector:
 
     def _failed(self, error: ApiError) -> None:
         """Decides whether the next call continues the watch or lists again."""
-        self.problem = str(error)
+        self.error = error
         if isinstance(error, Expired):
             self._version = None
             self._expired += 1
@@ -238,7 +246,7 @@ class Reflector:
                 consumer.change(key, document)
 
     def _contacted(self) -> None:
-        self.problem = None
+        self.error, self._has_listed = None, True
         self._count.labels(self.resource.plural).set(len(self._versions))
         self._contact.labels(self.resource.plural).set(time.time())
 

@@ -11,9 +11,13 @@ function busy(part) {
 
 function replace(message) {
   const part = document.getElementById("part-" + message.part);
-  if (!part) return;
-  if (busy(part)) {
+  if (busy(part ?? document.getElementById("main"))) {
     waiting.set(message.part, message);
+    return;
+  }
+  // The page has a part that it did not have before: an object that is created or valid now, an API server that answers.
+  if (!part) {
+    location.reload();
     return;
   }
   waiting.delete(message.part);
@@ -29,6 +33,13 @@ function replace(message) {
 
 function retryWaiting() {
   setTimeout(() => [...waiting.values()].forEach(replace), 0);
+}
+
+// The message of an act is shown once, not again when the page is reloaded or opened from the history.
+const address = new URL(location.href);
+if (address.searchParams.has("message")) {
+  for (const each of ["message", "failed"]) address.searchParams.delete(each);
+  history.replaceState(null, "", address);
 }
 
 let source = null;

@@ -15,10 +15,12 @@ import yaml
 
 from cli.cluster import Cluster
 from console.app import Console
+from console.change import MAX_DRAFTS
 from console.cluster_state import ClusterState
 from console.pages import Context
 from kinds.kubevirt import VM, VMI
 from runtime.api import Api
+from runtime.errors import Conflict
 from runtime.resource import object_key
 
 Json = dict[str, Any]
@@ -128,6 +130,15 @@ async def test_what_is_not_there_is_not_found(client: Client, path: str, says: s
     assert says in text(answer)
 
 
+@pytest.mark.parametrize("path", ["", "/", "/warm", "/static/console.js", "/events?path=/", "/vmpool/shop/absent"])
+async def test_head_has_the_status_and_the_headers_of_get(client: Client, path: str) -> None:
+    head = await client.http.head(f"/{TOKEN}{path}")
+    assert head.content == b""
+    if not path.startswith("/events"):  # which does not end
+        get = await client.get(path)
+        assert (head.status_code, head.headers) == (get.status_code, get.headers)
+
+
 async def test_a_request_without_the_right_host_gets_nothing(client: Client) -> None:
     answer = await client.get("/", host="evil.example")
     assert answer.status_code == 403
@@ -158,6 +169,16 @@ async def test_a_pool_shows_its_vms_by_node_and_pages_them(client: Client) -> No
     assert "web-250" in third.partition("Search VMs")[2]
     found = text(await client.get("/vmpool/shop/web?q=web-17+node-1"))
     assert "6 VMs" in found.partition("Search VMs")[2]  # web-17, 171, 173, 175, 177 and 179
+
+
+async def test_a_state_is_told_by_the_type_of_an_error_and_not_by_its_text(client: Client) -> None:
+    for informer in client.state.informers:
+        if informer.resource.kind == VM.kind:
+            informer.reflector.error = Conflict("Connection 403 Forbidden", status=409)
+    page = text(await client.get("/"))
+    assert "virtualmachines: 409: Connection 403 Forbidden" in page
+    assert "may not list" not in page
+    assert "The API server does not answer" not in page
 
 
 async def test_an_invalid_pool_says_why(client: Client) -> None:
@@ -191,8 +212,19 @@ async def test_an_act_that_does_not_exist(client: Client, path: str) -> None:
 )
 async def test_a_change_that_cannot_be_planned_says_why(client: Client, document: str, says: str) -> None:
     answer = await client.post("/change", yaml=document)
-    assert answer.status_code == 200
-    assert says in text(answer)
+    assert answer.status_code == 303
+    for _ in range(2):  # the plan has an address, which can be reloaded
+        page = await client.http.get(answer.headers["location"])
+        assert page.status_code == 200
+        assert says in text(page)
+
+
+async def test_only_the_last_drafts_are_kept(client: Client) -> None:
+    first = (await client.post("/change", yaml="a")).headers["location"]
+    for _ in range(MAX_DRAFTS):
+        last = (await client.post("/change", yaml="b")).headers["location"]
+    assert "does not have this plan any more" in text(await client.http.get(first))
+    assert "b</textarea>" in (await client.http.get(last)).text
 
 
 async def test_a_form_that_is_too_large_is_refused(client: Client) -> None:

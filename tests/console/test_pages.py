@@ -17,6 +17,7 @@ from console.pool_page import grouped
 from controllers.shared.vmi import VMI
 from kinds.pool import POOL
 from migrationpolicies.precedence import RankedPolicy, Selectors
+from runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unavailable, Unreachable
 
 Json = dict[str, Any]
 
@@ -52,16 +53,19 @@ def test_the_overview_counts_states() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "part"),
+    ("error", "part"),
     [
-        ("list virtualmachines: 403 Forbidden: no", "hidden"),
-        ("list virtualmachines: Timeout: no answer before the deadline", "lost"),
-        ("watch virtualmachines: ClientConnectorError: cannot connect to 127.0.0.1:1: Connection refused", "lost"),
-        ("list virtualmachines: 404 NotFound: the server could not find it", "others"),
+        pytest.param(Forbidden("no", status=403), "hidden", id="a missing right"),
+        pytest.param(Forbidden("the token has expired", status=401), "others", id="credentials that are not valid"),
+        pytest.param(Unreachable("refused", reason="ClientConnectorError"), "lost", id="no connection"),
+        pytest.param(Unavailable("bad gateway", status=502), "lost", id="a proxy whose API server is away"),
+        pytest.param(Throttled("it ends", status=503), "lost", id="an API server that ends"),
+        pytest.param(Unavailable("etcd failed", status=500), "others", id="an API server that fails"),
+        pytest.param(NotFound("could not find it", status=404), "others", id="a resource that is not served"),
     ],
 )
-def test_a_problem_of_an_informer_is_told_once(problem: str, part: str) -> None:
-    found = connection_values({"virtualmachines": problem, "nodes": problem})
+def test_an_error_of_an_informer_is_told_once(error: ApiError, part: str) -> None:
+    found = connection_values({"virtualmachines": error, "nodes": error})
     assert {key for key, value in found.items() if value} == {part}
 
 

@@ -54,7 +54,7 @@ from bench.harness import (
     vmi_spec,
 )
 from bench.pool import WORKLOADS, bare, scaled
-from defaulter.identity import fill_mac_addresses, with_firmware_ids
+from defaulter.identity import mac_addresses, with_firmware_ids
 from defaulter.json_paths import DocumentEditor
 from defaulter.vm_paths import locate
 from kinds.meta import DEFAULTING, DISABLED, UNDEFAULTED
@@ -134,8 +134,8 @@ def with_identity(vm: Json, seed: str) -> Json:
     location = locate(vm)
     assert location is not None
     editor = DocumentEditor(with_firmware_ids(vm, seed))
-    path = (*location.spec, "domain", "devices", "interfaces", 0, "macAddress")
-    fill_mac_addresses(editor, location, seed, [path])
+    for index, value in mac_addresses(seed, location, vm, [0]):
+        editor.fill((*location.spec, "domain", "devices", "interfaces", index, "macAddress"), value)
     return editor.document
 
 

@@ -167,15 +167,22 @@ class Process:
         return found
 
 
-def cpu_seconds_of_tree(pid: int) -> float:
-    """The processor time of a process and of those that it has started, directly or not, and that run."""
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, directly or not, and that run."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-    tree, seconds = [pid], 0.0
+    tree = [pid]
     for each in tree:
         tree += [child for child, parent in parents.items() if parent == each]
+    return tree[1:]
+
+
+def cpu_seconds_of_tree(pid: int) -> float:
+    """The processor time of a process and of its descendants."""
+    seconds = 0.0
+    for each in (pid, *descendants(pid)):
         with suppress(OSError):  # it has ended meanwhile
             seconds += Process(each, "").cpu_seconds()
     return seconds

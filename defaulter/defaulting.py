@@ -339,8 +339,10 @@ def _add_identity(editor: DocumentEditor, location: VMLocation, request: VMReque
         for part in ("uuid", "serial"):
             editor.fill((*location.spec, "domain", "firmware", part), str(uuid4()))
     if cluster.macs == "deterministic" and has_name:
-        paths = list(interfaces_without_mac(editor.document, location, cluster.macs))
-        identity.fill_mac_addresses(editor, location, request.seed, paths)
+        interfaces = (*location.spec, "domain", "devices", "interfaces")
+        unset = [int(path[-2]) for path in interfaces_without_mac(editor.document, location, cluster.macs)]
+        for index, value in identity.mac_addresses(request.seed, location, editor.document, unset):
+            editor.fill((*interfaces, index, "macAddress"), value)
 
 
 def _has_same_hardware(editor: DocumentEditor, location: VMLocation, old: Json, cluster: ClusterConfig) -> bool:

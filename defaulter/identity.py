@@ -5,13 +5,13 @@ gives the same response, also to a retry or a dry run. A VM that is created agai
 lease and its licenses.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from uuid import UUID
 
 from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import normalize_address
-from defaulter.json_paths import DocumentEditor, Path
+from defaulter.json_paths import DocumentEditor
 from defaulter.vm_paths import VMLocation, locate, opted_out
 
 _RESERVED = frozenset({0xFE})
@@ -67,12 +67,12 @@ def mac_address(seed: str, namespace: str, name: str, device: str, taken: frozen
         attempt += 1
 
 
-def fill_mac_addresses(editor: DocumentEditor, location: VMLocation, seed: str, paths: Iterable[Path]) -> None:
-    """Fills the unset MAC addresses at these paths. Two interfaces of a VM never get the same address."""
-    interfaces = entries(editor.document, *location.spec, "domain", "devices", "interfaces")
-    taken = {normalize_address(nic.get("macAddress")) for _, nic in interfaces}
-    for path in paths:
-        device = str(editor.get((*path[:-1], "name")))
+def mac_addresses(seed: str, location: VMLocation, document: Json, indexes: Iterable[int]) -> Iterator[tuple[int, str]]:
+    """The MAC addresses of the interfaces with these indexes, which have none. No interface of the VM has the same."""
+    interfaces = dict(entries(document, *location.spec, "domain", "devices", "interfaces"))
+    taken = {normalize_address(each.get("macAddress")) for each in interfaces.values()}
+    for index in indexes:
+        device = str(interfaces[index].get("name"))
         value = mac_address(seed, location.namespace, location.name, device, frozenset(taken))
         taken.add(value)
-        editor.fill(path, value)
+        yield index, value

@@ -11,24 +11,23 @@ another seed, and random values.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
 import orjson
 
-from apimachinery.unstructured import Json, at, entries, typed
+from apimachinery.unstructured import Json, at, entries, replaced, typed
 from defaulter.field_record import DEFAULTED_FIELDS, Fields, read_record, show_path, with_record
-from defaulter.identity import fill_mac_addresses, firmware_id
-from defaulter.json_paths import DocumentEditor, Path, is_unset
+from defaulter.identity import firmware_id, mac_addresses
+from defaulter.json_paths import Path, is_unset
 from defaulter.vm_paths import VMLocation, locate, opted_out
 
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""
 MAX_SHAPES = 128
 MAX_DOCUMENT_BYTES = 32 * 1024
-_FIRMWARE: Path = ("domain", "firmware")
 _FIRMWARE_IDS = ("uuid", "serial")
 _INTERFACES: Path = ("domain", "devices", "interfaces")
 
@@ -47,32 +46,43 @@ class NewVM:
 class KnownAnswer:
     """The service's answer to all VMs of one shape."""
 
-    changes: tuple[tuple[Path, Any], ...]
-    """the values that defaulting sets, by path"""
+    changes: Json
+    """the values that defaulting sets: nested objects in the form of the document, with indexes as the keys of lists"""
     record: Fields
     """the record of these defaults, empty for a document that has none"""
-    firmware_ids: tuple[Path, ...]
-    """paths of the values that depend on the VM's name, among `changes`"""
-    mac_addresses: tuple[Path, ...]
+    firmware_ids: Mapping[str, str]
+    """the firmware IDs among these defaults, with their paths in the record"""
+    mac_addresses: Mapping[int, str]
+    """the interfaces whose MAC address is one of these defaults, with the paths in the record"""
     warnings: tuple[str, ...]
     undecided: str
 
     def apply(self, vm: NewVM) -> Json:
-        """The document with its defaults and the record of them. It shares parts with other documents."""
-        editor, location = DocumentEditor(vm.document), vm.location
-        for path, value in self.changes:
-            editor.replace(path, value)
-        for path in self.firmware_ids:
-            editor.replace(path, firmware_id(vm.seed, location.namespace, location.name, str(path[-1])))
-        for path in self.mac_addresses:
-            editor.replace(path, None)
-        fill_mac_addresses(editor, location, vm.seed, self.mac_addresses)
-        if not self.record:
-            return editor.document
-        record, spec, below = dict(self.record), editor.get(location.spec), len(location.spec)
-        for path in (*self.firmware_ids, *self.mac_addresses):
-            record[show_path(spec, path[below:])] = editor.get(path)
-        return with_record(editor.document, record)
+        """The document with its defaults and the record of them."""
+        document: Json = _merged(vm.document, self.changes)
+        location, domain = vm.location, at(document, *vm.location.spec, "domain")
+        record = dict(self.record)
+        for name, shown in self.firmware_ids.items():
+            value = firmware_id(vm.seed, location.namespace, location.name, name)
+            domain["firmware"][name] = record[shown] = value
+        for index, value in mac_addresses(vm.seed, location, document, self.mac_addresses):
+            domain["devices"]["interfaces"][index]["macAddress"] = record[self.mac_addresses[index]] = value
+        return with_record(document, record) if self.record else document
+
+
+def _merged(given: Any, changes: Any) -> Any:
+    """The value with the changes. Each object and list that has a change is a new one."""
+    if not isinstance(changes, dict):
+        return changes
+    if any(isinstance(key, int) for key in changes):
+        items = list(given or ())
+        for index, change in changes.items():
+            items[index : index + 1] = [_merged(items[index] if index < len(items) else None, change)]
+        return items
+    merged = dict(given) if isinstance(given, dict) else {}
+    for key, change in changes.items():
+        merged[key] = _merged(merged.get(key), change)
+    return merged
 
 
 class KnownShapes:
@@ -161,34 +171,47 @@ def _without_texts(value: Any) -> Any:
 def _read_answer(vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> KnownAnswer | None:
     location = vm.location
     given, found = at(vm.document, *location.spec), typed(dict, completed, *location.spec)
-    annotations = typed(dict, completed, *location.record[:-1]) or {}
     if found is None:
         return None
-    changes = [((*location.spec, *path), value) for path, value in _changes(given, found, ())]
-    changes += [
-        ((*location.record[:-1], *path), text) for path, text in _changes(location.annotations, annotations, ())
-    ]
-    identity = [(*_FIRMWARE, name) for name in _FIRMWARE_IDS]
-    macs: list[Path] = [(*_INTERFACES, index, "macAddress") for index, _ in entries(found, *_INTERFACES)]
+    firmware_ids: dict[str, str] = {}
+    macs: dict[int, str] = {}
+    of_shape, path = found, _INTERFACES
+    for name in _FIRMWARE_IDS:
+        if _is_filled(given, found, path := ("domain", "firmware", name)):
+            firmware_ids[name] = show_path(found, path)
+            of_shape = replaced(of_shape, "", *path)
+    for index, _ in entries(found, *_INTERFACES):
+        if _is_filled(given, found, path := (*_INTERFACES, index, "macAddress")):
+            macs[index] = show_path(found, path)
+            of_shape = replaced(of_shape, "", *path)
+    changes = _nested(location.spec, _changes(given, of_shape))
+    annotations = typed(dict, completed, *location.record[:-1]) or {}
+    if (added := _changes(location.annotations, annotations)) is not None:
+        changes = _merged(changes, _nested(location.record[:-1], added))
+    return KnownAnswer(changes, read_record(completed, location) or {}, firmware_ids, macs, warnings, undecided)
 
-    def filled(paths: list[Path]) -> tuple[Path, ...]:
-        unset = (path for path in paths if is_unset(at(given, *path)) and not is_unset(at(found, *path)))
-        return tuple((*location.spec, *path) for path in unset)
 
-    record = read_record(completed, location) or {}
-    return KnownAnswer(tuple(changes), record, filled(identity), filled(macs), warnings, undecided)
+def _is_filled(given: Any, found: Json, path: Path) -> bool:
+    return is_unset(at(given, *path)) and not is_unset(at(found, *path))
 
 
-def _changes(before: Any, after: Any, path: Path) -> Iterator[tuple[Path, Any]]:
-    """The values of `after` that `before` does not have, by path."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        for key, value in after.items():
-            yield from _changes(before.get(key), value, (*path, key))
-    elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
-        for index, value in enumerate(after):
-            yield from _changes(before[index] if index < len(before) else None, value, (*path, index))
-    elif type(before) is not type(after) or before != after:
-        yield path, after
+def _nested(path: Path, changes: Any) -> Json:
+    for step in reversed(path[1:]):
+        changes = {step: changes}
+    return {str(path[0]): changes}
+
+
+def _changes(before: Any, after: Any) -> Any:
+    """What `_merged` needs to turn one value into the other; None if they are equal."""
+    if isinstance(after, dict) and isinstance(before, dict | None):
+        found = {key: _changes((before or {}).get(key), value) for key, value in after.items()}
+    elif isinstance(after, list) and after and isinstance(before, list | None) and len(before or ()) <= len(after):
+        rest = [*(before or ()), *[None] * len(after)]
+        found = {index: _changes(rest[index], value) for index, value in enumerate(after)}
+    else:
+        return None if type(before) is type(after) and before == after else after
+    found = {key: change for key, change in found.items() if change is not None}
+    return found if found or before is None else None
 
 
 def _is_same_text(one: Json, other: Json) -> bool:

@@ -110,6 +110,7 @@ async def mutate(*, remembers: bool) -> AsyncIterator[ASGIApp]:
     from webhook.admission import Admission
     from webhook.app import WebhookParts, create_app
     from webhook.defaulting import DefaultingHandler
+    from webhook.hardware_drift import HardwareDrift
     from webhook.metrics import Metrics
 
     known_shapes = KnownShapes(monotonic) if remembers else None
@@ -117,7 +118,8 @@ async def mutate(*, remembers: bool) -> AsyncIterator[ASGIApp]:
         defaulting = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
         unused: Any = None
-        yield create_app(WebhookParts(unused, Admission(defaulting=defaulting, checks=()), unused, unused, metrics))
+        admission = Admission(defaulting=defaulting, checks=(), drift=HardwareDrift(now=monotonic))
+        yield create_app(WebhookParts(unused, admission, unused, unused, metrics))
 
 
 async def serve_mutate(host: str, port: int, *, remembers: bool) -> None:

@@ -74,7 +74,7 @@ def _merged(given: Any, changes: Any) -> Any:
     """The value with the changes. Each object and list that has a change is a new one."""
     if not isinstance(changes, dict):
         return changes
-    if any(isinstance(key, int) for key in changes):
+    if isinstance(next(iter(changes), None), int):
         items = list(given or ())
         for index, change in changes.items():
             items[index : index + 1] = [_merged(items[index] if index < len(items) else None, change)]

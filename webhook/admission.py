@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from apimachinery.unstructured import at
-from defaulter.contract import defaulted_fields, excessive_sizes
+from defaulter.contract import excessive_sizes
 from kinds import by_gvk
 from kinds.kind import Kind
 from kinds.meta import DEFAULTING, DISABLED, REQUESTER
 from service.cpu_lane import compute
 from service.request_body import RequestRefused
 from webhook.defaulting import DEFAULTED_KINDS
-from webhook.hardware_drift import HardwareDrift
+from webhook.hardware_drift import HardwareDrift, spec_text
 from webhook.patch import same
 from webhook.reasons import AdmissionReason
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
@@ -65,7 +65,7 @@ class Admission:
     async def _default(self, request: AdmissionRequest) -> AdmissionResponse:
         response = await self._defaulting.handle(request)
         if self._drift is not None and response.object is not None:
-            self._drift.remember(request, await compute(defaulted_fields, response.object))
+            self._drift.remember(request, await compute(spec_text, response.object))
         return response
 
     async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:

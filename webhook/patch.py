@@ -46,7 +46,7 @@ def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) ->
             yield {"op": "remove", "path": path + _step(key)}
     for key, value in after.items():
         given = before.get(key)
-        if given is not None and is_unchanged(given, value):
+        if given is not None and (given is value or is_unchanged(given, value)):
             continue
         # `add` replaces a null too. Patch libraries disagree whether a null counts as present.
         if given is None:

@@ -12,7 +12,7 @@ from defaulter.contract import defaulted_fields
 from kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import filled
-from webhook.hardware_drift import REMEMBERED_SECONDS, HardwareDrift
+from webhook.hardware_drift import REMEMBERED_SECONDS, HardwareDrift, spec_text
 from webhook.metrics import Metrics
 from webhook.reasons import DriftReason
 from webhook.review import AdmissionRequest
@@ -33,7 +33,7 @@ class Clock:
 def late(*answers: Json, clock: Clock | None = None) -> HardwareDrift:
     found = HardwareDrift(now=clock or Clock())
     for document in answers:
-        found.remember(request(VM), defaulted_fields(document))
+        found.remember(request(VM), spec_text(document))
     return found
 
 
@@ -98,6 +98,19 @@ def test_concurrent_requests_are_not_each_others_change() -> None:
     assert both.check(request(changed(pciAddress="0000:1e:00.0"))).reason == DriftReason.HARDWARE_CHANGED
 
 
+def test_only_the_order_of_the_keys_of_a_spec_may_change() -> None:
+    turned = {**DONE, "spec": dict(reversed(DONE["spec"].items()))}
+    assert spec_text(turned) == spec_text(DONE)
+    assert spec_text(changed(pciAddress="0000:1f:00.0")) != spec_text(DONE)
+    assert spec_text({"spec": {"a": 2**70}}) == b'{"a": 1180591620717411303424}'
+
+
+def test_a_long_spec_is_not_remembered() -> None:
+    found = HardwareDrift(now=Clock())
+    found.remember(request(VM), b"x" * 200_000)
+    assert not found._answers
+
+
 def test_answers_of_another_replica_are_unknown() -> None:
     assert late().check(request(changed(pciAddress="0000:1f:00.0"))).warnings == ()
 
@@ -112,8 +125,13 @@ def test_an_answer_is_forgotten_after_the_request() -> None:
 def test_the_number_of_remembered_answers_is_bounded() -> None:
     found = HardwareDrift(now=Clock())
     for number in range(1000):
-        found.remember(request(VM, name=f"vm-{number}"), defaulted_fields(DONE))
+        found.remember(request(VM, name=f"vm-{number}"), spec_text(DONE))
     assert len(found._answers) <= 512
+    for number in range(100):
+        found.remember(request(VM, name="vm"), str(number).encode())
+        found.remember(request(VM, name="vm"), spec_text(DONE))
+    (key,) = [key for key in found._answers if key[2] == "vm"]
+    assert [*found._answers[key]] == [*(str(number).encode() for number in range(93, 100)), spec_text(DONE)]
 
 
 @pytest.mark.parametrize(

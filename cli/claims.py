@@ -15,6 +15,7 @@ from cli.claim import claim as create
 from cli.claim import describe, to_the_second
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
+from cli.conflicts import again_if_changed
 from cli.health import format_age
 from cli.output import Column, Failed, Listing, Unreachable, field, is_structured, output_option, print_result
 from cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
@@ -132,6 +133,7 @@ def _left(time: timedelta) -> str:
 def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
     """Keep the VM of a claim longer. The pool's claimPolicy.maxTTLSeconds is the limit."""
 
+    @again_if_changed
     async def write(api: Api) -> tuple[str, str]:
         from controllers.claim.snapshot import CLAIMS
 

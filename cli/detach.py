@@ -10,6 +10,7 @@ from apimachinery.owner_references import controller_of, controller_reference
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
+from cli.conflicts import again_if_changed
 from cli.output import Failed, count_noun, output_option, print_result
 from cli.parameters import POOL, VM
 from cli.pools import POOL_KIND, get_pool, get_vm, list_vms
@@ -31,6 +32,7 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
     print_result(output, message, vm=vm, pool=pool)
 
 
+@again_if_changed
 async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
     """Removes the VM from its pool. Returns the pool and a message."""
     document = await get_vm(api, cluster, vm)
@@ -67,6 +69,7 @@ def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
     print_result(output, message, vm=vm, pool=name, excess=excess)
 
 
+@again_if_changed
 async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None) -> tuple[str, int, str]:
     """Puts the VM into the pool, or into that of its label. Returns the pool, its excess of VMs, and a message."""
     from kinds.pool import POOL
@@ -77,9 +80,10 @@ async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None) -> tu
     if target["metadata"].get("deletionTimestamp"):
         raise Failed(f"{name} is being deleted")
     reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
+    # Counted before, because the controller deletes the excess at once.
+    others = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
     await _set_owners(api, cluster, document, [*(document["metadata"].get("ownerReferences") or ()), reference])
-    vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
-    excess = max(0, len(vms) - target["spec"]["replicas"])
+    excess = max(0, len(others) + 1 - target["spec"]["replicas"])
     message = f"{vm} is attached to {name}"
     if excess:
         message += f", which has {count_noun(excess, 'VM')} more than spec.replicas: scale-in deletes the excess"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -17,6 +16,7 @@ from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
+from cli.conflicts import again_if_changed
 from cli.output import (
     Column,
     Failed,
@@ -37,12 +37,8 @@ from service.progress_bar import ProgressBar
 if TYPE_CHECKING:
     from runtime.api import Api
 
-P = ParamSpec("P")
-T = TypeVar("T")
 
 POLL_SECONDS = 0.5
-CONFLICTS = 5
-CONFLICT_SECONDS = 0.2
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60
 FINAL_REASONS = (
@@ -287,6 +283,7 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
     print_result(output, text, pool=pool, revision=revision, **({"vms": vms} if restore_snapshots else {}))
 
 
+@again_if_changed
 async def undo_update(
     api: Api, cluster: Cluster, pool: str, number: int | None = None, *, restore_snapshots: bool = False
 ) -> tuple[int, int, str]:
@@ -295,6 +292,7 @@ async def undo_update(
     from apimachinery.timestamps import format_time
     from controllers.pool.observe import POOLS
     from kinds import meta
+    from runtime.errors import Conflict, Invalid
 
     document = await get_pool(api, cluster, pool)
     revisions = await list_revisions(api, document)
@@ -303,7 +301,7 @@ async def undo_update(
     request = f"{chosen['metadata']['name']}={format_time(api.now())}" if restore_snapshots else None
     annotations = {**(document["metadata"].get("annotations") or {}), meta.RESTORE: request}
     annotations = {key: value for key, value in annotations.items() if value is not None}
-    # The patch fails if another client has changed the object meanwhile.
+    # The patch fails if another client has changed the spec meanwhile.
     patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
     fields, pins = fields_to_restore(chosen, document)
     patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in fields.items()]
@@ -312,7 +310,14 @@ async def undo_update(
             {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
             {"op": "add", "path": "/metadata/annotations", "value": annotations},
         ]
-    await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
+    try:
+        await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
+    except Invalid as error:
+        stored = (await get_pool(api, cluster, pool))["metadata"]
+        before = document["metadata"]
+        if stored["generation"] == before["generation"] and stored["resourceVersion"] != before["resourceVersion"]:
+            raise Conflict(error.message) from None
+        raise
     revision = int(chosen["revision"])
     text = f"{pool} has the template of revision {revision} again"
     if pins:
@@ -410,23 +415,6 @@ def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
 
 
-def again_if_changed(act: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-    """Runs the act again if the pool has changed since the act has read it: during an update, the controllers write its
-    status several times a second."""
-
-    @wraps(act)
-    async def repeated(*args: P.args, **kwargs: P.kwargs) -> T:
-        from runtime.errors import Conflict
-
-        for _ in range(CONFLICTS):
-            with suppress(Conflict):
-                return await act(*args, **kwargs)
-            await asyncio.sleep(CONFLICT_SECONDS)
-        return await act(*args, **kwargs)
-
-    return repeated
-
-
 @again_if_changed
 async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False) -> str:
     """Ends the present step of an update, or all. Returns which."""
@@ -439,7 +427,7 @@ async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = 
     steps = UpdateProactive.model_validate(proactive).all_steps
     progress = (document.get("status") or {}).get("update") or {}
     done = progress.get("stepsDone", 0)
-    if document["status"].get("observedGeneration", 0) < document["metadata"]["generation"]:
+    if (document.get("status") or {}).get("observedGeneration", 0) < document["metadata"]["generation"]:
         raise Failed(f"the controller has not observed the change of {pool} yet; try again")
     if progress.get("aborted"):
         raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")

@@ -1,21 +1,21 @@
-"""Acts on a pool that the controllers change at the same time."""
+"""Acts on an object that the controllers change at the same time."""
 
 from __future__ import annotations
 
 import pytest
 
-from cli import rollout
+from cli import conflicts as guard
 from runtime.errors import Conflict
 
 
-@pytest.mark.parametrize(("conflicts", "succeeds"), [(0, True), (2, True), (rollout.CONFLICTS, True), (99, False)])
+@pytest.mark.parametrize(("conflicts", "succeeds"), [(0, True), (2, True), (guard.CONFLICTS, True), (99, False)])
 async def test_an_act_is_repeated_after_conflicts(
     monkeypatch: pytest.MonkeyPatch, conflicts: int, succeeds: bool
 ) -> None:
-    monkeypatch.setattr(rollout, "CONFLICT_SECONDS", 0.0)
+    monkeypatch.setattr(guard, "CONFLICT_SECONDS", 0.0)
     calls = 0
 
-    @rollout.again_if_changed
+    @guard.again_if_changed
     async def act() -> str:
         nonlocal calls
         calls += 1
@@ -29,4 +29,4 @@ async def test_an_act_is_repeated_after_conflicts(
     else:
         with pytest.raises(Conflict):
             await act()
-        assert calls == rollout.CONFLICTS + 1
+        assert calls == guard.CONFLICTS + 1

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from defaulter.contract import (
-    defaulted_fields,
     forbidden_changes,
     open_addresses,
     preserve_stored_values,
@@ -31,7 +30,7 @@ from tests.webhook.builders import POOL, request, review, vm
 from tests.webhook.conftest import RunningWebhook
 from webhook.admission import Admission, decide_at_once, validate_kind
 from webhook.defaulting import NoDefaulter
-from webhook.hardware_drift import HardwareDrift
+from webhook.hardware_drift import HardwareDrift, spec_text
 from webhook.patch import diff
 from webhook.review import denied_or_tolerated
 
@@ -112,7 +111,7 @@ def validated(document: Json, old: Json | None = None) -> Any:
 
 def drift(document: Json) -> Any:
     check = HardwareDrift(now=lambda: 0.0)
-    check.remember(request(document), defaulted_fields(document))
+    check.remember(request(document), spec_text({**document, "spec": {**document["spec"], "other": 1}}))
     return check.check(request(document))
 
 

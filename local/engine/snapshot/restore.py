@@ -157,6 +157,28 @@ class RestoreController:
         vmi = self._informers.vmis.store.get(vm.key)
         if vmi is not None:
             return await self._wait_for_end(restore, vm, vmi)
+        snapshot = self._usable_snapshot(restore, vm)
+        document = await self._api.get(VMS, *vm.key)
+        updated = (document["metadata"].get("annotations") or {}).get(LAST_RESTORE_ANNOTATION) == _marker(restore)
+        if not updated:
+            await self._begin(restore, document)
+        content = await self._api.get(SNAPSHOT_CONTENTS, snapshot.namespace, snapshot.content)
+        documents = {each["volumeName"]: each for each in content["spec"].get("volumeBackups") or ()}
+        known = self._informers.snapshot_contents.store.get((snapshot.namespace, snapshot.content))
+        if known is None:
+            raise RestoreError(f"VMSnapshotContent {snapshot.content} does not exist")
+        restored = [await self._restore_volume(restore, vm, each, documents[each.volume]) for each in known.backups]
+        if not all(restored):
+            await self._report(restore, "Creating new PVCs")
+            return RETRY_SECONDS
+        names = {each.pvc: volume_name(restore, each) for each in known.backups}
+        if not updated:
+            return await self._update_vm(restore, vm, content["spec"]["source"]["virtualMachine"], names)
+        await self._complete(restore, document, names)
+        return None
+
+    def _usable_snapshot(self, restore: Restore, vm: VM) -> Snapshot:
+        """The snapshot to restore. Raises RestoreError with the text of KubeVirt if the snapshot cannot be used."""
         snapshot = self._informers.snapshots.store.get((restore.namespace, restore.snapshot))
         if snapshot is None:
             raise RestoreError(f"VMSnapshot {restore.namespace}/{restore.snapshot} does not exist")
@@ -166,35 +188,25 @@ class RestoreController:
             raise RestoreError(f"VMSnapshot {restore.namespace}/{restore.snapshot} not ready")
         if snapshot.status.get("sourceUID") != vm.uid:
             raise RestoreError(OTHER_TARGET)
-        document = await self._api.get(VMS, *vm.key)
-        done = (document["metadata"].get("annotations") or {}).get(LAST_RESTORE_ANNOTATION) == _marker(restore)
-        if not done:
-            other = (document.get("status") or {}).get("restoreInProgress")
-            if other not in (None, restore.name):
-                raise RestoreError(f"vm restore {other} in progress")
-            if other is None:
-                await self._mark(document, restore.name)
-        content = await self._api.get(SNAPSHOT_CONTENTS, snapshot.namespace, snapshot.content)
-        backups = {each["volumeName"]: each for each in content["spec"].get("volumeBackups") or ()}
-        source = content["spec"]["source"]["virtualMachine"]
-        known = self._informers.snapshot_contents.store.get((snapshot.namespace, snapshot.content))
-        if known is None:
-            raise RestoreError(f"VMSnapshotContent {snapshot.content} does not exist")
-        restored = [await self._restore_volume(restore, vm, each, backups[each.volume]) for each in known.backups]
-        if not all(restored):
-            await self._report(restore, "Creating new PVCs")
-            return RETRY_SECONDS
-        names = {each.pvc: volume_name(restore, each) for each in known.backups}
-        if not done:
-            return await self._update_vm(restore, vm, source, names)
+        return snapshot
+
+    async def _begin(self, restore: Restore, vm: Json) -> None:
+        """Marks the VM, so that only this restore changes the VM."""
+        other = (vm.get("status") or {}).get("restoreInProgress")
+        if other not in (None, restore.name):
+            raise RestoreError(f"vm restore {other} in progress")
+        if other is None:
+            await self._mark(vm, restore.name)
+
+    async def _complete(self, restore: Restore, vm: Json, names: dict[str, str]) -> None:
+        """Deletes the DataVolumes of replaced disks, and removes the mark of the VM."""
         kept = set(names.values())
         for name in names:
             if name not in kept and self._informers.data_volumes.store.get((restore.namespace, name)) is not None:
                 await self._api.delete(DATA_VOLUMES, restore.namespace, name)
-        if (document.get("status") or {}).get("restoreInProgress") == restore.name:
-            await self._mark(document, None)
+        if (vm.get("status") or {}).get("restoreInProgress") == restore.name:
+            await self._mark(vm, None)
         await self._report(restore, "Operation complete", progressing=False, complete=True)
-        return None
 
     async def _wait_for_end(self, restore: Restore, vm: VM, vmi: VMI) -> float | None:
         reason, failed = not_ready(restore, self._informers.now())

@@ -14,7 +14,7 @@ import webhook.metrics
 from controllers.claim.metrics import ClaimMetrics
 from controllers.migrationpolicy.controller import PolicyMetrics
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
-from controllers.replicaset.controller import ReplicaSetMetrics
+from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.warmpool.metrics import WarmPoolMetrics
 from defaulter.worker_pool import WorkerCounts, WorkerPool
 

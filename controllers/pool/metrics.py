@@ -6,21 +6,21 @@ Only the leader exports metrics, and only of existing pools, so that sums over r
 from collections import Counter as Counts
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
+from controllers.shared.metrics import ObjectMetrics
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import FINAL_PHASES, VMI
 from kinds.pool import PoolStatus
 from runtime.metrics import PREFIX
 from runtime.resource import Key
 
-LABELS = ("namespace", "vmpool")
 PHASES = ("phase", "last_phase")
 SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 """The API has times in whole seconds."""
@@ -42,25 +42,20 @@ GAUGES = {
 }
 
 
-class PoolMetrics:
+class PoolMetrics(ObjectMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"{PREFIX}vmpool_{name}", text, LABELS, registry=registry)
-
-        def counter(name: str, text: str) -> Counter:
-            return Counter(f"{PREFIX}vmpool_{name}_total", text, LABELS, registry=registry)
-
         def histogram(name: str, text: str) -> Histogram:
             name = f"{PREFIX}vmi_phase_transition_time_{name}"
-            return Histogram(name, text, (*LABELS, *PHASES), registry=registry, buckets=SECONDS)
+            return Histogram(name, text, (*self.labels, *PHASES), registry=registry, buckets=SECONDS)
 
-        self._gauges = {name: gauge(name, text) for name, text in GAUGES.items()}
-        self._starts = counter("vm_starts", "VMs of the pool that started.")
-        self._stops = counter("vm_stops", "VMs of the pool that stopped for any reason.")
-        self._created = counter("vms_created", "VMs that the pool created.")
-        self._deleted = counter("vms_deleted", "VMs that the pool deleted at scale-in.")
-        self._heals = counter("heals", "VMs that healing deleted with their disks and created again.")
-        self._replaced = counter("disks_replaced", "Disks of VMs that updates replaced by other disks.")
+        super().__init__(registry, "vmpool")
+        self._gauges = {name: self.gauge(name, text) for name, text in GAUGES.items()}
+        self._starts = self.counter("vm_starts", "VMs of the pool that started.")
+        self._stops = self.counter("vm_stops", "VMs of the pool that stopped for any reason.")
+        self._created = self.counter("vms_created", "VMs that the pool created.")
+        self._deleted = self.counter("vms_deleted", "VMs that the pool deleted at scale-in.")
+        self._heals = self.counter("heals", "VMs that healing deleted with their disks and created again.")
+        self._replaced = self.counter("disks_replaced", "Disks of VMs that updates replaced by other disks.")
         self._counters = (self._starts, self._stops, self._created, self._deleted, self._heals, self._replaced)
         self._transition = histogram("seconds", "Seconds a pool's VMI spent in last_phase before it reached phase.")
         self._from_creation = histogram(
@@ -136,22 +131,17 @@ class PoolMetrics:
                 self._from_deletion.labels(*labels).observe(each.from_deletion)
 
     def gone(self, key: Key) -> None:
+        super().gone(key)
         for phases in self._known.pop(key, ()):
             for histogram in self._histograms:
-                _remove(histogram, *key, *phases)
-        for each in (*self._gauges.values(), *self._counters):
-            _remove(each, *key)
+                with suppress(KeyError):  # VMIs that ended without a deletion have no time from their deletion
+                    histogram.remove(*key, *phases)
 
     def clear(self) -> None:
-        """Removes all metrics when another replica becomes the leader."""
+        super().clear()
         self._known.clear()
-        for each in (*self._gauges.values(), *self._counters, *self._histograms):
+        for each in self._histograms:
             each.clear()
-
-
-def _remove(metric: Any, *labels: str) -> None:
-    with suppress(KeyError):  # no metric has these labels
-        metric.remove(*labels)
 
 
 class Transition(NamedTuple):

@@ -372,9 +372,12 @@ def _previous(document: Json, revisions: list[Json]) -> Json:
     if not others:
         raise Failed(f"{document['metadata']['name']} has no earlier revision")
     status = document.get("status") or {}
-    failed = {each["revision"] for each in status.get("history") or () if each["outcome"] in ("Aborted", "RolledBack")}
-    stable = [each for each in others if each["metadata"]["name"] == status.get("currentRevision")]
-    return (stable or [each for each in others if each["metadata"]["name"] not in failed] or others)[-1]
+    by_name = {each["metadata"]["name"]: each for each in others}
+    outcomes = {each["revision"]: each["outcome"] for each in status.get("history") or ()}
+    stable = [each for name, each in by_name.items() if name == status.get("currentRevision")]
+    # The history is in the order of time. Revisions are not: an undo returns to one with a low number.
+    complete = [by_name[name] for name, outcome in outcomes.items() if outcome == "Complete" and name in by_name]
+    return (stable or complete or [each for name, each in by_name.items() if name not in outcomes] or others)[-1]
 
 
 def _revision(revisions: list[Json], number: int) -> Json:

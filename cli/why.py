@@ -22,6 +22,7 @@ from cli.pools import POOL_KIND
 if TYPE_CHECKING:
     from controllers.pool.snapshot import Pool, PoolSnapshot
     from controllers.replicaset.observe import ReplicaSetSnapshot
+    from controllers.shared.vmi import VMI
     from runtime.api import Api
     from runtime.resource import Resource
 
@@ -274,6 +275,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     elif vm.should_run:
         status = vm.printable_status or "no status yet"
         yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
+        yield from _start_failure(vm.vmi)
     elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):
         yield f"its guest has shut down, and run strategy {vm.run_strategy} does not start it again"
     else:
@@ -310,6 +312,11 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
 
 
+def _start_failure(vmi: VMI | None) -> Iterator[str]:
+    if vmi is not None and vmi.start_failure:
+        yield f"KubeVirt says {vmi.start_failure}" + (f": {vmi.message}" if vmi.message else "")
+
+
 def _healing(pool: Pool) -> Iterator[str]:
     if pool.spec.autohealing is None:
         yield "healing is off: spec.autohealing of its pool is not set"
@@ -331,6 +338,7 @@ def replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
         yield "its node does not respond, so it is replaced; it may come back"
     else:
         yield "it is ready" if vmi.ready else f"it is not ready ({vmi.phase or 'no phase yet'})"
+        yield from _start_failure(vmi)
     if vmi.migrating:
         yield "it is being migrated"
     if vmi.attempt:

@@ -187,6 +187,8 @@ def test_an_update_that_waits_is_not_complete(reason: str) -> None:
         pytest.param("web-3", {}, "web-2", id="the one before"),
         pytest.param("web-1", {"web-2": "Superseded"}, "web-1", id="the last that all VMs had"),
         pytest.param("web-3", {"web-2": "RolledBack", "web-1": "Complete"}, "web-1", id="not one that failed"),
+        pytest.param("web-3", {"web-1": "Complete", "web-2": "Superseded"}, "web-1", id="nor one that VMs never had"),
+        pytest.param("web-3", {"web-2": "Complete", "web-1": "Complete"}, "web-1", id="the last in time"),
         pytest.param("web-3", {"web-2": "Aborted", "web-1": "RolledBack"}, "web-2", id="unless all have failed"),
     ],
 )

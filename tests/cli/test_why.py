@@ -51,6 +51,13 @@ def test_a_required_restart_is_said() -> None:
     )
 
 
+def test_why_a_vm_does_not_start_is_said() -> None:
+    nodes = "0/2 nodes are available: 2 Insufficient memory."
+    run = VMI("default", "web-1", "run", phase="Scheduling", start_failure="Unschedulable", message=nodes)
+    stuck = vm(1, ready=False, printable_status="ErrorUnschedulable", vmi=run)
+    assert f"KubeVirt says Unschedulable: {nodes}" in list(pool_facts(snapshot(1, stuck), "web-1"))
+
+
 def test_that_healing_is_off_is_said() -> None:
     off = "healing is off: spec.autohealing of its pool is not set"
     assert off in list(pool_facts(snapshot(1, vm(1)), "web-1"))

@@ -218,6 +218,19 @@ class Restore(_Action, past="began to restore the disks of VM"):
 
 
 @dataclass(frozen=True)
+class LabelState(_Action, past="labelled the restored TPM and EFI variables of VM"):
+    """Gives the restored claim with a VM's TPM and EFI variables the label by which KubeVirt finds it.
+
+    KubeVirt 1.6 to 1.9 deletes the labelled claim, restores it without the label, and then waits for a labelled one."""
+
+    name: str
+    claim: str
+    restore: str
+    """name of the VirtualMachineRestore that has created the claim"""
+    reason: str
+
+
+@dataclass(frozen=True)
 class PruneSnapshot(_Action, past="deleted snapshot"):
     name: str
     uid: str
@@ -341,6 +354,7 @@ Action = (
     | PruneRevision
     | TakeSnapshot
     | Restore
+    | LabelState
     | PruneSnapshot
     | PruneRestore
 )

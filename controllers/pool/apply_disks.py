@@ -15,11 +15,12 @@ from contextlib import suppress
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.timestamps import format_time
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at
 from controllers.pool.actions import (
     DateDisk,
     Delete,
     DeleteDisks,
+    LabelState,
     ReleaseDisks,
     RemoveFinalizer,
     RetainDisks,
@@ -27,6 +28,7 @@ from controllers.pool.actions import (
 )
 from controllers.pool.claim_users import claim_users
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes
+from controllers.pool.vm_snapshots import RESTORE_NAME
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
 from kinds import meta
@@ -113,6 +115,15 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
 async def date_disk(api: Api, namespace: str, a: DateDisk) -> None:
     metadata = {"uid": a.disk_uid, "annotations": {meta.RETAINED_AT: a.time}}
     await api.patch(PVCS, namespace, a.disk, {"metadata": metadata})
+
+
+async def label_state(api: Api, namespace: str, a: LabelState) -> None:
+    """Raises Conflict if the restore has not created the claim yet."""
+    metadata = (await api.get(PVCS, namespace, a.claim))["metadata"]
+    if at(metadata, "annotations", RESTORE_NAME) != a.restore:
+        raise Conflict(f"{a.claim} is not restored by {a.restore} yet", status=409)
+    change = {"resourceVersion": metadata["resourceVersion"], "labels": {PERSISTENT_STATE: a.name}}
+    await api.patch(PVCS, namespace, a.claim, {"metadata": change})
 
 
 async def delete_disks(api: Api, namespace: str, users: dict[str, str], a: DeleteDisks) -> None:

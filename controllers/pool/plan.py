@@ -16,7 +16,7 @@ from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
 from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.replacement import retain_replaced
-from controllers.pool.restores import prune_restores
+from controllers.pool.restores import label_states, prune_restores
 from controllers.pool.retention import delete_disks, seconds_until_expiry
 from controllers.pool.rollout import (
     count_outdated,
@@ -58,6 +58,7 @@ CLEANUP: tuple[Step, ...] = (
     prune_revisions,
     label_vmis,
     prune_snapshots,
+    label_states,
     prune_restores,
     end_holds,
     set_in_service,

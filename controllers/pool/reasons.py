@@ -104,6 +104,14 @@ class PoolReason(Reason):
         "The controller deleted a VirtualMachineSnapshot that failed, or that a newer one replaces.",
     )
     FAILED_PRUNE_SNAPSHOT = "FailedPruneSnapshot", "The controller could not delete a VirtualMachineSnapshot."
+    SUCCESSFUL_LABEL_STATE = (
+        "SuccessfulLabelState",
+        "The controller labelled the restored TPM and EFI variables of a VM, so that KubeVirt completes the restore.",
+    )
+    FAILED_LABEL_STATE = (
+        "FailedLabelState",
+        "The controller could not label the restored TPM and EFI variables of a VM.",
+    )
     SUCCESSFUL_PRUNE_RESTORE = (
         "SuccessfulPruneRestore",
         "The controller deleted a VirtualMachineRestore that is complete.",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from apimachinery.timestamps import known_time, parse_time
-from controllers.pool.actions import PruneRestore, Restore, Update
+from controllers.pool.actions import LabelState, PruneRestore, Restore, Update
 from controllers.pool.disk_templates import format_hashes
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, restore_name
@@ -78,6 +78,17 @@ def continue_restore(snapshot: PoolSnapshot, vm: VM, restore: VMRestore) -> Upda
         return Waiting(vm.name, f"its restore {restore.name} failed: {problem}. Delete it to try again")
     progress = f": {restore.problem}" if restore.problem else ""
     return Waiting(vm.name, f"its disks are being restored by {restore.name}{progress}")
+
+
+NO_STATE_CLAIM = "no backend PVC when there should be one"
+"""KubeVirt's text while it looks for a labelled claim with the VM's TPM and EFI variables."""
+
+
+def label_states(snapshot: PoolSnapshot, now: datetime) -> Iterator[LabelState]:
+    """Ends the wait of restores for a label that KubeVirt itself has left out."""
+    for each in snapshot.restores_by_vm.values():
+        if each.state_claim and each.problem == NO_STATE_CLAIM and not each.complete and not each.failed:
+            yield LabelState(each.vm_name, each.state_claim, each.name, f"its restore waits: {each.problem}")
 
 
 def prune_restores(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneRestore]:

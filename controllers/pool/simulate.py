@@ -17,6 +17,7 @@ from controllers.pool.actions import (
     EndHold,
     Heal,
     Hold,
+    LabelState,
     LabelVMI,
     PruneRestore,
     PruneRevision,
@@ -210,6 +211,9 @@ def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
             return replace(snapshot, vm_snapshots=(*snapshot.vm_snapshots, taken))
         case Restore():
             return _restored(action, snapshot)
+        case LabelState():
+            restores = (replace(r, complete=True) if r.name == action.restore else r for r in snapshot.restores)
+            return replace(snapshot, restores=tuple(restores))
         case PruneSnapshot():
             kept = tuple(each for each in snapshot.vm_snapshots if each.uid != action.uid)
             return replace(snapshot, vm_snapshots=kept)

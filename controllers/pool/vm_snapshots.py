@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 
 from apimachinery.unstructured import Json, at
 from controllers.shared.sources import Source
-from controllers.shared.vm import VM
+from controllers.shared.vm import PERSISTENT_STATE, VM
 from controllers.shared.vmi import ObjectView, parse_count, text
 from kinds import meta
 from runtime.resource import Resource
@@ -16,6 +16,8 @@ from runtime.store import Store
 GROUP = "snapshot.kubevirt.io"
 VM_SNAPSHOTS = Resource(GROUP, "v1beta1", "virtualmachinesnapshots", "VirtualMachineSnapshot")
 VM_RESTORES = Resource(GROUP, "v1beta1", "virtualmachinerestores", "VirtualMachineRestore")
+RESTORE_NAME = "restore.kubevirt.io/name"
+"""KubeVirt's annotation of a claim: the VirtualMachineRestore that has created it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,8 @@ class VMRestore(ObjectView):
     complete: bool = False
     failed: bool = False
     problem: str = ""
+    state_claim: str = ""
+    """the claim into which KubeVirt restores the VM's TPM and EFI variables; empty if it restores none"""
 
 
 def snapshot_name(vm: VM) -> str:
@@ -92,6 +96,14 @@ def parse_restore(document: Json) -> VMRestore:
         complete=status.get("complete") is True,
         failed="Failure" in conditions,
         problem=conditions.get("Failure", "") or _progress(status),
+        state_claim=next(
+            (
+                text(each, "persistentVolumeClaim")
+                for each in status.get("restores") or ()
+                if text(each, "volumeName").startswith(PERSISTENT_STATE)
+            ),
+            "",
+        ),
     )
 
 

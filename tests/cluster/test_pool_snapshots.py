@@ -6,12 +6,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
+from controllers.pool.actions import LabelState
+from controllers.pool.apply_disks import label_state
 from controllers.pool.observe import POOLS
-from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
+from controllers.pool.vm_snapshots import RESTORE_NAME, VM_RESTORES, VM_SNAPSHOTS
+from controllers.shared.vm import PERSISTENT_STATE
 from kinds import meta
-from runtime.resource import VMIS, VMS
+from runtime.errors import Conflict
+from runtime.resource import PVCS, VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
 from tests.cluster.test_pool_cli import Shell
 from tests.cluster.test_pool_rollout import bigger, complete, runs
@@ -106,6 +111,19 @@ async def test_a_failed_snapshot_holds_its_vm_and_not_the_others(shell: Shell) -
     await place.api.delete(VM_SNAPSHOTS, place.namespace, name)
     await complete(place)
     assert (await place.condition("SnapshotFailure"))["reason"] == "NoSnapshotFailure"
+
+
+async def test_only_the_claim_of_the_restore_gets_the_label_of_kubevirt(place: Place) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Mi"}}}
+    name, labels = "persistent-state-for-web-1-x", {"app": "web"}
+    metadata = {"name": name, "namespace": place.namespace, "labels": labels, "annotations": {RESTORE_NAME: "restore"}}
+    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    await place.api.create(PVCS, body)
+    with pytest.raises(Conflict):
+        await label_state(place.api, place.namespace, LabelState("web-1", name, "another", ""))
+    assert (await place.disks())[name]["metadata"]["labels"] == labels
+    await label_state(place.api, place.namespace, LabelState("web-1", name, "restore", ""))
+    assert (await place.disks())[name]["metadata"]["labels"] == {**labels, PERSISTENT_STATE: "web-1"}
 
 
 async def test_undo_restores_the_disks_of_before_the_update(shell: Shell) -> None:

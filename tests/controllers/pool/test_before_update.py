@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import Restore, TakeSnapshot, Update
+from controllers.pool.actions import LabelState, Restore, TakeSnapshot, Update
 from controllers.pool.observe import _with_restores
 from controllers.pool.plan import plan
+from controllers.pool.restores import NO_STATE_CLAIM
 from controllers.pool.rollback import abort_of
 from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.simulate import rows, simulate
@@ -310,10 +311,27 @@ def test_the_condition_says_that_the_cluster_serves_no_snapshots() -> None:
 
 RESTORABLE = taken(UPDATED, revision="r1", update=1, name="before")
 BEGUN = VMRestore("default", restore_name(UPDATED, REQUEST), "r-1", "web", "web-1", "u-web-1", REQUEST, "Always", True)
+STATE = "persistent-state-for-web-1-x"
+"""the claim with the VM's TPM and EFI variables"""
 HEALED = {"autohealing": {}}
 UNMANAGED = {"updateStrategy": {"unmanaged": {}}}
 FAILING = {"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff"}
 STOPPED = vm(1, updates=1, revision="r0", should_run=False, vmi_exists=False, ready=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        pytest.param({}, [], id="a restore without them"),
+        pytest.param({"state_claim": STATE, "problem": "Creating new PVCs"}, [], id="it makes progress"),
+        pytest.param({"problem": NO_STATE_CLAIM}, [], id="KubeVirt restores none"),
+        pytest.param({"state_claim": STATE, "problem": NO_STATE_CLAIM, "complete": True}, [], id="it is complete"),
+        pytest.param({"state_claim": STATE, "problem": NO_STATE_CLAIM}, [STATE], id="KubeVirt does not find them"),
+    ],
+)
+def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], expected: list[str]) -> None:
+    observed = three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, **given),), request=REQUEST)
+    assert [each.claim for each in plan(observed, NOW).actions if isinstance(each, LabelState)] == expected
 
 
 @pytest.mark.parametrize(
@@ -455,6 +473,16 @@ def test_a_restore_knows_the_run_strategy_of_before(ran: bool) -> None:
     found = parse_restore(document)
     assert (found.run_strategy, found.ran, found.request) == ("Manual", ran, REQUEST)
     assert document["spec"]["volumeRestorePolicy"] == "InPlace"
+
+
+def test_a_restore_names_the_claim_of_the_tpm_and_the_efi_variables() -> None:
+    metadata = {"name": "r", "namespace": "default"}
+    restores = [
+        {"volumeName": "root", "persistentVolumeClaim": "root-1"},
+        {"volumeName": "persistent-state-for-web-1", "persistentVolumeClaim": STATE},
+    ]
+    assert parse_restore({"metadata": metadata, "status": {"restores": restores}}).state_claim == STATE
+    assert parse_restore({"metadata": metadata, "status": {"restores": restores[:1]}}).state_claim == ""
 
 
 def condition(kind: str, status: str, reason: str) -> dict[str, str]:

@@ -169,7 +169,7 @@ def link_kubectl(programs: Programs, target: Path) -> bool:
     created the link. Poolhouse itself does not use kubectl."""
     ours = programs.directory / "kubectl"
     if target.is_symlink() and target.resolve() != ours.resolve():
-        target.unlink()
+        target.unlink(missing_ok=True)
     if not ours.exists() or target.exists():
         return False
     others = [entry for entry in os.environ.get("PATH", "").split(os.pathsep) if Path(entry) != target.parent]
@@ -177,7 +177,10 @@ def link_kubectl(programs: Programs, target: Path) -> bool:
     version = program_version(theirs, "version", "--client") if theirs else None
     if version and version > MINIMUM_KUBECTL_VERSION:
         return False
-    target.symlink_to(ours)
+    try:
+        target.symlink_to(ours)
+    except FileExistsError:  # another stack starts at the same time
+        return False
     return True
 
 

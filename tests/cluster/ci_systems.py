@@ -42,7 +42,7 @@ RUN = """#!{python}
 import base64, json, os, subprocess, sys, urllib.request
 def post(path, body):
     request = urllib.request.Request(configuration["url"] + path, json.dumps(body).encode(), method="POST")
-    return json.loads(urllib.request.urlopen(request, timeout=60).read())
+    return json.loads(urllib.request.urlopen(request, timeout=180).read())
 configuration = json.loads(base64.b64decode(os.environ["ACTIONS_RUNNER_INPUT_JITCONFIG"]))
 if "exit" in configuration:
     sys.exit(configuration["exit"])
@@ -58,7 +58,7 @@ arguments = [each for each in sys.argv[1:] if each != "-webSocket"]
 options = dict(zip(arguments[::2], arguments[1::2]))
 assert open(options["-jar"]).read() == "the agent" and "-webSocket" in sys.argv, sys.argv
 url = urllib.parse.urlsplit(options["-url"])
-connection = http.client.HTTPConnection(url.netloc, timeout=60)
+connection = http.client.HTTPConnection(url.netloc, timeout=180)
 secret = open(options["-secret"].removeprefix("@")).read().strip()
 headers = {{"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
             "Sec-WebSocket-Version": "13", "Node-Name": options["-name"], "Secret-Key": secret}}

@@ -37,7 +37,7 @@ from runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
 from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
 from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty
-from tests.cluster.pooling import until
+from tests.cluster.pooling import PATIENCE_SECONDS, until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import RunningControllers, controllers, template
 
@@ -487,7 +487,7 @@ async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
     assert told.endswith(" make test\n")
     if ended_by:
         os.killpg(process.pid, ended_by)
-    code = await asyncio.wait_for(process.wait(), 60)
+    code = await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
     assert code == {None: 7, signal.SIGINT: 1, signal.SIGTERM: 143}[ended_by]
     await desk.becomes("mine", "Released")
 
@@ -710,10 +710,12 @@ async def test_runners_of_actions_runner_controller_run_in_vms(
         command = command_of(CI / "arc-values.yaml", "runner")
         outdated = github.configuration("a", exit=7)  # the controller then gives up the runner
         assert (await guests.run(*command, ACTIONS_RUNNER_INPUT_JITCONFIG=outdated))[0] == 7
-        github.jobs[1] = {"id": 1, "script": "sleep 4", "state": "assigned"}
+        endless = "for _ in $(seq 300); do [ ! -e ../end ] || break; sleep 0.1; done"
+        github.jobs[1] = {"id": 1, "script": endless, "state": "assigned"}
         pod = await guests.start(*command, ACTIONS_RUNNER_INPUT_JITCONFIG=github.configuration("b"))
         await until(lambda: done(github), {1: "running"})
         pod.terminate()
+        (guests.directory / "end").touch()
         await pod.communicate()
         assert pod.returncode == 128 + signal.SIGTERM
     await until(lambda: over(desk), {"Released": 2})

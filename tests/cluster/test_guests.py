@@ -261,7 +261,7 @@ async def qemu_io(path: Path, command: str, *options: str) -> str:
             ["qemu-io", *options, "-f", "qcow2", "-c", command, str(path)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
             check=False,
         )
     )

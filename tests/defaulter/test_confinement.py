@@ -57,7 +57,7 @@ found = {}
 
 def confined(root: Path, code: str) -> dict[str, Any]:
     command = [sys.executable, "-c", f"{SCRIPT}\n{code}\nprint(json.dumps(found))", str(root)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert ended.returncode == 0, ended.stderr
     return dict(json.loads(ended.stdout))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from defaulter.root_directories import RootDirectories, reachable
+from tests.waiting import PATIENCE_SECONDS
 
 
 def test_a_worker_gets_an_empty_directory(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_only_the_emulators_of_a_worker_are_killed(tmp_path: Path) -> None:
     other = subprocess.Popen(["sh", "-c", "sleep 60; :", f"{roots.base}/w00/x"])
     try:
         roots.end_strays(0)
-        assert mine.wait(5) != 0
+        assert mine.wait(PATIENCE_SECONDS) != 0
         assert other.poll() is None
     finally:
         other.kill()

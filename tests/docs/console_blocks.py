@@ -30,8 +30,12 @@ VARIABLE = (
     (re.compile(r'" deleted from \S+ namespace'), '" deleted'),  # newer releases of kubectl print the namespace
     (re.compile(r"\s+"), " "),
 )
-READ_COMMANDS = ("kubectl get ", "kubectl diff ", "kubectl poolhouse ")
+READ_COMMANDS = ("kubectl get ", "kubectl diff ", "kubectl wait ", "kubectl poolhouse ")
 """commands that are repeated until their output matches"""
+BUSY = re.compile(
+    "context deadline exceeded|request timed out|TLS handshake timeout|i/o timeout|was unable to return a response"
+)
+"""what a busy API server answers; nothing was written, so the command is repeated"""
 WRITE_COMMANDS = ("detach", "attach", "undo", "pause", "resume")
 
 
@@ -90,9 +94,10 @@ def is_repeatable(command: str) -> bool:
 
 def follow(step: Step, environment: Mapping[str, str]) -> str:
     """Returns the difference between the page and the output, or nothing."""
-    deadline = time.monotonic() + (PATIENCE_SECONDS if is_repeatable(step.command) else 0)
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not matches(step.printed, printed := output(step.command, environment)):
-        if time.monotonic() >= deadline:
+        again = is_repeatable(step.command) or BUSY.search("\n".join(printed))
+        if not again or time.monotonic() >= deadline:
             return "\n".join([f"$ {step.command}", "--- page", *step.printed, "--- output", *printed])
         time.sleep(1)  # all pages run at once, and each attempt is a new process
     return ""

@@ -17,7 +17,7 @@ from tests.docs.console_blocks import ROOT, matches
 
 PAGE = ROOT / "docs" / "python.md"
 EXAMPLE = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-SECONDS = 120
+SECONDS = 300
 
 
 def install(directory: Path) -> Path:

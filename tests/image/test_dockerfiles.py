@@ -106,7 +106,7 @@ def test_versions_of_libvirt_and_qemu_can_be_chosen(
         (tmp_path / removed).write_text("#!/bin/sh\n")
         (tmp_path / removed).chmod(0o755)
     for rest in (rest for step, rest in STEPS["Dockerfile.defaulter"] if step == "RUN" and "${INSTALL}" in rest):
-        subprocess.run(["/bin/sh", "-ec", rest], env={"PATH": str(tmp_path), **arguments}, timeout=60, check=True)
+        subprocess.run(["/bin/sh", "-ec", rest], env={"PATH": str(tmp_path), **arguments}, timeout=180, check=True)
     asked = (tmp_path / "asked").read_text().splitlines()
     assert set(wanted) <= set(asked)
     other = "dnf" if arguments["INSTALL"] == "apt" else "apt-get"
@@ -119,7 +119,7 @@ def test_a_base_with_another_package_manager_is_rejected(tmp_path: Path) -> None
             ["/bin/sh", "-c", rest],
             env={"PATH": str(tmp_path), "INSTALL": "none"},
             capture_output=True,
-            timeout=60,
+            timeout=180,
             check=False,
         )
         assert (done.returncode, done.stderr) == (1, b"INSTALL is apt or dnf, not none\n")

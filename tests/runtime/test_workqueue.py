@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from runtime.backoff import Backoff
 from runtime.metrics import Metrics
 from runtime.workqueue import WorkQueue
+from tests.waiting import PATIENCE_SECONDS
 
 
 async def ready(queue: WorkQueue[str]) -> str | None:
@@ -173,4 +174,4 @@ def test_uvloop_adds_keys_whose_time_is_over() -> None:
             queue.add_after(key, 1e-9 * (1 + key))
         return {await queue.get() for _ in range(100)}
 
-    assert uvloop.run(asyncio.wait_for(keys(), 10)) == set(range(100))
+    assert uvloop.run(asyncio.wait_for(keys(), PATIENCE_SECONDS)) == set(range(100))

@@ -64,7 +64,11 @@ def fill_cache(cache: Path) -> None:
         _copy_files(work / "root", draft)
         (draft / "complete").touch()
         shutil.rmtree(cache, ignore_errors=True)
-        draft.rename(cache)
+        try:
+            draft.rename(cache)
+        except OSError:  # another stack has filled it at the same time
+            if not (cache / "complete").exists():
+                raise
 
 
 def _unpack_packages(work: Path) -> None:

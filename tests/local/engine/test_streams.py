@@ -25,6 +25,7 @@ from local.engine.virt_api import BASE, VirtApi
 from local.engine.vm.subresources import StatusError
 from runtime.api import Api
 from runtime.errors import NotFound
+from tests.waiting import PATIENCE_SECONDS
 
 SERIAL = "<serial type='pty'><source path='/dev/pts/7'/></serial>"
 GRAPHICS = "<graphics type='vnc'><listen type='socket' socket='/run/vnc.sock'/></graphics>"
@@ -80,7 +81,7 @@ async def _talk_over_a_terminal() -> tuple[bytes, bytes]:
             writer.write(b"root\r")
             await writer.drain()
             os.write(guest, b"second 1\r\nsecond 2\r\n")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_SECONDS):
                 return await asyncio.to_thread(os.read, guest, 100), await reader.readuntil(b"2\r\n")
     finally:
         os.close(guest)

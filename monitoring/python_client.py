@@ -171,6 +171,8 @@ SYNC = (
     (r"\baread\b", "read"),
     (r"\bAsync([A-Z]\w+)", r"\1"),
     (r"\basync client\b", "sync client"),
+    (r"\bnew_async_http\b", "new_http"),
+    (r"\banext\b", "next"),
 )
 """what differs in the sync half of the client"""
 

@@ -46,6 +46,7 @@ from .models import (
     VirtualMachineWarmPool,
 )
 from .objects import Event, Json, KubernetesObject
+from .transport import AsyncDeadline, new_async_http
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -181,9 +182,9 @@ class AsyncClient:
         return await self._send(self._services_http, "POST", self._urls[service] + path, body, repeatable=True)
 
     def _new_http(self, tls: ssl.SSLContext, proxy: str | None) -> httpx.AsyncClient:
-        return httpx.AsyncClient(
-            base_url=self._connection.server,
-            verify=tls,
+        return new_async_http(
+            server=self._connection.server,
+            tls=tls,
             auth=self._connection.auth,
             proxy=proxy,
             headers={"User-Agent": self.field_manager, "Accept": "application/json"},
@@ -225,29 +226,30 @@ class AsyncClient:
         content_type: str,
         end: float,
     ) -> Json:
-        call, raw = f"{method} {httpx.URL(url).path}", b""
+        call = f"{method} {httpx.URL(url).path}"
         try:
-            async with http.stream(
-                method,
-                url,
-                params=dict(query or {}),
-                content=json.dumps(body) if body is not None else None,
-                headers={"Content-Type": content_type} if body is not None else None,
-                timeout=max(0.1, end - monotonic()),
-                extensions=self._extensions,
-            ) as answer:
-                async for part in answer.aiter_bytes():
-                    raw += part
-                    if monotonic() > end:
-                        raise Unreachable("no complete answer before the deadline", reason="Timeout", call=call)
+            async with AsyncDeadline(end):
+                answer = await http.request(
+                    method,
+                    url,
+                    params=dict(query or {}),
+                    content=json.dumps(body) if body is not None else None,
+                    headers={"Content-Type": content_type} if body is not None else None,
+                    timeout=max(0.1, end - monotonic()),
+                    extensions=self._extensions,
+                )
         except httpx.HTTPError as error:
             raise _unreachable(error, call) from error
         if answer.status_code >= 300:
             retry_after = answer.headers.get("Retry-After")
             raise error_from_response(
-                answer.status_code, _as_status(raw), retry_after=retry_after, now=datetime.now(UTC), call=call
+                answer.status_code,
+                _as_status(answer.content),
+                retry_after=retry_after,
+                now=datetime.now(UTC),
+                call=call,
             )
-        return _parse(raw, call)
+        return _parse(answer.content, call)
 
     @property
     def _extensions(self) -> dict[str, Any]:
@@ -257,20 +259,25 @@ class AsyncClient:
     async def _lines(self, path: str, query: Mapping[str, str], seconds: float) -> AsyncGenerator[Json]:
         """The events of a watch, until its end, `seconds`, or a silence that a working watch does not have."""
         call, end = f"watch {path}", monotonic() + seconds
-        limits = httpx.Timeout(self.timeout_seconds, read=min(seconds, SILENCE_SECONDS))
+        # The deadlines are shorter. One around a `yield` would also limit the caller's code.
+        limits = httpx.Timeout(max(self.timeout_seconds, SILENCE_SECONDS))
+        request = self._http.build_request("GET", path, params=dict(query), timeout=limits, extensions=self._extensions)
         try:
-            async with self._http.stream(
-                "GET", path, params=dict(query), timeout=limits, extensions=self._extensions
-            ) as answer:
+            async with AsyncDeadline(min(end, monotonic() + self.timeout_seconds)):
+                answer = await self._http.send(request, stream=True)
+            async with aclosing(answer):
                 if answer.status_code >= 300:
-                    raise error_from_response(
-                        answer.status_code, await answer.aread(), now=datetime.now(UTC), call=call
-                    )
-                async for line in answer.aiter_lines():
+                    async with AsyncDeadline(min(end, monotonic() + self.timeout_seconds)):
+                        raw = await answer.aread()
+                    raise error_from_response(answer.status_code, raw, now=datetime.now(UTC), call=call)
+                lines = answer.aiter_lines()
+                while True:
+                    async with AsyncDeadline(min(end, monotonic() + SILENCE_SECONDS)):
+                        line = await anext(lines, None)
+                    if line is None:
+                        return
                     if line:
                         yield _parse(line.encode(), call)
-                    if monotonic() >= end:
-                        return
         except httpx.ReadTimeout:
             return
         except httpx.HTTPError as error:
@@ -287,7 +294,8 @@ class AsyncObjects(Generic[T]):
         return self._parsed(await self._client.request("GET", self._path(namespace, name)))
 
     async def list(self, *, namespace: str | None = None, label_selector: str = "") -> builtins.list[T]:
-        return (await self._list(namespace, label_selector, ""))[0]
+        end = monotonic() + self._client.timeout_seconds
+        return (await self._list(namespace, label_selector, "", end))[0]
 
     async def create(self, new: T | Json, *, dry_run: bool = False, repeatable: bool = False) -> T:
         """Raises Invalid with all problems of the spec, and AlreadyExists. With `repeatable`, the request is sent again
@@ -325,17 +333,21 @@ class AsyncObjects(Generic[T]):
     async def edit(self, name: str, change: Callable[[T], object], *, namespace: str | None = None) -> T:
         """Reads the object, lets `change` modify it, and writes it. Begins again if another client was faster."""
         end, attempt = monotonic() + self._client.timeout_seconds, 0
+        path = self._path(namespace, name)
         while True:
-            found = await self.get(name, namespace=namespace)
+            found = self._parsed(await self._client.request("GET", path, timeout_seconds=end - monotonic()))
             change(found)
             query = {"fieldManager": self._client.field_manager}
             try:
-                path = self._path(namespace, name)
                 # Not repeatable: after a lost answer, the Conflict of a repetition would apply the change again.
-                document = found.to_json()
-                return self._parsed(
-                    await self._client.request("PUT", path, body=document, query=query, repeatable=False)
+                answer = await self._client.request(
+                    *("PUT", path),
+                    body=found.to_json(),
+                    query=query,
+                    repeatable=False,
+                    timeout_seconds=end - monotonic(),
                 )
+                return self._parsed(answer)
             except Conflict:
                 pause = min(1.0, 0.05 * 2**attempt) * random.uniform(0.5, 1.0)
                 if monotonic() + pause >= end:
@@ -443,7 +455,7 @@ class AsyncObjects(Generic[T]):
         return found
 
     async def _list(
-        self, namespace: str | None, label_selector: str, name: str, end: float = float("inf")
+        self, namespace: str | None, label_selector: str, name: str, end: float
     ) -> tuple[builtins.list[T], str]:
         query, found = _selectors(label_selector, name) | {"limit": str(PAGE)}, list[T]()
         while True:

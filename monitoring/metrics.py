@@ -12,7 +12,7 @@ import defaulter.metrics
 import runtime.metrics
 import webhook.metrics
 from controllers.claim.metrics import ClaimMetrics
-from controllers.migrationpolicy.controller import PolicyMetrics
+from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.warmpool.metrics import WarmPoolMetrics

@@ -1,15 +1,15 @@
 """Maps changes to the policies and VMIs that they affect, and reconciles these."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.apply import PolicyWriter
+from controllers.migrationpolicy.memory import PolicyMemory, UnlabelledVMIs
+from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.migrationpolicy.observe import (
     POLICIES,
     UPSTREAM,
@@ -30,119 +30,17 @@ from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
 from controllers.shared.component import Component
-from controllers.shared.status_writer import LastWrite, StatusWriter
+from controllers.shared.status_writer import StatusWriter
 from kinds.metav1 import Condition
 from kinds.migrationpolicy import MigrationPolicyStatus
 from runtime.api import Api
-from runtime.backoff import Backoff
 from runtime.controller import Controller
 from runtime.errors import ApiError, Forbidden, Invalid, NotFound
 from runtime.events import EventRecorder
 from runtime.informer import Informer
-from runtime.metrics import PREFIX, Metrics
+from runtime.metrics import Metrics
 from runtime.optional_informer import POLL_SECONDS, OptionalInformer
 from runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, Key
-
-
-class PolicyMetrics:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        def gauge(name: str, documentation: str) -> Gauge:
-            return Gauge(f"{PREFIX}migration_policy_{name}", documentation, ("policy",), registry=registry)
-
-        def counter(name: str, documentation: str) -> Counter:
-            return Counter(f"{PREFIX}migration_policy_{name}_total", documentation, registry=registry)
-
-        self._wins = gauge("wins", "VMIs that use the policy.")
-        self._losses = gauge("losses", "VMIs that match the policy and use another.")
-        self._enforced = gauge("enforced", "1 while KubeVirt applies the policy.")
-        self.labels = counter("stamps", "Labels of VMIs that were written or removed.")
-        self.repairs = counter("repairs", "Repairs of KubeVirt's policies after a foreign change.")
-        self._gauges = (self._wins, self._losses, self._enforced)
-
-    def update(self, name: str, status: MigrationPolicyStatus) -> None:
-        self._wins.labels(name).set(status.wins)
-        self._losses.labels(name).set(status.losses)
-        enforced = any(each.type == "Enforced" and each.status == "True" for each in status.conditions)
-        self._enforced.labels(name).set(enforced)
-
-    def remove(self, name: str) -> None:
-        for gauge in self._gauges:
-            with suppress(KeyError):  # a policy without a status has no series
-                gauge.remove(name)
-
-    def clear(self) -> None:
-        """Removes all series, because another replica is the leader and reports them."""
-        for gauge in self._gauges:
-            gauge.clear()
-
-
-PAUSES = Backoff(base_seconds=2, cap_seconds=300)
-RESET_SECONDS = 600.0
-"""Time without a repair after which the pauses start again with the shortest pause."""
-
-
-@dataclass
-class PolicyMemory:
-    """The memory of one policy, dropped when the policy is deleted."""
-
-    name: str
-    status: LastWrite = field(default_factory=LastWrite)
-    _generation: int = 0
-    _repairs: int = 0
-    _repaired_at: float = float("-inf")
-
-    def repair_pause(self, generation: int, now: float) -> float:
-        """Returns 0 and counts a repair if the policy may be repaired now. Otherwise returns the seconds to wait.
-
-        The pauses grow, because another client may undo each repair. A new generation of the policy resets them."""
-        if generation != self._generation or now - self._repaired_at > RESET_SECONDS:
-            self._generation, self._repairs, self._repaired_at = generation, 0, now
-            wait = 0.0
-        else:
-            wait = self._repaired_at + PAUSES.delay(self._repairs, self.name) - now
-        if wait > 0:
-            return wait
-        self._repairs, self._repaired_at = self._repairs + 1, now
-        return 0.0
-
-
-class UnlabelledVMIs:
-    """VMIs whose label the API server refused, by policy. Methods return policies whose status may change."""
-
-    def __init__(self) -> None:
-        self._policies: dict[Key, str] = {}
-        self._messages: defaultdict[str, dict[Key, str]] = defaultdict(dict)
-
-    def refused(self, vmi: Key, policy: str | None, message: str) -> tuple[str, ...]:
-        """Records a refused label of this policy. The policy is None for the refused removal of a label."""
-        if policy is None:
-            return self.resolved(vmi)
-        if self._messages[policy].get(vmi) == message:
-            return ()
-        left = self.resolved(vmi)
-        self._policies[vmi] = policy
-        self._messages[policy][vmi] = message
-        return tuple({*left, policy})
-
-    def resolved(self, vmi: Key) -> tuple[str, ...]:
-        """Removes a VMI that is labelled, is deleted, or needs no label."""
-        policy = self._policies.pop(vmi, None)
-        if policy is None:
-            return ()
-        del self._messages[policy][vmi]
-        if not self._messages[policy]:
-            del self._messages[policy]
-        return (policy,)
-
-    def of(self, policy: str) -> tuple[int, str]:
-        """The number of VMIs, and the message of the first VMI by name, so that the text is stable."""
-        found = self._messages.get(policy)
-        return (len(found), found[min(found)]) if found else (0, "")
-
-    def clear(self) -> None:
-        self._policies.clear()
-        self._messages.clear()
-
 
 BATCH_SECONDS = 0.3
 """Delay that joins changes of counts, so that the start of a thousand VMs causes one status update of their policy."""
@@ -207,7 +105,7 @@ class PolicyController:
         snapshot = observe(self._stores, self.winners, name)
         if snapshot is None:
             self._memory.pop(name, None)
-            self._metrics.remove(name)
+            self._metrics.gone((name,))
             return None
         memory = self._memory.setdefault(name, PolicyMemory(name))
         action, pause = plan(snapshot), 0.0

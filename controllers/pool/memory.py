@@ -1,4 +1,4 @@
-"""The controller's memory of a pool between reconciles. A new leader begins with an empty memory."""
+"""The controller's memory of a pool between reconciles. A restart of the process loses the memory."""
 
 from dataclasses import dataclass, field
 

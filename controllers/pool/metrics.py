@@ -21,6 +21,7 @@ from kinds.pool import PoolStatus
 from runtime.metrics import PREFIX
 from runtime.resource import Key
 
+LABELS = ("namespace", "vmpool")
 PHASES = ("phase", "last_phase")
 SECONDS = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 """The API has times in whole seconds."""
@@ -46,9 +47,9 @@ class PoolMetrics(ObjectMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
         def histogram(name: str, text: str) -> Histogram:
             name = f"{PREFIX}vmi_phase_transition_time_{name}"
-            return Histogram(name, text, (*self.labels, *PHASES), registry=registry, buckets=SECONDS)
+            return Histogram(name, text, (*LABELS, *PHASES), registry=registry, buckets=SECONDS)
 
-        super().__init__(registry, "vmpool")
+        super().__init__(registry, "vmpool", LABELS)
         self._gauges = {name: self.gauge(name, text) for name, text in GAUGES.items()}
         self._starts = self.counter("vm_starts", "VMs of the pool that started.")
         self._stops = self.counter("vm_stops", "VMs of the pool that stopped for any reason.")
@@ -65,7 +66,7 @@ class PoolMetrics(ObjectMetrics):
             "from_deletion_seconds", "Seconds from the deletion of a pool's VMI until it reached its last phase."
         )
         self._histograms = (self._transition, self._from_creation, self._from_deletion)
-        self._known: dict[Key, set[tuple[str, str]]] = {}
+        self._known: dict[tuple[str, ...], set[tuple[str, str]]] = {}
         """(phase, last_phase) labels of the exported histograms, by pool."""
 
     def follow(self, key: Key) -> None:
@@ -130,12 +131,12 @@ class PoolMetrics(ObjectMetrics):
             if each.from_deletion is not None:
                 self._from_deletion.labels(*labels).observe(each.from_deletion)
 
-    def gone(self, key: Key) -> None:
-        super().gone(key)
-        for phases in self._known.pop(key, ()):
+    def gone(self, labels: tuple[str, ...]) -> None:
+        super().gone(labels)
+        for phases in self._known.pop(labels, ()):
             for histogram in self._histograms:
                 with suppress(KeyError):  # VMIs that ended without a deletion have no time from their deletion
-                    histogram.remove(*key, *phases)
+                    histogram.remove(*labels, *phases)
 
     def clear(self) -> None:
         super().clear()

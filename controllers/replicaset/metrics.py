@@ -10,7 +10,7 @@ from runtime.resource import Key
 
 class ReplicaSetMetrics(ObjectMetrics):
     def __init__(self, registry: CollectorRegistry) -> None:
-        super().__init__(registry, "vmirs")
+        super().__init__(registry, "vmirs", ("namespace", "vmirs"))
         self._desired = self.gauge("desired_replicas", "VMIs that the replica set should have.")
         self._replicas = self.gauge(
             "replicas", "VMIs of the replica set that have not ended and are not being deleted."

@@ -10,14 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.migrationpolicy.controller import (
-    PAUSES,
-    RESET_SECONDS,
-    PolicyController,
-    PolicyMemory,
-    PolicyMetrics,
-    UnlabelledVMIs,
-)
+from controllers.migrationpolicy.controller import PolicyController
+from controllers.migrationpolicy.memory import PAUSES, RESET_SECONDS, PolicyMemory, UnlabelledVMIs
+from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.migrationpolicy.observe import Namespace, Stores, VMILabels
 from controllers.shared.status_writer import StatusUpdate
 from runtime.errors import ApiError, Forbidden, Invalid, Unreachable

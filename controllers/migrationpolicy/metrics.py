@@ -1,0 +1,26 @@
+"""Metrics of migration policies."""
+
+from prometheus_client import CollectorRegistry, Counter
+
+from controllers.shared.metrics import ObjectMetrics
+from kinds.migrationpolicy import MigrationPolicyStatus
+from runtime.metrics import PREFIX
+
+
+class PolicyMetrics(ObjectMetrics):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def count(name: str, text: str) -> Counter:
+            return Counter(f"{PREFIX}migration_policy_{name}_total", text, registry=registry)
+
+        super().__init__(registry, "migration_policy", ("policy",))
+        self._wins = self.gauge("wins", "VMIs that use the policy.")
+        self._losses = self.gauge("losses", "VMIs that match the policy and use another.")
+        self._enforced = self.gauge("enforced", "1 while KubeVirt applies the policy.")
+        self.labels = count("stamps", "Labels of VMIs that were written or removed.")
+        self.repairs = count("repairs", "Repairs of KubeVirt's policies after a foreign change.")
+
+    def update(self, name: str, status: MigrationPolicyStatus) -> None:
+        self._wins.labels(name).set(status.wins)
+        self._losses.labels(name).set(status.losses)
+        enforced = any(each.type == "Enforced" and each.status == "True" for each in status.conditions)
+        self._enforced.labels(name).set(enforced)

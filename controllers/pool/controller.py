@@ -38,7 +38,7 @@ from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRes
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
-from controllers.shared.decisions import deleted_by_other, has_deletion
+from controllers.shared.decisions import deleted_by_other
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.simulation import PlanEndpoint
@@ -324,9 +324,8 @@ class PoolController:
         memory, pool = self._memory_of_owner(old), self.stores.pools.get((old.namespace, old.pool_name))
         if memory is None or pool is None or old.uid in self.expectations.open(old.owner_uid)[1]:
             return
-        reference = vm_reference(old.name, old.uid)
-        if not has_deletion((*memory.last_status_write.decisions, *pool.status.decisions), reference):
-            memory.last_status_write.record([deleted_by_other(format_time(self.now()), "pool", reference)])
+        deletion = deleted_by_other(format_time(self.now()), "pool", vm_reference(old.name, old.uid))
+        memory.last_status_write.record_deletion(deletion, pool.status)
 
     def _pools_with_disks_of(self, vm: VM) -> set[Key]:
         """Keys of other pools whose VMs could get disks with the same names."""

@@ -37,7 +37,7 @@ from controllers.replicaset.simulate import answer
 from controllers.shared.component import Component
 from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
-from controllers.shared.decisions import deleted_by_other, has_deletion
+from controllers.shared.decisions import deleted_by_other
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.status_writer import LastWrite, StatusWriter
@@ -166,9 +166,8 @@ class ReplicaSetController:
         kept = new is not None and new.uid == old.uid and not new.deleting
         if kept or found is None or found.uid != old.owner_uid or old.uid in self.expectations.open(found.uid)[1]:
             return
-        last, reference = self._memory(found.uid).last_status_write, vm_reference(old.name, old.uid)
-        if not has_deletion((*last.decisions, *found.status.decisions), reference):
-            last.record([deleted_by_other(format_time(self.now()), "replica set", reference)])
+        deletion = deleted_by_other(format_time(self.now()), "replica set", vm_reference(old.name, old.uid))
+        self._memory(found.uid).last_status_write.record_deletion(deletion, found.status)
 
     def _observe_change(self, old: VMI | None, new: VMI | None) -> None:
         self._note_deletion(old, new)

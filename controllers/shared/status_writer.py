@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from controllers.shared.decisions import merge_decisions, without_recorded
+from controllers.shared.decisions import has_deletion, merge_decisions, without_recorded
 from kinds.decisions import MAX_DECISIONS, Decision, LoggedStatus
 from kinds.model import Model
 from runtime.api import Api, JSONPatch
@@ -37,6 +37,11 @@ class LastWrite:
     def record(self, decisions: Iterable[Decision]) -> None:
         self.decisions += decisions
         del self.decisions[:-MAX_DECISIONS]
+
+    def record_deletion(self, deletion: Decision, stored: LoggedStatus) -> None:
+        """Records the deletion of one VM, unless the memory or the stored status has it for any reason."""
+        if not has_deletion((*self.decisions, *stored.decisions), deletion.vms[0]):
+            self.record([deletion])
 
 
 @dataclass(frozen=True)

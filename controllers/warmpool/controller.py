@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
-from controllers.shared.decisions import has_deletion
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -32,7 +31,6 @@ from controllers.warmpool.status import (
 )
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
-from kinds.decisions import vm_reference
 from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import RetryWithBackoff
@@ -318,8 +316,7 @@ class WarmPoolController:
         if pool is None or expected or not (gone if old.claim_uid else begins):
             return
         memory.last_write.record(self.stores.demand.take_deletions(old.pool_uid))
-        if not has_deletion((*memory.last_write.decisions, *pool.status.decisions), vm_reference(old.name, old.uid)):
-            memory.last_write.record([deleted_by_other(old, self.now())])
+        memory.last_write.record_deletion(deleted_by_other(old, self.now()), pool.status)
 
     def _restart_backoff(self, gone: WarmVM) -> None:
         """Restarts the pause after a NoRoom deletion once the deleted VM is gone: a VM that waits for scheduling can

@@ -198,6 +198,7 @@ FEATURES = (
         "Created before an update if the pool asks for it. Without the gate KubeVirt refuses them, and the pool updates"
         " no VM.",
         gate=SNAPSHOT,
+        seen=((1, 9),),
     ),
     Feature(
         "Restore of disks with their names",
@@ -205,6 +206,7 @@ FEATURES = (
         "`rollout undo --restore-snapshots` asks for it. In 1.5 the API server refuses the field, and an event says so."
         " It needs the gate of snapshots.",
         since=IN_PLACE_RESTORE,
+        seen=((1, 9),),
     ),
     Feature(
         "Instance types and preferences",

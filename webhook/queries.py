@@ -1,0 +1,257 @@
+"""The HTTP routes for users and programs: queries with typed requests and responses, and their OpenAPI document at
+`/openapi.json` and `/docs`."""
+
+import hashlib
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from time import monotonic, perf_counter
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Query, Security
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, BeforeValidator
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp
+
+from apimachinery.problem import Problem
+from kinds import KINDS
+from runtime import access_review
+from runtime.errors import ApiError
+from service import api_docs
+from service.callers import address_of
+from service.cpu_lane import BudgetSpent, LaneFull, compute
+from service.request_body import RequestRefused, parse
+from webhook import models
+from webhook.api_errors import query_error
+from webhook.app import WebhookParts, error_response, failure_response
+from webhook.dryrun import Operation
+from webhook.explain import parse_question
+
+Json = dict[str, Any]
+
+BEARER = HTTPBearer(
+    auto_error=False, scheme_name="token", description="A token of the cluster, as the API server accepts it."
+)
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": models.ErrorResponse, "description": "The request was refused; the problems say why."},
+    501: {"model": models.ErrorResponse, "description": "The defaulter cannot decide this object."},
+    503: {"model": models.ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
+}
+CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "description": "The controllers"}]
+
+
+@dataclass(frozen=True)
+class Document:
+    """The JSON object in a query's body, and the caller's token."""
+
+    json: Json
+    token: str
+
+
+class InFlightLimit:
+    """Limits the rate of queries of each caller, and the number of queries in flight."""
+
+    def __init__(self, parts: WebhookParts) -> None:
+        self._parts = parts
+        self._in_flight = 0
+
+    @contextmanager
+    def slot(self, token: str, address: str) -> Iterator[None]:
+        caller, now = hashlib.sha256(token.encode()).hexdigest(), monotonic()
+        wait = self._parts.address_limiter.wait_seconds(address, now)
+        wait = wait or self._parts.rate_limiter.wait_seconds(caller, now)
+        if not wait and self._in_flight >= self._parts.max_queries_in_flight:
+            wait = 1.0
+        if wait:
+            message = f"too many requests; try again in {math.ceil(wait)} s"
+            raise RequestRefused(429, message, retry_after_seconds=wait)
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+
+
+def create_queries(parts: WebhookParts) -> ASGIApp:
+    app = _query_app()
+    app.state.parts = parts
+    app.state.in_flight = InFlightLimit(parts)
+
+    async def invalid(http: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return error_response(400, *(Problem(str(each["loc"][-1]), each["msg"]) for each in error.errors()))
+
+    async def failed(http: Request, error: Exception) -> Response:
+        return failure_response(parts.metrics, http.url.path, error)
+
+    app.add_exception_handler(RequestValidationError, invalid)
+    for kind in (RequestRefused, LaneFull, BudgetSpent, HTTPException, Exception):
+        app.add_exception_handler(kind, failed)
+    return app
+
+
+@cache
+def openapi_document() -> Json:
+    """The OpenAPI document of the webhook's queries and of the plans, which the controllers serve."""
+    app = _query_app()
+    for kind in KINDS:
+        if kind.plan_path:
+            app.add_api_route(
+                kind.plan_path,
+                _plan,
+                methods=["POST"],
+                summary=f"Plan for a {kind.kind}",
+                responses=ERRORS,
+                dependencies=[Security(BEARER)],
+                openapi_extra={**_request_body(models.KubernetesObject), "servers": CONTROLLERS},
+            )
+    return app.openapi()
+
+
+async def _plan() -> models.PlanResponse:
+    """Says what the controller would do with the object. The caller needs the right to list its VMs or VMIs."""
+    raise NotImplementedError("the controllers serve plans")
+
+
+def _query_app() -> FastAPI:
+    # FastAPI's own documentation routes are disabled: they need no token, and load scripts from the internet.
+    app = FastAPI(
+        title="Poolhouse webhook",
+        version="v1alpha1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.include_router(queries)
+    return app
+
+
+def _parts(http: Request) -> WebhookParts:
+    parts: WebhookParts = http.app.state.parts
+    return parts
+
+
+async def caller_token(
+    http: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
+) -> AsyncIterator[str]:
+    """The caller's token. Raises `RequestRefused` without a token, or if the caller sends too many requests."""
+    token = parse_token(http.headers.get("authorization", ""))
+    with http.app.state.in_flight.slot(token, address_of(http.scope)):
+        yield token
+
+
+async def read_document(http: Request, token: Annotated[str, Depends(caller_token)]) -> AsyncIterator[Document]:
+    parts, address = _parts(http), address_of(http.scope)
+    async with parts.bodies.raw(http.scope, http.receive, address) as body:
+        with parts.lane_of(body, address):
+            yield Document(await compute(parse, body), token)
+
+
+async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller_token)]) -> None:
+    """Raises `QueryError` unless the caller may read the OpenAPI document of the API server."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"nonResourceAttributes": {"path": "/openapi/v3", "verb": "get"}},
+    }
+    path = access_review.SELF_SUBJECT_ACCESS_REVIEWS
+    try:
+        allowed = access_review.is_allowed(await _parts(http).api.request("POST", path, body=review, token=token))
+    except ApiError as error:
+        raise query_error(error) from None
+    if not allowed:
+        raise models.QueryError(403, Problem("", "you may not get /openapi/v3 of the API server"))
+
+
+class QueryRoute(APIRoute):
+    """A route that converts `QueryError` to a response and measures the duration of each query."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        handle = super().get_route_handler()
+
+        async def timed(http: Request) -> Response:
+            began = perf_counter()
+            try:
+                response = await handle(http)
+            except models.QueryError as error:
+                response = error_response(error.status, *error.problems, wait=error.retry_after_seconds)
+            seconds = _parts(http).metrics.questions.labels(self.name, str(response.status_code))
+            seconds.observe(perf_counter() - began)
+            return response
+
+        return timed
+
+
+def _request_body(*models: type[BaseModel]) -> Json:
+    """Describes a request body in the OpenAPI document. `read_document` reads the body, because FastAPI does not limit
+    its size."""
+    schemas = [model.model_json_schema() for model in models]
+    schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+queries = APIRouter(route_class=QueryRoute)
+
+
+@queries.post(
+    "/apis/vms/dryrun",
+    name="dryrun",
+    summary="Dry run",
+    responses=ERRORS,
+    response_model_exclude_unset=True,
+    openapi_extra=_request_body(models.KubernetesObject),
+)
+async def dry_run(
+    http: Request,
+    document: Annotated[Document, Depends(read_document)],
+    operation: Annotated[Operation, BeforeValidator(str.lower), Query()] = "create",
+) -> models.DryRunResponse:
+    """Decides what admission says about a VM, a VMI or an object of a Poolhouse kind. Nothing is stored. The caller
+    needs the right to create or update the object."""
+    return await _parts(http).dry_run.answer(document.json, document.token, operation)
+
+
+@queries.post(
+    "/apis/policies/explain",
+    name="explain",
+    summary="Explain migration policies",
+    responses=ERRORS,
+    response_model_exclude_unset=True,
+    openapi_extra=_request_body(models.ExplainRequest, models.KubernetesObject),
+)
+async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> models.ExplainResponse:
+    """Says which migration policy a VM obeys and why. The body names a VM and what to assume, or is a VM or VMI. The
+    caller needs the right to read the VM, its namespace and migration policies."""
+    explainer = _parts(http).explain
+    try:
+        return models.ExplainResponse.model_validate(
+            await explainer.explain(parse_question(document.json), document.token)
+        )
+    except ApiError as error:
+        raise query_error(error) from None
+
+
+@queries.get("/openapi.json", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
+async def openapi() -> JSONResponse:
+    return JSONResponse(openapi_document())
+
+
+@queries.get("/docs", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
+async def docs() -> HTMLResponse:
+    return HTMLResponse(api_docs.page(openapi_document()))
+
+
+def parse_token(authorization: str) -> str:
+    scheme, _, token = authorization.partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
+        raise RequestRefused(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
+    return token

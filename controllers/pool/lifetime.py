@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Restart
+from controllers.pool.progress import count_outdated, deadline_exceeded
 from controllers.pool.restores import awaits_restore
-from controllers.pool.rollout import count_outdated, deadline_exceeded
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
     DisruptionBudget,

@@ -15,19 +15,11 @@ from controllers.pool.autohealing import failing, heal, held_back, seconds_until
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
 from controllers.pool.hooks import end_holds, gate, seconds_until_timeout, set_in_service
 from controllers.pool.lifetime import end_lifetimes
+from controllers.pool.progress import count_outdated, seconds_until_deadline
 from controllers.pool.replacement import retain_replaced
 from controllers.pool.restores import label_states, prune_restores
 from controllers.pool.retention import delete_disks, seconds_until_expiry
-from controllers.pool.rollout import (
-    count_outdated,
-    keep_disks,
-    label_vmis,
-    prune_revisions,
-    rewrite_revisions,
-    roll_out,
-    seconds_until_deadline,
-    waiting,
-)
+from controllers.pool.rollout import keep_disks, label_vmis, prune_revisions, rewrite_revisions, roll_out, waiting
 from controllers.pool.scaling import (
     adopt,
     blocked_reason,

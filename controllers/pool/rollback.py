@@ -10,8 +10,8 @@ from datetime import datetime
 
 from apimachinery.timestamps import format_time
 from controllers.pool import analysis
+from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.steps import stable_revision

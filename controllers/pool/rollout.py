@@ -1,9 +1,8 @@
-"""Updates VMs within the disruption budget and progressDeadlineSeconds, and deletes unused revisions."""
+"""Updates VMs within the disruption budget, and deletes unused revisions."""
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from apimachinery.timestamps import parse_time
 from controllers.pool.actions import (
     Action,
     LabelVMI,
@@ -15,16 +14,14 @@ from controllers.pool.actions import (
     TakeSnapshot,
     Update,
 )
-from controllers.pool.analysis import overdue
-from controllers.pool.before_update import before_update, held_by_snapshots, is_needed
+from controllers.pool.before_update import before_update, is_needed
 from controllers.pool.disk_templates import carried_over, disks_by_entry
-from controllers.pool.reasons import PoolReason
+from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import annotations, disk_replacements, unready_disk
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
 from controllers.pool.selection import (
     RESTARTED_BY_REQUEST,
     DisruptionBudget,
-    is_behind,
     is_prepared,
     may_be_restarted,
     sort_victims,
@@ -42,7 +39,6 @@ from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
 from kinds import meta
-from kinds.pool import PoolStatus
 from kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
 UNMANAGED = "the update strategy is unmanaged"
@@ -117,39 +113,43 @@ def _decisions(snapshot: PoolSnapshot, now: datetime) -> tuple[Decision, ...]:
 
 def _decide(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     """A decision for each VM that does not match the template, in the order of the selection policy."""
-    strategy = snapshot.pool.spec.update_strategy
     behind = [vm for vm in snapshot.active if _needs_action(snapshot, vm) and not vm.terminating]
-    if strategy.unmanaged is not None:
-        for vm in behind:
-            restore = restore_of(snapshot, vm)
-            # KubeVirt has halted this VM, so the pool must start it again.
-            yield continue_restore(snapshot, vm, restore) if restore else Waiting(vm.name, UNMANAGED)
-        return
-    if not behind:
-        return
+    if snapshot.pool.spec.update_strategy.unmanaged is not None:
+        yield from (_unmanaged(snapshot, vm) for vm in behind)
+    elif behind:
+        yield from _decide_in_order(snapshot, _in_order(snapshot, behind), now)
+
+
+def _unmanaged(snapshot: PoolSnapshot, vm: VM) -> Decision:
+    restore = restore_of(snapshot, vm)
+    # KubeVirt has halted a VM with a restore, so the pool must start it again.
+    return continue_restore(snapshot, vm, restore) if restore else Waiting(vm.name, UNMANAGED)
+
+
+def _decide_in_order(snapshot: PoolSnapshot, vms: list[VM], now: datetime) -> Iterator[Decision]:
+    """Decides about the VMs one after another. A decision to stop a VM leaves less of the disruption budget for the
+    VMs after it, and a decision to update a VM leaves fewer updates that the current step allows."""
     stopped, budget = deadline_exceeded(snapshot, now), DisruptionBudget.of(snapshot)
     zones = ZoneGuard.of(snapshot)
     closed = refusal_of_updates(snapshot, now)
     replaced = replacement_reason(snapshot) if snapshot.surges else ""
     limit = update_limit(snapshot, now)
-    room = limit.allowed - with_template(snapshot)
-    for vm in _in_order(snapshot, behind):
+    allowed = limit.allowed - with_template(snapshot)
+    for vm in vms:
         if restore := restore_of(snapshot, vm):
             yield continue_restore(snapshot, vm, restore)
             continue
         prepared, source = is_prepared(snapshot, vm), requested_restore(snapshot, vm)
         # An available VM that has the template is not in progress before its restore.
         begun = prepared or (update_has_begun(snapshot, vm) and not (source and vm.available))
-        if snapshot.outdated(vm) and room <= 0:
+        if snapshot.outdated(vm) and allowed <= 0:
             yield Waiting(vm.name, limit.reason or "enough VMs have the template")
             continue
         if is_replaced(snapshot, vm):
             yield Waiting(vm.name, stopped or closed or replaced)
             continue
-        found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source)
-        if found is None and not snapshot.outdated(vm) and (reason := unready_disk(snapshot, vm)):
-            found = Waiting(vm.name, reason)
-        # A user asks for a restore.
+        found = _obstacle(snapshot, vm) or _without_disruption(snapshot, vm, source) or _unready_disk(snapshot, vm)
+        # A maintenance window does not delay a restore, because a user has asked for it.
         outside = closed if vm.available and source is None else ""
         refusal = stopped or outside or zones.refusal(vm) or budget.refusal(vm, begun=begun)
         if found is None and refusal:
@@ -159,7 +159,7 @@ def _decide(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
             found = before_update(snapshot, vm, now) or found
         if disrupts and (prepared or not isinstance(found, Waiting)):
             budget, zones = budget.without(vm, begun=begun), zones.without(vm)
-        room -= isinstance(found, Update | TakeSnapshot | Restore) or (prepared and snapshot.outdated(vm))
+        allowed -= isinstance(found, Update | TakeSnapshot | Restore) or (prepared and snapshot.outdated(vm))
         yield found
 
 
@@ -226,6 +226,11 @@ def _without_disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | Non
     return None
 
 
+def _unready_disk(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
+    reason = "" if snapshot.outdated(vm) else unready_disk(snapshot, vm)
+    return Waiting(vm.name, reason) if reason else None
+
+
 def _restart(vm: VM) -> Restart:
     assert vm.vmi is not None
     return Restart(vm.name, vm.vmi.uid, vm.run_strategy in RESTARTED_BY_REQUEST, "the template has changed")
@@ -241,133 +246,3 @@ def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
     counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
     label = snapshot.revision.label
     return Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)
-
-
-OWN_REASONS = (
-    PoolReason.PROGRESS_DEADLINE_EXCEEDED,
-    PoolReason.FAILED_UPDATE,
-    PoolReason.FAILED_RESTART,
-    PoolReason.FAILED_RUN_JOB,
-    PoolReason.UPDATE_ABORTED,
-)
-"""Reasons of Progressing=False that do not restart the deadline. A pool past its deadline updates no VMs, so the API
-server cannot refuse an update."""
-WAITS = (
-    PoolReason.WAITING_FOR_WINDOW,
-    PoolReason.UPDATE_PAUSED,
-    PoolReason.ANALYSIS_RUNNING,
-    PoolReason.ANALYSIS_INCONCLUSIVE,
-    PoolReason.UPDATE_ABORTED,
-)
-"""Reasons of Progressing with which an update waits, as the spec asks. This time does not count for the deadline."""
-
-
-@once
-def count_outdated(snapshot: PoolSnapshot, now: datetime) -> int:
-    """The number of VMs that are to be updated or restarted now. Steps and partition keep others waiting."""
-    if not _updates_proactively(snapshot):
-        return 0
-    outdated = sum(snapshot.outdated(vm) for vm in snapshot.active)
-    restarts = sum(is_behind(snapshot, vm) for vm in snapshot.active) - outdated
-    room = max(0, update_limit(snapshot, now).allowed - with_template(snapshot))
-    return restarts + min(outdated, room)
-
-
-def is_progressing(snapshot: PoolSnapshot, now: datetime) -> bool:
-    """Whether VMs are missing, outdated or unavailable."""
-    return bool(snapshot.missing or count_outdated(snapshot, now) or not all(vm.available for vm in snapshot.active))
-
-
-def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | None:
-    """The time of the last progress: a new spec, more VMs that exist, are updated or are available, or an update that
-    continues.
-
-    For a pool that was complete, it is the time at which a VM first became unavailable."""
-    before = snapshot.pool.status
-    goal = (fresh.update_revision, fresh.observed_generation)
-    progressed = (
-        before.last_progress_time is None
-        or goal != (before.update_revision, before.observed_generation)
-        or fresh.replicas > before.replicas
-        or fresh.updated_replicas > before.updated_replicas
-        or fresh.available_replicas > before.available_replicas
-        or fresh.held_replicas != before.held_replicas
-        or (_reason(before) in WAITS and _reason(fresh) == PoolReason.UPDATING)
-        or (fresh.unavailable_replicas > 0 and _starts(snapshot))
-    )
-    return now if progressed else before.last_progress_time
-
-
-def deadline(snapshot: PoolSnapshot) -> datetime | None:
-    status = snapshot.pool.status
-    known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
-    prepares = _reason(status) not in WAITS and (_wait_for_disks(snapshot) or _waits_for_snapshots(snapshot))
-    starts = _starts(snapshot) and not prepares
-    if snapshot.pool.spec.paused or not known or status.last_progress_time is None or starts:
-        return None
-    # The time that VMs wait for lifecycle hooks does not count.
-    if any(vm.held for vm in snapshot.active):
-        return None
-    seconds = timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds)
-    return parse_time(status.last_progress_time) + seconds
-
-
-@once
-def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
-    """Why no more VMs are updated or restarted, or ""."""
-    if reason := overdue(snapshot, now):
-        return reason
-    end = deadline(snapshot)
-    down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
-    # An outdated VM may become available with the new template.
-    failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
-    held, waiting = held_by_snapshots(snapshot, now), _wait_for_disks(snapshot)
-    if end is None or now < end or not (failing or waiting or snapshot.missing or held):
-        return ""
-    if waiting and not failing:
-        name, reason = min(waiting.items())
-        return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {name}: {reason}"
-    names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
-    what = f"not available: {names}" if failing else f"{snapshot.missing} VMs are missing"
-    if not failing and not snapshot.missing:
-        what = f"{join_names(each.name for each in held)} waits: {held[0].reason}"
-    return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"
-
-
-def _wait_for_disks(snapshot: PoolSnapshot) -> dict[str, str]:
-    """VMs that still run from a replaced disk because the new one is not ready, with the reason."""
-    return {vm.name: reason for vm in snapshot.active if (reason := unready_disk(snapshot, vm))}
-
-
-def _waits_for_snapshots(snapshot: PoolSnapshot) -> bool:
-    """Whether a snapshot before an update has failed or is not ready yet."""
-    known = (snapshot.next_snapshot(vm) for vm in snapshot.active if snapshot.vm_snapshots and snapshot.outdated(vm))
-    return any(not each.usable for each in known if each is not None)
-
-
-def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    end = deadline(snapshot)
-    if end is None or now >= end or not is_progressing(snapshot, now):
-        return None
-    return (end - now).total_seconds()
-
-
-def _starts(snapshot: PoolSnapshot) -> bool:
-    """Whether VMs became unavailable just now: the pool was complete before, or its obstacle is gone."""
-    before = snapshot.pool.status
-    unhindered = not (snapshot.pool.spec.paused or snapshot.failure)
-    return not before.unavailable_replicas or (_was_hindered(before) and unhindered)
-
-
-def _reason(status: PoolStatus) -> str:
-    return next((each.reason for each in status.conditions if each.type == "Progressing"), "")
-
-
-def _was_hindered(status: PoolStatus) -> bool:
-    """Whether the pool was paused, or the API server refused another action than an update."""
-    found = (c for c in status.conditions if c.type == "Progressing" and c.status == "False")
-    return any(c.reason not in OWN_REASONS for c in found)
-
-
-def _updates_proactively(snapshot: PoolSnapshot) -> bool:
-    return isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive)

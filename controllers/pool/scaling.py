@@ -16,9 +16,9 @@ from controllers.pool.actions import (
     SaveRevision,
 )
 from controllers.pool.autohealing import was_healed
+from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
 from controllers.pool.replacement import retain as retain_disks
-from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.steps import stable_revision, update_limit, with_template

@@ -12,9 +12,9 @@ from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
 from controllers.pool.history import history
 from controllers.pool.hooks import held, pending_hooks
 from controllers.pool.plan import Plan
+from controllers.pool.progress import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.reasons import PoolReason
 from controllers.pool.retention import expires_at
-from controllers.pool.rollout import count_outdated, deadline_exceeded, is_progressing, last_progress
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template

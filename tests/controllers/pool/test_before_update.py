@@ -10,9 +10,9 @@ import pytest
 from controllers.pool.actions import LabelState, Restore, TakeSnapshot, Update
 from controllers.pool.observe import _with_restores
 from controllers.pool.plan import plan
+from controllers.pool.progress import deadline_exceeded
 from controllers.pool.restores import NO_STATE_CLAIM
 from controllers.pool.rollback import abort_of
-from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status

@@ -10,8 +10,8 @@ import pytest
 from controllers.pool.actions import Action, Create, Delete, Heal, Restart, RetainDisks, Update
 from controllers.pool.disk_templates import disks_by_entry, entry_of, parse_hashes, replacement_name
 from controllers.pool.plan import plan
+from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
-from controllers.pool.rollout import deadline_exceeded
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status

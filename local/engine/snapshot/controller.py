@@ -106,12 +106,12 @@ class SnapshotController:
 
     async def _apply(self, action: plan.Action, snapshot: Snapshot, vm: VM | None) -> None:
         match action:
-            case plan.AddFinalizer():
+            case plan.Action.ADD_FINALIZER:
                 await self._finalizers(SNAPSHOTS, snapshot, (*snapshot.finalizers, SNAPSHOT_FINALIZER))
-            case plan.RemoveFinalizer():
+            case plan.Action.REMOVE_FINALIZER:
                 left = tuple(each for each in snapshot.finalizers if each != SNAPSHOT_FINALIZER)
                 await self._finalizers(SNAPSHOTS, snapshot, left)
-            case plan.LockVM():
+            case plan.Action.LOCK_VM:
                 assert vm is not None
                 version = {"resourceVersion": vm.resource_version}
                 body = {"metadata": version, "status": {"snapshotInProgress": snapshot.name}}
@@ -119,13 +119,13 @@ class SnapshotController:
                 version = {"resourceVersion": locked["metadata"]["resourceVersion"]}
                 finalizers = list(dict.fromkeys((*vm.finalizers, SNAPSHOT_SOURCE_FINALIZER)))
                 await self._api.patch(VMS, *vm.key, {"metadata": {**version, "finalizers": finalizers}})
-            case plan.UnlockVM():
+            case plan.Action.UNLOCK_VM:
                 assert vm is not None
                 await self._unlock(vm)
-            case plan.CreateContent():
+            case plan.Action.CREATE_CONTENT:
                 assert vm is not None
                 await self._create_content(snapshot, vm)
-            case plan.DeleteContent():
+            case plan.Action.DELETE_CONTENT:
                 await self._delete(SNAPSHOT_CONTENTS, (snapshot.namespace, snapshot.content))
 
     async def _unlock(self, vm: VM) -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 from apimachinery.unstructured import Json
 from local.engine.objects import VM, VMI, Snapshot, SnapshotContent, seconds_until
@@ -19,37 +20,14 @@ DEADLINE_EXCEEDED = "snapshot deadline exceeded"
 RETRY_SECONDS = 5.0
 
 
-@dataclass(frozen=True)
-class AddFinalizer:
-    pass
-
-
-@dataclass(frozen=True)
-class RemoveFinalizer:
-    pass
-
-
-@dataclass(frozen=True)
-class LockVM:
+class Action(Enum):
+    ADD_FINALIZER = auto()
+    REMOVE_FINALIZER = auto()
+    LOCK_VM = auto()
     """Keep the VM's run strategy and volumes as they are, and the VM itself, until the snapshot is taken."""
-
-
-@dataclass(frozen=True)
-class UnlockVM:
-    pass
-
-
-@dataclass(frozen=True)
-class CreateContent:
-    pass
-
-
-@dataclass(frozen=True)
-class DeleteContent:
-    pass
-
-
-Action = AddFinalizer | RemoveFinalizer | LockVM | UnlockVM | CreateContent | DeleteContent
+    UNLOCK_VM = auto()
+    CREATE_CONTENT = auto()
+    DELETE_CONTENT = auto()
 
 
 @dataclass(frozen=True)
@@ -67,27 +45,27 @@ def plan_snapshot(
     in_progress = not snapshot.final
     terminating = snapshot.deleted is not None or snapshot.phase == "Failed" or (in_progress and now >= deadline)
     if not snapshot.status and not terminating:
-        return SnapshotPlan(_status(snapshot, vm, vmi, None, "", now), (AddFinalizer(),))
+        return SnapshotPlan(_status(snapshot, vm, vmi, None, "", now), (Action.ADD_FINALIZER,))
     actions: list[Action] = []
     if not terminating and SNAPSHOT_FINALIZER not in snapshot.finalizers:
-        actions.append(AddFinalizer())
+        actions.append(Action.ADD_FINALIZER)
     keep = snapshot.retains_content and content is not None and bool(content.created_at)
     problem, requeue = "", None
     if vm is not None and in_progress and not terminating:
         if _is_locked(vm, snapshot):
-            actions += [CreateContent()] if content is None else []
+            actions += [Action.CREATE_CONTENT] if content is None else []
         elif problem := _why_not_lockable(vm, snapshot, missing):
             requeue = RETRY_SECONDS
         else:
-            actions.append(LockVM())
+            actions.append(Action.LOCK_VM)
     elif vm is not None and _holds(vm, snapshot) and (not in_progress or content is None or keep):
-        actions.append(UnlockVM())
+        actions.append(Action.UNLOCK_VM)
     if terminating and content is not None and not keep and content.deleted is None:
-        actions.append(DeleteContent())
-    held = vm is not None and _holds(vm, snapshot) and UnlockVM() not in actions
+        actions.append(Action.DELETE_CONTENT)
+    held = vm is not None and _holds(vm, snapshot) and Action.UNLOCK_VM not in actions
     gone = content is None or keep or content.deleted is not None
     if snapshot.deleted is not None and not held and gone and SNAPSHOT_FINALIZER in snapshot.finalizers:
-        actions.append(RemoveFinalizer())
+        actions.append(Action.REMOVE_FINALIZER)
     status = _status(snapshot, vm, vmi, content, problem, now)
     left = seconds_until(deadline, now) if in_progress and not terminating else None
     times = [each for each in (requeue, left) if each is not None]

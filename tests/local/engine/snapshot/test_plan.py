@@ -10,13 +10,7 @@ from local.engine.objects import Snapshot, SnapshotContent, VolumeBackup, read_r
 from local.engine.resources import SNAPSHOT_FINALIZER, SNAPSHOT_SOURCE_FINALIZER, VM_FINALIZER, find_condition
 from local.engine.snapshot.plan import (
     Action,
-    AddFinalizer,
-    CreateContent,
-    DeleteContent,
-    LockVM,
-    RemoveFinalizer,
     SnapshotPlan,
-    UnlockVM,
     plan_snapshot,
 )
 from tests.local.engine.builders import NOW, ago, vm, vmi
@@ -46,11 +40,11 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
         pytest.param(
             plan_snapshot(snapshot({}, finalizers=()), vm(), vmi(), None, "", NOW),
             "InProgress",
-            [AddFinalizer()],
+            [Action.ADD_FINALIZER],
             id="a new snapshot is initialized",
         ),
         pytest.param(
-            plan_snapshot(snapshot(), vm(), vmi(), None, "", NOW), "InProgress", [LockVM()], id="the VM is locked"
+            plan_snapshot(snapshot(), vm(), vmi(), None, "", NOW), "InProgress", [Action.LOCK_VM], id="the VM is locked"
         ),
         pytest.param(
             plan_snapshot(snapshot(), vm(), None, None, "volume not bound: root", NOW),
@@ -70,7 +64,7 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
         pytest.param(
             plan_snapshot(snapshot(), LOCKED, vmi(), None, "", NOW),
             "InProgress",
-            [CreateContent()],
+            [Action.CREATE_CONTENT],
             id="the content of a locked VM is created",
         ),
         pytest.param(
@@ -85,19 +79,19 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
         pytest.param(
             plan_snapshot(snapshot(DONE), LOCKED, vmi(), content(status=COPIED), "", NOW),
             "Succeeded",
-            [UnlockVM()],
+            [Action.UNLOCK_VM],
             id="then the VM is unlocked",
         ),
         pytest.param(
             plan_snapshot(snapshot(created=ago(301)), LOCKED, vmi(), content(), "", NOW),
             "Failed",
-            [DeleteContent()],
+            [Action.DELETE_CONTENT],
             id="a snapshot that is late fails",
         ),
         pytest.param(
             plan_snapshot(snapshot(FAILED, created=ago(302)), LOCKED, vmi(), None, "", NOW),
             "Failed",
-            [UnlockVM()],
+            [Action.UNLOCK_VM],
             id="and unlocks its VM",
         ),
         pytest.param(
@@ -109,13 +103,13 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
         pytest.param(
             plan_snapshot(snapshot(DONE, deleted=ago(1)), vm(), None, content(status=COPIED), "", NOW),
             "Succeeded",
-            [DeleteContent()],
+            [Action.DELETE_CONTENT],
             id="the content is deleted with the snapshot",
         ),
         pytest.param(
             plan_snapshot(snapshot(DONE, deleted=ago(1)), vm(), None, None, "", NOW),
             "Succeeded",
-            [RemoveFinalizer()],
+            [Action.REMOVE_FINALIZER],
             id="and the snapshot after it",
         ),
         pytest.param(
@@ -123,19 +117,19 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
                 snapshot(DONE, deleted=ago(1), retains_content=True), vm(), None, content(status=COPIED), "", NOW
             ),
             "Succeeded",
-            [RemoveFinalizer()],
+            [Action.REMOVE_FINALIZER],
             id="deletionPolicy Retain keeps the content",
         ),
         pytest.param(
             plan_snapshot(snapshot(deleted=ago(1)), LOCKED, vmi(), content(), "", NOW),
             "Deleting",
-            [DeleteContent()],
+            [Action.DELETE_CONTENT],
             id="a snapshot that is deleted before it is complete",
         ),
         pytest.param(
             plan_snapshot(snapshot(deleted=ago(1)), LOCKED, vmi(), None, "", NOW),
             "Deleting",
-            [UnlockVM(), RemoveFinalizer()],
+            [Action.UNLOCK_VM, Action.REMOVE_FINALIZER],
             id="and unlocks its VM too",
         ),
     ],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -11,12 +14,15 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.conflicts import again_if_changed
-from cli.output import Failed, count_noun, output_option, print_result
+from cli.output import Failed, count_noun, is_structured, output_option, print_result
 from cli.parameters import POOL, VM
 from cli.pools import POOL_KIND, get_pool, get_vm, list_vms
 
 if TYPE_CHECKING:
+    from controllers.pool.observe import Stores
     from runtime.api import Api
+
+BURST = 250
 
 
 @click.command()
@@ -57,21 +63,73 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
     shell_complete=complete_names("virtualmachinepools"),
     help="Default: the pool in the VM's label poolhouse.dev/pool.",
 )
+@click.option("--yes", is_flag=True, help="Attach the VM even if scale-in then deletes a VM.")
 @output_option("text")
 @cluster_options
-def attach(cluster: Cluster, vm: str, pool: str | None, output: str) -> None:
+def attach(cluster: Cluster, vm: str, pool: str | None, yes: bool, output: str) -> None:
     """Put a VM back into a pool. Its name must match the pool: POOL-1, POOL-2 and so on.
 
-    If the pool then has too many VMs, scale-in deletes one. The annotation poolhouse.dev/scale-in: Protect protects a
-    VM from that.
+    If the pool then has too many VMs, scale-in deletes one. The command names that VM before it attaches yours. It
+    asks in a terminal; elsewhere it needs --yes. The annotation poolhouse.dev/scale-in: Protect protects a VM.
     """
-    name, excess, message = cluster.run(lambda api: attach_vm(api, cluster, vm, pool))
-    print_result(output, message, vm=vm, pool=name, excess=excess)
+    try:
+        attached = cluster.run(lambda api: attach_vm(api, cluster, vm, pool, yes=yes))
+    except WouldDelete as error:
+        if not sys.stdin.isatty() or is_structured(output):
+            raise
+        click.confirm(f"{error.consequence}. Attach it?", abort=True, err=True)
+        attached = cluster.run(lambda api: attach_vm(api, cluster, vm, pool, yes=True))
+    print_result(
+        output, attached.message, vm=vm, pool=attached.pool, excess=attached.excess, deletes=list(attached.deletes)
+    )
+
+
+class WouldDelete(Failed):
+    """The act would let the controller delete VMs, and the user has not agreed to it."""
+
+    def __init__(self, consequence: str) -> None:
+        super().__init__(
+            f"{consequence}. Protect a VM with the annotation poolhouse.dev/scale-in=Protect, or give --yes"
+        )
+        self.consequence = consequence
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A VM that gets into a pool, and what the pool does then."""
+
+    vm: str
+    pool: str
+    excess: int
+    """how many VMs more than spec.replicas the pool has then"""
+    deletes: tuple[str, ...]
+    """the VMs that scale-in deletes then; empty if the user may not list what decides it"""
+    waits: str = ""
+    """why scale-in deletes no VM, or fewer than the excess"""
+
+    @property
+    def consequence(self) -> str:
+        return f"if {self.vm} joins {self.pool}, {self._scale_in}"
+
+    @property
+    def message(self) -> str:
+        found = f"{self.vm} is attached to {self.pool}"
+        if self.excess:
+            found += f", which has {count_noun(self.excess, 'VM')} more than spec.replicas: {self._scale_in}"
+        return found
+
+    @property
+    def _scale_in(self) -> str:
+        if self.waits and not self.deletes:
+            return f"scale-in deletes none now: {self.waits}"
+        deleted = ", ".join(self.deletes) or count_noun(self.excess, "VM")
+        return f"scale-in deletes {deleted}" + (f"; {self.waits}" if self.waits else "")
 
 
 @again_if_changed
-async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None) -> tuple[str, int, str]:
-    """Puts the VM into the pool, or into that of its label. Returns the pool, its excess of VMs, and a message."""
+async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None, *, yes: bool) -> Attachment:
+    """Puts the VM into the pool, or into that of its label. Raises `WouldDelete` if scale-in then deletes a VM, and not
+    `yes`."""
     from kinds.pool import POOL
 
     document = await get_vm(api, cluster, vm)
@@ -80,14 +138,50 @@ async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None) -> tu
     if target["metadata"].get("deletionTimestamp"):
         raise Failed(f"{name} is being deleted")
     reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
-    # Counted before, because the controller deletes the excess at once.
-    others = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
-    await _set_owners(api, cluster, document, [*(document["metadata"].get("ownerReferences") or ()), reference])
-    excess = max(0, len(others) + 1 - target["spec"]["replicas"])
-    message = f"{vm} is attached to {name}"
+    owners = [*(document["metadata"].get("ownerReferences") or ()), reference]
+    vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
+    excess = max(0, len(vms) + 1 - target["spec"]["replicas"])
+    found = Attachment(vm, name, excess, ())
     if excess:
-        message += f", which has {count_noun(excess, 'VM')} more than spec.replicas: scale-in deletes the excess"
-    return name, excess, message
+        found = await _foreseen(
+            api, found, {**document, "metadata": {**document["metadata"], "ownerReferences": owners}}
+        )
+        if not yes and not found.waits:
+            raise WouldDelete(found.consequence)
+    await _set_owners(api, cluster, document, owners)
+    return found
+
+
+async def _foreseen(api: Api, attachment: Attachment, document: Json) -> Attachment:
+    from controllers.pool.observe import list_stores
+    from runtime.errors import Forbidden
+
+    try:
+        stores = await list_stores(api, document["metadata"]["namespace"])
+    except Forbidden:
+        return attachment
+    return foresee(stores, attachment, document, datetime.now(UTC))
+
+
+def foresee(stores: Stores, attachment: Attachment, document: Json, now: datetime) -> Attachment:
+    """What the pool's scale-in does after the VM of the document is attached."""
+    from controllers.pool.actions import Delete
+    from controllers.pool.observe import observe
+    from controllers.pool.simulate import simulate
+    from controllers.pool.snapshot import PoolSnapshot
+    from controllers.shared.vm import parse_vm
+
+    view = parse_vm(document)
+    stores.vms.put(view.key, view)
+    snapshot = observe(stores, (view.namespace, attachment.pool), synced=True, failure=None, burst=BURST)
+    if not isinstance(snapshot, PoolSnapshot):
+        return replace(
+            attachment, waits=f"{attachment.pool} is invalid: {snapshot.problem}" if snapshot else "it is gone"
+        )
+    found = simulate(snapshot, now)
+    deletes = tuple(each.name for step in found.steps for each in step.actions if isinstance(each, Delete))
+    waits = "spec.paused is true, and it scales in when it is resumed" if snapshot.pool.spec.paused else found.blocked
+    return replace(attachment, deletes=deletes, waits="" if len(deletes) >= attachment.excess else waits)
 
 
 def _attachable_to(document: Json, pool: str | None) -> str:

@@ -55,6 +55,8 @@ WAITING_REASONS = (
     PoolReason.WAITING_FOR_WINDOW,
 )
 """reasons of an update that waits, also if all VMs have the template"""
+STEP_REASONS = (PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE)
+"""reasons of an update that waits at a step, which a user can end"""
 State = Literal["Complete", "Progressing", "Failed"]
 
 HISTORY = Listing(
@@ -81,26 +83,33 @@ def rollout() -> None:
 @rollout.command()
 @pool_argument
 @click.option("--watch/--no-watch", default=True, show_default=True, help="Wait until the update completes or fails.")
-@click.option("--timeout", "seconds", type=Duration(), default="1h", show_default=True, help="Longest wait.")
+@click.option(
+    "--timeout", "seconds", type=Duration(), default="0s", show_default=True, help="Longest wait; 0 means no limit."
+)
 @output_option("text")
 @cluster_options
 def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str) -> None:
     """Print the progress of an update. Exits with 1 if it failed, with 3 after --timeout.
 
-    In a terminal, a bar shows the VMs that are updated and available, and an estimate of the time left.
+    At a pause of its steps it prints the commands that end the pause, and waits for one of them, as `kubectl rollout
+    status` does. In a terminal, a bar shows the VMs that are updated and available, and an estimate of the time left.
     """
 
     async def follow(api: Api) -> tuple[Json, State, str]:
         last: tuple[Json, State, str] | None = None
+        told = ""
         with suppress(TimeoutError), ProgressBar(pool, None, shown=output == "text" and watch) as bar:
             # The limit also ends a request that the API server does not answer.
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds or None):
                 while True:
                     document = await get_pool(api, cluster, pool)
                     state, message = progress(document, api.now())
                     # The error of a failed update contains the message.
                     if output == "text" and state != "Failed" and (last is None or message != last[2]):
                         bar.echo(message)
+                    if output == "text" and (advice := next_commands(document)) and advice != told:
+                        told = advice
+                        bar.echo(advice)
                     bar.update(finished_vms(document), document["spec"]["replicas"])
                     last = document, state, message
                     if state != "Progressing" or not watch:
@@ -119,6 +128,21 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
         raise Failed(message, shown=True)
     if state == "Progressing" and watch:
         raise Unreachable(f"not complete after {seconds:g} s", shown=True)
+
+
+def next_commands(document: Json) -> str:
+    """The commands by which a user lets an update go on or back that waits at one of its steps; empty if none waits."""
+    name, status = document["metadata"]["name"], document.get("status") or {}
+    if status.get("observedGeneration", 0) < document["metadata"]["generation"] or document["spec"].get("paused"):
+        return ""
+    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+    if conditions.get("Progressing", {}).get("reason") not in STEP_REASONS:
+        return ""
+    step = ((status.get("update") or {}).get("stepsDone") or 0) + 1
+    return (
+        f"{name}: it waits at step {step}: `poolhouse rollout promote {name}` goes on, "
+        f"`poolhouse rollout undo {name}` returns to the former template"
+    )
 
 
 def finished_vms(document: Json) -> int:

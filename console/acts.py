@@ -254,7 +254,7 @@ async def _detach(api: Api, cluster: Cluster, target: Target, values: Values) ->
 
 
 async def _attach(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
-    return (await detach.attach_vm(api, cluster, target.name, None))[2]
+    return (await detach.attach_vm(api, cluster, target.name, None, yes=values.get("confirmed") == "yes")).message
 
 
 def _scale_in(target: Target) -> str:
@@ -398,7 +398,7 @@ ACTS: tuple[Act, ...] = (
         "Attach",
         (VM,),
         "Puts the VM back into its pool. If the pool then has too many VMs, scale-in deletes one.",
-        lambda target: f"poolhouse attach {target.name}",
+        lambda target: f"poolhouse attach {target.name} --yes",
         _attach,
         _patch,
         available=_was_in_pool,

@@ -26,6 +26,7 @@ from markupsafe import Markup
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
+from cli.detach import WouldDelete
 from cli.output import Failed
 from console import access, acts, change, pages
 from console.page import Page, Part, object_path, with_query
@@ -254,6 +255,8 @@ class Console:
             message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
         except Missing as error:
             return self._text(404, "Not found", str(error))
+        except WouldDelete as error:
+            return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, error.consequence, back)))
         except Failed as error:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from cli.rollout import _previous, differences, fields_to_restore, progress, summarize_changes
+from cli.rollout import _previous, differences, fields_to_restore, next_commands, progress, summarize_changes
 from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -94,6 +94,31 @@ GOING = progressing("True", "Updating", "")
 def test_progress(document: dict[str, Any], state: str, words: str) -> None:
     found, said = progress(document, NOW)
     assert (found, words in said) == (state, True), said
+
+
+WAITS = progressing("True", "UpdatePaused", "1 of 3 VMs have the template; step 2 of 3: the update is paused")
+UNDECIDED = progressing("True", "AnalysisInconclusive", "step 2 of 3: no result")
+ANALYSES = progressing("True", "AnalysisRunning", "step 2 of 3: latency")
+
+
+@pytest.mark.parametrize(
+    ("document", "waits"),
+    [
+        pytest.param(pool(conditions=WAITS, update={"stepsDone": 1}), True, id="a pause"),
+        pytest.param(pool(conditions=UNDECIDED, update={"stepsDone": 1}), True, id="an analysis that does not decide"),
+        pytest.param(pool(conditions=ANALYSES, update={"stepsDone": 1}), False, id="an analysis that goes on"),
+        pytest.param(pool(conditions=GOING), False, id="an update that goes on"),
+        pytest.param(pool(conditions=WAITS, paused=True), False, id="a paused pool: its message names resume"),
+        pytest.param(pool(conditions=WAITS, generation=3), False, id="a change that is not observed"),
+        pytest.param({**pool(), "status": {}}, False, id="a new pool"),
+    ],
+)
+def test_an_update_that_waits_at_a_step_names_the_commands(document: dict[str, Any], waits: bool) -> None:
+    said = (
+        "web: it waits at step 2: `poolhouse rollout promote web` goes on, "
+        "`poolhouse rollout undo web` returns to the former template"
+    )
+    assert next_commands(document) == (said if waits else "")
 
 
 def test_scale_in_progresses_until_all_vms_are_deleted() -> None:

@@ -66,9 +66,14 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     assert "attach puts it back" in (await shell.json("why", "web-1"))["present"][0]
     await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate", "Detached"])
     await place.meta("web-1", annotations={"poolhouse.dev/scale-in": "Protect"})
-    assert (await shell.json("attach", "web-1"))["excess"] == 1
+    asked = await shell.run("attach", "web-1")
+    [chosen] = {"web-2", "web-3"} & set(asked.stderr.replace(";", "").split())
+    assert (asked.exit_code, f"scale-in deletes {chosen}; protect" in asked.stderr) == (1, True)
+    assert not (await place.api.get(VMS, place.namespace, "web-1"))["metadata"].get("ownerReferences")
+    told = await shell.json("attach", "web-1", "--yes")
+    assert (told["excess"], told["deletes"]) == (1, [chosen])
     await until(lambda: count(place), 2)
-    assert "web-1" in await place.names()
+    assert await place.names() == sorted({"web-1", "web-2", "web-3"} - {chosen})
     await until(lambda: reasons(shell, "web-1"), ["SuccessfulCreate", "Detached", "Attached"])
     await place.vm("db-1")
     refused = await shell.run("attach", "db-1", "--to", "web")

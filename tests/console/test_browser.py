@@ -159,7 +159,10 @@ def test_a_vm_is_protected_detached_and_attached(paths: StackPaths, shop: Browse
     shop.act("Detach")
     shop.reads(f"{vm} is detached from my-vm-pool", "attach puts it back")
     assert read(paths, f"vm/{vm}", ".metadata.ownerReferences") == ""
+    shop.until(lambda: len(vms(paths)) == 4, lambda: str(vms(paths)))
     shop.act("Attach")
+    shop.reads(f"if {vm} joins my-vm-pool, scale-in deletes my-vm-pool-")
+    shop.click("button.danger", "Attach")
     shop.reads(f"{vm} is attached to my-vm-pool")
     # The pool has made a replacement, and deletes another VM now because this one is protected.
     assert '"controller":true' in read(paths, f"vm/{vm}", ".metadata.ownerReferences")

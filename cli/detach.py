@@ -88,9 +88,8 @@ class WouldDelete(Failed):
     """The act would let the controller delete VMs, and the user has not agreed to it."""
 
     def __init__(self, consequence: str) -> None:
-        super().__init__(
-            f"{consequence}. Protect a VM with the annotation poolhouse.dev/scale-in=Protect, or give --yes"
-        )
+        advice = "protect a VM with the annotation poolhouse.dev/scale-in=Protect, raise spec.replicas, or give --yes"
+        super().__init__(f"{consequence}; {advice}")
         self.consequence = consequence
 
 

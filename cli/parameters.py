@@ -32,7 +32,7 @@ def parse_name(text: str, *kinds: str) -> tuple[str, str]:
     """Returns kind and name of NAME or KIND/NAME. NAME alone has the first kind. Raises `UsageError`."""
     prefix, _, name = text.rpartition("/")
     kind = next((each for each in kinds if prefix.partition(".")[0].lower() in _spellings(each)), None)
-    if not name or (prefix and kind is None):
+    if not name or ("/" in text and kind is None):
         forms = ", ".join(f"{short_name(each)}/NAME" for each in kinds)
         raise click.UsageError(f"{text!r} is invalid: give NAME, {forms}")
     return kind or kinds[0], name

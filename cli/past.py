@@ -15,8 +15,10 @@ VM_KINDS = ("VirtualMachine", "VirtualMachineInstance")
 CREATION_SLACK = timedelta(seconds=5)
 """How much earlier than its creationTimestamp a VM may be mentioned: creationTimestamps have whole seconds, and clocks
 differ."""
+WHOLE_SECOND = timedelta(seconds=1)
 SAME_SECONDS = 10.0
 """An Event and a decision with the same reason, this close to each other, are about the same action."""
+CREATIONS = ("SuccessfulCreate",)
 DELETIONS = ("SuccessfulDelete", "SuccessfulHeal", "DeletedByOther")
 
 
@@ -26,7 +28,11 @@ class Identity:
 
     name: str
     uid: str = ""
+    """the UID, or its first characters for a VM that only logs and Events know"""
     created: datetime | None = None
+    """for a deleted VM, the end of the earlier VM of the name; None if it is not known"""
+    gone: datetime | None = None
+    """when the VM was deleted; None if it exists, or if that is not known"""
 
     @classmethod
     def of(cls, name: str, document: Json | None) -> Identity:
@@ -35,8 +41,24 @@ class Identity:
         metadata = document["metadata"]
         return cls(name, metadata["uid"], parse_time(metadata["creationTimestamp"]))
 
-    def existed(self, time: datetime) -> bool:
-        return self.created is None or time >= self.created - CREATION_SLACK
+    @property
+    def short_uid(self) -> str:
+        return self.uid[:UID_LENGTH]
+
+    @property
+    def reference(self) -> str:
+        """The VM as logs of decisions write it."""
+        return f"{self.name}/{self.short_uid}"
+
+    def did(self, reason: str, time: datetime) -> bool:
+        """Whether what happened to a VM of the name at this time, without a UID, happened to this VM."""
+        if reason in DELETIONS and self.gone is not None:
+            return abs(time - self.gone).total_seconds() <= SAME_SECONDS
+        # The deletion of a VM and the creation of the next one of its name can have the same second.
+        early = -WHOLE_SECOND if reason in DELETIONS else CREATION_SLACK
+        late = -WHOLE_SECOND if reason in CREATIONS else CREATION_SLACK
+        after_creation = self.created is None or time >= self.created - early
+        return after_creation and (self.gone is None or time <= self.gone + late)
 
 
 @dataclass(frozen=True)
@@ -68,12 +90,43 @@ def mentions(event: Json, vm: str) -> bool:
 
 def concerns(event: Json, vm: Identity, time: datetime) -> bool:
     """Whether the event is about this VM, and not about an earlier one of its name."""
-    regarding = event["regarding"]
     if not mentions(event, vm.name):
         return False
-    if regarding.get("kind") == "VirtualMachine" and regarding.get("name") == vm.name and regarding.get("uid"):
-        return not vm.uid or bool(regarding["uid"] == vm.uid)
-    return vm.existed(time)
+    if uid := _own_uid(event, vm.name):
+        return uid.startswith(vm.uid)
+    return vm.did(event.get("reason") or "", time)
+
+
+def _own_uid(event: Json, name: str) -> str:
+    """The UID of the VM that the event regards; empty if it regards another object."""
+    regarding = event["regarding"]
+    return (
+        str(regarding.get("uid") or "") if (regarding.get("kind"), regarding.get("name")) == (VM_KINDS[0], name) else ""
+    )
+
+
+def deleted_vms(present: Identity, decisions: Iterable[Logged], events: Iterable[Json]) -> list[Identity]:
+    """The VMs that had the name of `present`, and that logs or Events name with their UID. The last deleted is last."""
+    from runtime.events import last_observed
+
+    told = [(each.uid, each.time, each.reason in DELETIONS) for each in decisions if each.uid]
+    told += [
+        (uid[:UID_LENGTH], parse_time(last_observed(event)), False)
+        for event in events
+        if (uid := _own_uid(event, present.name))
+    ]
+    last: dict[str, datetime] = {}
+    deleted: dict[str, datetime] = {}
+    for uid, time, gone in told:
+        if uid != present.short_uid:
+            last[uid] = max(time, last.get(uid, time))
+            if gone:
+                deleted[uid] = max(time, deleted.get(uid, time))
+    found: list[Identity] = []
+    for uid in sorted(last, key=lambda each: deleted.get(each, last[each])):
+        before = found[-1].gone if found else None
+        found.append(Identity(present.name, uid, before, deleted.get(uid, last[uid])))
+    return found
 
 
 def logged(owners: Iterable[Json], vm: str) -> Iterator[Logged]:
@@ -93,13 +146,13 @@ def of_vm(decisions: Iterable[Logged], vm: Identity) -> list[Logged]:
     return [
         each
         for each in decisions
-        if not vm.uid or (vm.uid[:UID_LENGTH] == each.uid if each.uid else vm.existed(each.time))
+        if not vm.uid or (vm.short_uid == each.uid if each.uid else vm.did(each.reason, each.time))
     ]
 
 
-def last_deletion(decisions: Iterable[Logged], vm: Identity) -> Logged | None:
-    """The last deletion of a VM of the name: of an earlier one if the VM exists."""
-    found = [each for each in decisions if each.reason in DELETIONS and (not vm.uid or each.uid != vm.uid[:UID_LENGTH])]
+def deletion_of(decisions: Iterable[Logged], vm: Identity) -> Logged | None:
+    """The last deletion of the VM in the logs; without a UID, of any VM of the name."""
+    found = [each for each in decisions if each.reason in DELETIONS and (not vm.uid or each.uid == vm.short_uid)]
     return max(found, key=lambda each: each.time, default=None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -16,8 +17,9 @@ from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
 from cli.output import Failed, count_noun, is_structured, output_option, print_structured
 from cli.parameters import parse_name
-from cli.past import VM_KINDS, Identity, Logged, concerns, last_deletion, logged, merge, of_vm
+from cli.past import VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
 from cli.pools import POOL_KIND
+from kinds.meta import UID_LENGTH
 
 if TYPE_CHECKING:
     from controllers.pool.snapshot import Pool, PoolSnapshot
@@ -32,6 +34,7 @@ BURST = 250
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
 SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
+_REFERENCE = re.compile(r"(?P<name>.+)/(?P<uid>[0-9a-f][0-9a-f-]{0,35})")
 State = tuple[list[str], list[Json]]
 """facts about the current state, and the next actions"""
 
@@ -49,12 +52,13 @@ State = tuple[list[str], list[Json]]
 def why(cluster: Cluster, name: str, output: str) -> None:
     """Explain what the controllers did to a VM and why, what the VM waits for, and the next actions.
 
-    VM may be deleted. The past comes from events, which the cluster keeps for an hour, and from the logs of decisions
-    in the statuses of pools, replica sets and warm pools, which keep the last hundreds of deletions. The next actions
-    are simulated with the controllers' own code.
+    VM may be deleted. If several VMs had the name, VM/UID chooses one, with the first characters of its UID, as the
+    statuses of pools write it. The past comes from events, which the cluster keeps for an hour, and from the logs of
+    decisions in the statuses of pools, replica sets and warm pools, which keep the last hundreds of deletions. The next
+    actions are simulated with the controllers' own code.
     """
-    _, vm = parse_name(name, *VM_KINDS)
-    found = cluster.run(lambda api: _explain(api, cluster.namespace, vm))
+    vm, uid = parse_reference(name)
+    found = cluster.run(lambda api: _explain(api, cluster.namespace, vm, uid))
     if is_structured(output):
         print_structured(output, found)
         return
@@ -62,36 +66,72 @@ def why(cluster: Cluster, name: str, output: str) -> None:
         click.echo(line)
 
 
-async def _explain(api: Api, namespace: str, name: str) -> Json:
+def parse_reference(text: str) -> tuple[str, str]:
+    """Returns name and UID of NAME, KIND/NAME, NAME/UID or KIND/NAME/UID; the UID may be empty, or its beginning."""
+    try:
+        return parse_name(text, *VM_KINDS)[1], ""
+    except click.UsageError:
+        if (found := _REFERENCE.fullmatch(text)) is None:
+            raise
+    return parse_name(found["name"], *VM_KINDS)[1], found["uid"]
+
+
+async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
     from runtime.resource import VMIS, VMS
 
     vm = await _get(api, VMS, namespace, name)
     vmi = await _get(api, VMIS, namespace, name) if vm is None else None
     decisions = list(logged(await _owners(api, namespace), name))
     if vmi is not None and (controller_of(vmi) or {}).get("kind") != "VirtualMachine":
+        if not vmi["metadata"]["uid"].startswith(uid):
+            raise Failed(f"the VMI {name} has another UID: {vmi['metadata']['uid']}")
         return await _explain_vmi(api, namespace, Identity.of(name, vmi), vmi, decisions)
     pool = _pool_name(vm, name, decisions)
     controller = (controller_of(vm) if vm is not None else None) or {}
-    identity = Identity.of(name, vm)
-    past = await _past(api, namespace, identity, pool or controller.get("name", ""), decisions)
-    if vm is None and (gone := await _explain_gone(api, namespace, name, past, decisions)):
+    events = await _events(api, namespace, name, pool or controller.get("name", ""))
+    present = Identity.of(name, vm)
+    known = [*deleted_vms(present, decisions, events), *([present] if vm is not None else [])]
+    identity = choose(known, name, uid)
+    if identity is not present:
+        vm, controller = None, {}
+    past = _past(events, identity, decisions)
+    if vm is None and (gone := await _explain_gone(api, namespace, identity, past, decisions)):
         return gone
     member = controller.get("kind") == POOL_KIND
-    present, following = (
+    state, following = (
         await _pool_state(api, namespace, name, pool) if member else ([*warm_state(vm), *detached(vm, pool)], [])
     )
-    claims = await _claims(api, namespace, name) if vm is None or not member else []
+    claims = await _claims(api, namespace, identity) if vm is None or not member else []
     return {
         "vm": name,
+        "uid": identity.uid,
         "pool": pool,
         "controller": f"{controller['kind']} {controller['name']}" if controller else None,
         "exists": vm is not None,
         "member": member,
-        "deletion": _deletion(decisions, identity),
+        "deletion": _deletion(decisions, identity) if vm is None else None,
+        "others": [_other(each, decisions, exists=each is present) for each in known if each is not identity],
         "past": past,
-        "present": [*present, *claims],
+        "present": [*state, *claims],
         "next": following,
     }
+
+
+def choose(known: Sequence[Identity], name: str, uid: str) -> Identity:
+    """The VM with the UID; without one, the VM that exists, or that was deleted last."""
+    found = [each for each in known if each.uid.startswith(uid) or (each.uid and uid.startswith(each.uid))]
+    if found:
+        return found[-1]
+    if not uid:
+        return Identity(name)
+    references = ", ".join(each.reference for each in known)
+    raise Failed(f"no VM {name} with the UID {uid} is known" + (f"; there are {references}" if known else ""))
+
+
+def _other(vm: Identity, decisions: Sequence[Logged], *, exists: bool) -> Json:
+    """Another VM of the name."""
+    last = vm.gone.strftime("%Y-%m-%dT%H:%M:%SZ") if vm.gone is not None else None
+    return {"vm": vm.reference, "exists": exists, "last": last, "deletion": _deletion(decisions, vm)}
 
 
 async def _explain_vmi(
@@ -108,31 +148,37 @@ async def _explain_vmi(
     present, following = await _replica_set_state(api, namespace, name, owner) if member else ([], [])
     return {
         "vm": name,
+        "uid": identity.uid,
         "replicaSet": owner,
         "exists": vmi is not None,
         "member": member,
-        "deletion": _deletion(decisions, identity),
-        "past": await _past(api, namespace, identity, owner, decisions),
+        "deletion": _deletion(decisions, identity) if vmi is None else None,
+        "others": [],
+        "past": _past(await _events(api, namespace, name, owner), identity, decisions),
         "present": present,
         "next": following,
     }
 
 
 async def _explain_gone(
-    api: Api, namespace: str, name: str, past: list[Json], decisions: Sequence[Logged]
+    api: Api, namespace: str, vm: Identity, past: list[Json], decisions: Sequence[Logged]
 ) -> Json | None:
     """Explains a deleted VMI of a replica set; returns None if the past is that of a VM with this name."""
     from controllers.pool.observe import POOLS
 
+    name = vm.name
     if await _get(api, POOLS, namespace, name) is not None:
         raise Failed(f"{name} is a pool, not a VM; use `rollout status {name}` or `tree vmpool/{name}`")
     if any(each.owner.startswith(REPLICA_SET_KIND) for each in decisions):
-        return await _explain_vmi(api, namespace, Identity(name), None, decisions)
+        return await _explain_vmi(api, namespace, vm, None, decisions)
     if past:
         return None
-    found = await _explain_vmi(api, namespace, Identity(name), None, decisions)
+    found = await _explain_vmi(api, namespace, vm, None, decisions)
     if not found["past"]:
-        raise Failed(f"there is no VM {name}; no event mentions it, and no log of a pool or replica set")
+        raise Failed(
+            f"there is no VM {name} in namespace {namespace}; no event mentions it, and no log of a pool, replica set "
+            "or warm pool that you may list"
+        )
     return found
 
 
@@ -147,7 +193,7 @@ async def _owners(api: Api, namespace: str) -> list[Json]:
     return [{**each, "kind": kind.kind} for kind, found in zip(kinds, lists, strict=True) for each in found or ()]
 
 
-async def _claims(api: Api, namespace: str, vm: str) -> list[str]:
+async def _claims(api: Api, namespace: str, vm: Identity) -> list[str]:
     """What the claims of the VM say about it. A finished claim explains why its VM is gone."""
     from controllers.claim.snapshot import CLAIMS
 
@@ -155,11 +201,12 @@ async def _claims(api: Api, namespace: str, vm: str) -> list[str]:
     return [text for each in found for text in claim_facts(each, vm)]
 
 
-def claim_facts(claim: Json, vm: str) -> Iterator[str]:
+def claim_facts(claim: Json, vm: Identity) -> Iterator[str]:
     from kinds import meta
 
     metadata, status = claim["metadata"], claim.get("status") or {}
-    if (status.get("vmRef") or {}).get("name") != vm:
+    reference = status.get("vmRef") or {}
+    if reference.get("name") != vm.name or not str(reference.get("uid") or vm.uid).startswith(vm.uid):
         return
     requester = (metadata.get("annotations") or {}).get(meta.REQUESTER)
     verb, finished = ("had", f" since {status['finishedAt'][:19]}Z") if status.get("finishedAt") else ("has", "")
@@ -168,7 +215,7 @@ def claim_facts(claim: Json, vm: str) -> Iterator[str]:
 
 
 def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
-    found = last_deletion(decisions, vm)
+    found = deletion_of(decisions, vm)
     return found.json() if found is not None else None
 
 
@@ -212,18 +259,25 @@ def detached(vm: Json | None, pool: str) -> Iterator[str]:
         yield f"{pool} does not manage it and gives its name to no other VM; attach puts it back"
 
 
-async def _past(api: Api, namespace: str, vm: Identity, owner: str, decisions: Sequence[Logged]) -> list[Json]:
+async def _events(api: Api, namespace: str, *names: str) -> list[Json]:
+    """The Events about objects of these names; with a note for the user if he may not list them."""
     from runtime.errors import Forbidden
-    from runtime.events import EVENTS, last_observed
+    from runtime.events import EVENTS
 
     found: list[Json] = []
-    for name in dict.fromkeys(each for each in (vm.name, owner) if each):
+    for name in dict.fromkeys(filter(None, names)):
         try:
             found += (await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}"))[0]
         except Forbidden as error:
             click.echo(f"events are not shown, because you may not list them: {error.message}", err=True)
             break
-    about = [event for event in found if concerns(event, vm, parse_time(last_observed(event)))]
+    return found
+
+
+def _past(events: Sequence[Json], vm: Identity, decisions: Sequence[Logged]) -> list[Json]:
+    from runtime.events import last_observed
+
+    about = [event for event in events if concerns(event, vm, parse_time(last_observed(event)))]
     rows = [{"time": last_observed(event), "reason": event.get("reason"), "note": event.get("note")} for event in about]
     return merge(rows, of_vm(decisions, vm))[-MAX_ROWS:]
 
@@ -349,7 +403,9 @@ def replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
 
 
 def _lines(found: Json) -> Iterator[str]:
-    vm, deletion = found["vm"], found["deletion"]
+    deletion, others = found["deletion"], found["others"]
+    # Beside another VM of the name, the name alone could mean either.
+    vm = f"{found['vm']}/{found['uid'][:UID_LENGTH]}" if any(each["exists"] for each in others) else found["vm"]
     noun, owner = ("replica set", found["replicaSet"]) if "replicaSet" in found else ("pool", found["pool"])
     if not found["exists"]:
         yield f"{vm} does not exist" + (f": {_sentence(deletion)}" if deletion else "")
@@ -361,8 +417,12 @@ def _lines(found: Json) -> Iterator[str]:
         yield f"{vm} is in no {noun}" + (f"; it was in {owner}" if owner else "")
     for fact in found["present"]:
         yield f"  now   {fact}"
-    if found["exists"] and deletion:
-        yield f"  once  there was an earlier VM of this name: {_sentence(deletion)}"
+    for each in others:
+        if each["exists"]:
+            yield f"  now   {each['vm']} has the name: `poolhouse why {found['vm']}` explains it"
+        else:
+            said = _sentence(each["deletion"]) if each["deletion"] else f"it was last mentioned at {each['last']}"
+            yield f"  once  {each['vm']}: {said}"
     for each in found["past"]:
         client = f" ({each['setBy']} had set the spec)" if each.get("setBy") else ""
         yield f"  {each['time'][:19]}  {each['reason']}: {each['note']}{client}"

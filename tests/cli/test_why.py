@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import click
 import pytest
 
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
-from cli.past import Identity, concerns, last_deletion, logged, mentions, merge, of_vm
-from cli.why import claim_facts, pool_facts
+from cli.output import Failed
+from cli.past import Identity, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
+from cli.why import choose, claim_facts, parse_reference, pool_facts
 from controllers.shared.vmi import VMI
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
@@ -106,12 +108,92 @@ def test_the_log_tells_a_vm_from_an_earlier_one_of_its_name() -> None:
     found = list(logged([LOG], "web-1"))
     assert [each.reason for each in of_vm(found, VM)] == ["SuccessfulCreate", "SuccessfulUpdate"]
     assert len(of_vm(found, Identity("web-1"))) == 3
-    for asked in (VM, Identity("web-1")):
-        deletion = last_deletion(found, asked)
-        assert deletion is not None
-        told = (deletion.uid, deletion.owner, deletion.set_by)
-        assert told == ("ffffffff", "VirtualMachinePool web", "kubectl-scale")
-    assert last_deletion(logged([LOG], "web-1"), Identity("web-1", "ffffffff-1", VM.created)) is None
+    deletion = deletion_of(found, Identity("web-1", "ffffffff"))
+    assert deletion is not None
+    assert (deletion.owner, deletion.set_by) == ("VirtualMachinePool web", "kubectl-scale")
+    assert deletion_of(found, VM) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "uid"),
+    [
+        pytest.param("web-1", "web-1", "", id="a name"),
+        pytest.param("vm/web-1", "web-1", "", id="kind and name"),
+        pytest.param("vm/abcd1234", "abcd1234", "", id="a name that looks like a UID, after its kind"),
+        pytest.param("web-1/abcd1234", "web-1", "abcd1234", id="as a status has it"),
+        pytest.param("vm/web-1/abcd1234", "web-1", "abcd1234", id="kind, name and UID"),
+        pytest.param("virtualmachine.kubevirt.io/web-1", "web-1", "", id="as kubectl prints it"),
+        pytest.param(
+            "web-1/abcd1234-0000-4000-8000-123456789abc", "web-1", "abcd1234-0000-4000-8000-123456789abc", id="UID"
+        ),
+    ],
+)
+def test_the_forms_of_a_vm(text: str, name: str, uid: str) -> None:
+    assert parse_reference(text) == (name, uid)
+
+
+@pytest.mark.parametrize("text", ["pod/web-1", "web-1/", "/abcd1234", "pod/web-1/abcd1234"])
+def test_another_form_is_refused(text: str) -> None:
+    with pytest.raises(click.UsageError, match="vm/NAME"):
+        parse_reference(text)
+
+
+REUSED = log(
+    entry(1, "SuccessfulCreate", "web-1"),
+    entry(5, "SuccessfulUpdate", "web-1/aaaaaaaa"),
+    entry(10, "SuccessfulDelete", "web-1/aaaaaaaa"),
+    entry(10, "SuccessfulCreate", "web-1"),
+    entry(15, "SuccessfulUpdate", "web-1/bbbbbbbb"),
+    entry(20, "DeletedByOther", "web-1/bbbbbbbb"),
+    entry(30, "SuccessfulCreate", "web-1"),
+    entry(31, "SuccessfulUpdate", "web-1/1234abcd"),
+)
+EVENTS = [
+    {**event(1, "created VM web-1"), "reason": "SuccessfulCreate"},
+    {**event(10, "deleted VM web-1: excess"), "reason": "SuccessfulDelete"},
+    {**event(10, "created VM web-1: 0 of 1 exist"), "reason": "SuccessfulCreate"},
+    {**event(12, "", kind="VirtualMachine", name="web-1", uid="bbbbbbbb-1"), "reason": "Started"},
+]
+
+
+@pytest.mark.parametrize(
+    ("present", "uid", "reference", "past", "events"),
+    [
+        pytest.param(VM, "", "web-1/1234abcd", ["SuccessfulCreate", "SuccessfulUpdate"], [], id="the one that exists"),
+        pytest.param(
+            *(VM, "bbbb", "web-1/bbbbbbbb", ["SuccessfulCreate", "SuccessfulUpdate", "DeletedByOther"]),
+            ["SuccessfulCreate", "Started"],
+            id="an earlier one by the beginning of its UID",
+        ),
+        pytest.param(
+            *(Identity("web-1"), "aaaaaaaa", "web-1/aaaaaaaa"),
+            ["SuccessfulCreate", "SuccessfulUpdate", "SuccessfulDelete"],
+            ["SuccessfulCreate", "SuccessfulDelete"],
+            id="the first one",
+        ),
+        pytest.param(
+            *(Identity("web-1"), "", "web-1/1234abcd", ["SuccessfulCreate", "SuccessfulUpdate"]),
+            [],
+            id="the last one if none exists",
+        ),
+    ],
+)
+def test_vms_of_one_name_have_their_own_pasts(
+    present: Identity, uid: str, reference: str, past: list[str], events: list[str]
+) -> None:
+    decisions = list(logged([REUSED], "web-1"))
+    known = [*deleted_vms(present, decisions, EVENTS), *([present] if present.uid else [])]
+    assert [each.short_uid for each in known] == ["aaaaaaaa", "bbbbbbbb", "1234abcd"]
+    found = choose(known, "web-1", uid)
+    assert found.reference == reference
+    assert [each.reason for each in of_vm(decisions, found)] == past
+    assert [each["reason"] for each in EVENTS if concerns(each, found, parse_time(each["eventTime"]))] == events
+
+
+def test_an_unknown_uid_names_the_known_ones() -> None:
+    with pytest.raises(Failed, match="no VM web-1 with the UID cccc is known; there are web-1/1234abcd"):
+        choose([VM], "web-1", "cccc")
+    assert choose([], "web-1", "") == Identity("web-1")
 
 
 def test_a_decision_with_an_event_is_not_told_twice() -> None:
@@ -139,6 +221,7 @@ def test_two_decisions_with_one_event_stay_two() -> None:
     ("status", "facts"),
     [
         pytest.param({"phase": "Ready", "vmRef": {"name": "other"}}, [], id="another VM"),
+        pytest.param({"phase": "Ready", "vmRef": {"name": "ci-x", "uid": "e1"}}, [], id="a later VM of the name"),
         pytest.param(
             {"phase": "Expired", "vmRef": {"name": "ci-x"}, "finishedAt": "2026-03-01T12:00:00.5Z"},
             ["claim job of alice had it: the claim is Expired since 2026-03-01T12:00:00Z"],
@@ -148,4 +231,4 @@ def test_two_decisions_with_one_event_stay_two() -> None:
 )
 def test_the_claim_of_a_warm_vm(status: Json, facts: list[str]) -> None:
     claim = {"metadata": {"name": "job", "annotations": {"poolhouse.dev/requester": "alice"}}, "status": status}
-    assert list(claim_facts(claim, "ci-x")) == facts
+    assert list(claim_facts(claim, Identity("ci-x", "abcd"))) == facts

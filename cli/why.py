@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,11 @@ import click
 from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
-from cli.cluster import Cluster, cluster_options, list_visible
+from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.completion import complete_names
-from cli.output import Failed, count_noun, is_structured, output_option, print_structured
-from cli.parameters import parse_name
-from cli.past import VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
+from cli.output import Failed, Listing, count_noun, field, is_structured, output_option, print_structured
+from cli.parameters import parse_name, short_name
+from cli.past import DELETIONS, VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
 from cli.pools import POOL_KIND
 from kinds.meta import UID_LENGTH
 
@@ -34,6 +34,15 @@ BURST = 250
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
 SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
+DELETED = Listing(
+    (
+        field("TIME", "time"),
+        field("VM", "vm"),
+        field("OWNER", "owner"),
+        field("REASON", "reason"),
+        field("MESSAGE", "message"),
+    )
+)
 _REFERENCE = re.compile(r"(?P<name>.+)/(?P<uid>[0-9a-f][0-9a-f-]{0,35})")
 State = tuple[list[str], list[Json]]
 """facts about the current state, and the next actions"""
@@ -42,21 +51,35 @@ State = tuple[list[str], list[Json]]
 @click.command()
 @click.argument(
     "name",
-    metavar="VM",
+    metavar="[VM]",
+    required=False,
     shell_complete=complete_names(
         "virtualmachines", "virtualmachineinstances", vm="virtualmachines", vmi="virtualmachineinstances"
     ),
 )
+@click.option("--deleted", is_flag=True, help="List the VMs that were deleted, in place of VM.")
 @output_option("text")
+@all_namespaces
 @cluster_options
-def why(cluster: Cluster, name: str, output: str) -> None:
+def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
     """Explain what the controllers did to a VM and why, what the VM waits for, and the next actions.
 
     VM may be deleted. If several VMs had the name, VM/UID chooses one, with the first characters of its UID, as the
     statuses of pools write it. The past comes from events, which the cluster keeps for an hour, and from the logs of
     decisions in the statuses of pools, replica sets and warm pools, which keep the last hundreds of deletions. The next
     actions are simulated with the controllers' own code.
+
+    With --deleted, list the deleted VMs that these logs have, the last deletion last.
     """
+    if (name is None) is not deleted:
+        raise click.UsageError("give the name of a VM, or --deleted")
+    if cluster.everywhere and not deleted:
+        raise click.UsageError("-A needs --deleted; give the namespace of the VM with -n")
+    if name is None:
+        rows = deletions(cluster.run(lambda api: _owners(api, cluster.scope)))
+        nothing = f"no log of a pool, replica set or warm pool has a deleted VM in {cluster.place}"
+        DELETED.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
+        return
     vm, uid = parse_reference(name)
     found = cluster.run(lambda api: _explain(api, cluster.namespace, vm, uid))
     if is_structured(output):
@@ -182,8 +205,28 @@ async def _explain_gone(
     return found
 
 
-async def _owners(api: Api, namespace: str) -> list[Json]:
-    """The pools, replica sets and warm pools of the namespace that the user may list, with their kinds."""
+def deletions(owners: Iterable[Json]) -> list[Json]:
+    """The deleted VMs in the logs of pools, replica sets and warm pools, the last deletion last."""
+    rows = [
+        {
+            "time": each["time"],
+            "namespace": owner["metadata"]["namespace"],
+            "vm": vm,
+            "owner": f"{short_name(owner['kind'])}/{owner['metadata']['name']}",
+            "reason": each["reason"],
+            "message": each.get("message") or "",
+            "setBy": each.get("setBy"),
+        }
+        for owner in owners
+        for each in (owner.get("status") or {}).get("decisions") or ()
+        if each["reason"] in DELETIONS
+        for vm in each.get("vms") or ()
+    ]
+    return sorted(rows, key=lambda row: (row["time"], row["namespace"], row["vm"]))
+
+
+async def _owners(api: Api, namespace: str | None) -> list[Json]:
+    """The pools, replica sets and warm pools of the namespace, or of all, that the user may list, with their kinds."""
     from kinds import KINDS
     from kinds.decisions import LoggedStatus
     from runtime.resource import Resource

@@ -11,7 +11,7 @@ from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.output import Failed
 from cli.past import Identity, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
-from cli.why import choose, claim_facts, parse_reference, pool_facts
+from cli.why import choose, claim_facts, deletions, parse_reference, pool_facts
 from controllers.shared.vmi import VMI
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
@@ -188,6 +188,18 @@ def test_vms_of_one_name_have_their_own_pasts(
     assert found.reference == reference
     assert [each.reason for each in of_vm(decisions, found)] == past
     assert [each["reason"] for each in EVENTS if concerns(each, found, parse_time(each["eventTime"]))] == events
+
+
+def test_all_deletions_are_listed_with_their_owners() -> None:
+    owner = {**REUSED, "kind": "VirtualMachineWarmPool", "metadata": {"name": "ci", "namespace": "jobs"}}
+    early = {**LOG, "metadata": {"name": "web", "namespace": "shop"}}
+    found = [(each["vm"], each["owner"], each["reason"], each["setBy"]) for each in deletions([owner, early, {}])]
+    assert found == [
+        ("web-1/ffffffff", "vmpool/web", "SuccessfulDelete", "kubectl-scale"),
+        ("web-2/eeeeeeee", "vmpool/web", "SuccessfulDelete", "kubectl-scale"),
+        ("web-1/aaaaaaaa", "vmwp/ci", "SuccessfulDelete", None),
+        ("web-1/bbbbbbbb", "vmwp/ci", "DeletedByOther", None),
+    ]
 
 
 def test_an_unknown_uid_names_the_known_ones() -> None:

@@ -20,7 +20,7 @@ from kinds import meta
 from local.install import apply
 from local.paths import StackPaths
 from manifests import webhooks
-from runtime.errors import ApiError, NotFound
+from runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable
 from runtime.resource import SECRETS
 from runtime.secret_files import SecretFiles
 from service.certificates import new_ca, new_server_certificate
@@ -209,7 +209,7 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
 
     async def repeat(step: Callable[[], Any]) -> None:
         while True:
-            with suppress(NotFound):
+            with suppress(NotFound, Throttled, Unavailable, Unreachable):
                 await step()
             await asyncio.sleep(PAUSE_SECONDS)
 

@@ -537,6 +537,8 @@ class Cut(Faulty):
         super().__init__(kubeconfig, Random(0))
         self.namespace = namespace
         self.left = writes
+        self.written = False
+        """The API server has answered to the last write."""
 
     def _fault(self, request: web.Request, watching: bool) -> str:
         if not self.away and request.method == "PATCH" and _of_a_claim(request.path, self.namespace):
@@ -544,6 +546,12 @@ class Cut(Faulty):
             self.away = self.left == 0
             return "lost" if self.away else ""
         return super()._fault(request, watching)
+
+    async def _forward(self, request: web.Request, watching: bool, fault: str) -> web.StreamResponse:
+        try:
+            return await super()._forward(request, watching, fault)
+        finally:
+            self.written = self.written or fault == "lost"
 
 
 def _of_a_claim(path: str, namespace: str) -> bool:
@@ -587,7 +595,7 @@ async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Pat
         name, line = f"c{writes}", Cut(ours, desk.namespace, writes)
         made = await desk.claim(name, poolName="web")
         async with line.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig"):
-            await until(lambda line=line: asyncio.sleep(0, line.away), True)  # type: ignore[misc]
+            await until(lambda line=line: asyncio.sleep(0, line.written), True)  # type: ignore[misc]
         (taken,) = [m for m in await desk.vms() if m.claim_uid == made["metadata"]["uid"]]
         assert (taken.state, await desk.phase(name)) == states
         async with controllers(ours) as running:

@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    NoSuchElementException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -32,6 +37,13 @@ OPTIONS = (
     "--disable-component-update",
     "--window-size=1280,900",
 )
+MOVED = (
+    StaleElementReferenceException,
+    NoSuchElementException,
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+)
+"""The page has replaced the element meanwhile, or a line above has moved it."""
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/")
 
 
@@ -88,7 +100,7 @@ class Browser:
             try:
                 if done():
                     return
-            except StaleElementReferenceException:  # the page has replaced it meanwhile
+            except MOVED:
                 pass
             assert time.monotonic() < end, what()
             time.sleep(0.05)
@@ -104,9 +116,13 @@ class Browser:
         self.until(clicked, lambda: f"no {css} with {text!r} in:\n{self.text()}")
 
     def fill(self, css: str, value: str) -> None:
-        element = self.driver.find_element(By.CSS_SELECTOR, css)
-        element.clear()
-        element.send_keys(value)
+        def filled() -> bool:
+            element = self.driver.find_element(By.CSS_SELECTOR, css)
+            element.clear()
+            element.send_keys(value)
+            return element.get_attribute("value") == value
+
+        self.until(filled, lambda: f"no field {css} in:\n{self.text()}")
 
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)  # type: ignore[no-any-return]

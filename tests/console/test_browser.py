@@ -284,8 +284,20 @@ def test_the_api_server_goes_and_comes_back(paths: StackPaths, shop: Browser) ->
     os.kill(process_of(paths, "kube-apiserver"), signal.SIGKILL)
     shop.reads("The API server does not answer.", "my-vm-pool")
     shop.until(lambda: "does not answer" not in shop.text(), shop.text)
-    kubectl(paths, "create", "namespace", "later")
-    kubectl(paths, "apply", "-n", "later", "-f", str(ROOT / "examples" / "replicaset.yaml"))
+
+    def written(*arguments: str) -> bool:
+        """The webhook may still be away for the API server, or the API server for the webhook."""
+        try:
+            kubectl(paths, *arguments)
+        except AssertionError:
+            return False
+        return True
+
+    for arguments in (
+        ("create", "namespace", "later"),
+        ("apply", "-n", "later", "-f", str(ROOT / "examples" / "replicaset.yaml")),
+    ):
+        shop.until(lambda arguments=arguments: written(*arguments), lambda: "nothing can be written")  # type: ignore[misc]
     shop.reads("later")
 
 

@@ -8,35 +8,8 @@ from typing import Any, TypeVar
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
-from controllers.pool import revisions, template
-from controllers.pool.actions import (
-    Action,
-    Adopt,
-    Create,
-    DateDisk,
-    Delete,
-    DeleteDisks,
-    EndHold,
-    Heal,
-    Hold,
-    LabelState,
-    LabelVMI,
-    PruneRestore,
-    PruneRevision,
-    PruneSnapshot,
-    ReleaseDisks,
-    RemoveFinalizer,
-    Restart,
-    Restore,
-    RetainDisks,
-    ReturnDisk,
-    RewriteRevision,
-    RunJob,
-    SaveRevision,
-    SetInService,
-    TakeSnapshot,
-    Update,
-)
+from controllers.pool import actions, revisions, template
+from controllers.pool.actions import Action
 from controllers.pool.apply_disks import (
     date_disk,
     delete_disks,
@@ -99,47 +72,51 @@ class PoolWriter:
         namespace, burst = pool.namespace, snapshot.burst
         send = partial(self.batches.send, pool)
         # The creations are expected before the first await, so that other pools know which disks will be created.
-        self.batches.expect(pool, planned(Create))
+        self.batches.expect(pool, planned(actions.Create))
         blocked: list[str] = []
         outcomes = [
-            await self.release_disks(namespace, planned(ReleaseDisks), pool),
-            await send(planned(ReturnDisk), partial(return_disk, api, namespace)),
-            await send(planned(DateDisk), partial(date_disk, api, namespace), quiet=True),
-            await send(planned(DeleteDisks), partial(delete_disks, api, namespace, {})),
-            await send(planned(RetainDisks), partial(retain_replaced_disks, api, namespace)),
-            await send(planned(RemoveFinalizer), partial(remove_finalizer, api, namespace)),
-            await send(planned(Adopt), partial(self._adopt, pool)),
-            await send(planned(RewriteRevision), partial(self._rewrite, pool), quiet=True),
-            await send(planned(SaveRevision), partial(self._save, snapshot), quiet=True),
-            await self._create(snapshot, planned(Create), blocked),
-            await send(planned(Delete), partial(self._delete, pool), max_in_flight=burst),
-            await send(planned(Heal), partial(self._heal, pool), max_in_flight=burst),
-            await send(planned(TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
-            await send(planned(Restore), partial(self._restore, pool), max_in_flight=burst),
-            await send(planned(LabelState), partial(label_state, api, namespace)),
-            await send(planned(Update), partial(self._update, snapshot), max_in_flight=burst),
-            await send(planned(LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
-            await send(planned(EndHold), partial(end_hold, api, namespace), max_in_flight=burst),
-            await send(planned(Hold), partial(hold, api, namespace), max_in_flight=burst),
-            await send(planned(SetInService), partial(set_in_service, api, namespace), max_in_flight=burst, quiet=True),
-            await send(planned(Restart), partial(self._restart, pool), max_in_flight=burst),
-            await send(planned(RunJob), partial(run_job, api, pool)),
-            await send(planned(PruneRevision), partial(self._prune, pool), quiet=True),
-            await send(planned(PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
-            await send(planned(PruneRestore), partial(self._prune_object, VM_RESTORES, pool), quiet=True),
+            await self.release_disks(namespace, planned(actions.ReleaseDisks), pool),
+            await send(planned(actions.ReturnDisk), partial(return_disk, api, namespace)),
+            await send(planned(actions.DateDisk), partial(date_disk, api, namespace), quiet=True),
+            await send(planned(actions.DeleteDisks), partial(delete_disks, api, namespace, {})),
+            await send(planned(actions.RetainDisks), partial(retain_replaced_disks, api, namespace)),
+            await send(planned(actions.RemoveFinalizer), partial(remove_finalizer, api, namespace)),
+            await send(planned(actions.Adopt), partial(self._adopt, pool)),
+            await send(planned(actions.RewriteRevision), partial(self._rewrite, pool), quiet=True),
+            await send(planned(actions.SaveRevision), partial(self._save, snapshot), quiet=True),
+            await self._create(snapshot, planned(actions.Create), blocked),
+            await send(planned(actions.Delete), partial(self._delete, pool), max_in_flight=burst),
+            await send(planned(actions.Heal), partial(self._heal, pool), max_in_flight=burst),
+            await send(planned(actions.TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
+            await send(planned(actions.Restore), partial(self._restore, pool), max_in_flight=burst),
+            await send(planned(actions.LabelState), partial(label_state, api, namespace)),
+            await send(planned(actions.Update), partial(self._update, snapshot), max_in_flight=burst),
+            await send(planned(actions.LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
+            await send(planned(actions.EndHold), partial(end_hold, api, namespace), max_in_flight=burst),
+            await send(planned(actions.Hold), partial(hold, api, namespace), max_in_flight=burst),
+            await send(
+                planned(actions.SetInService), partial(set_in_service, api, namespace), max_in_flight=burst, quiet=True
+            ),
+            await send(planned(actions.Restart), partial(self._restart, pool), max_in_flight=burst),
+            await send(planned(actions.RunJob), partial(run_job, api, pool)),
+            await send(planned(actions.PruneRevision), partial(self._prune, pool), quiet=True),
+            await send(planned(actions.PruneSnapshot), partial(self._prune_object, VM_SNAPSHOTS, pool), quiet=True),
+            await send(planned(actions.PruneRestore), partial(self._prune_object, VM_RESTORES, pool), quiet=True),
         ]
         found = merge_outcomes(outcomes)
         return PoolOutcome(found.failure, found.retry, found.done, found.not_done, tuple(blocked))
 
-    async def release_disks(self, namespace: str, actions: Sequence[ReleaseDisks], pool: Pool | None = None) -> Outcome:
+    async def release_disks(
+        self, namespace: str, releases: Sequence[actions.ReleaseDisks], pool: Pool | None = None
+    ) -> Outcome:
         call = partial(release_disks, self.api, namespace)
-        return await self.batches.send(pool, actions, call, quiet=True)
+        return await self.batches.send(pool, releases, call, quiet=True)
 
-    async def _save(self, snapshot: PoolSnapshot, action: SaveRevision) -> None:
+    async def _save(self, snapshot: PoolSnapshot, action: actions.SaveRevision) -> None:
         with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
             await self.api.create(REVISIONS, template.build_revision(snapshot.pool, snapshot.revision))
 
-    async def _adopt(self, pool: Pool, action: Adopt) -> None:
+    async def _adopt(self, pool: Pool, action: actions.Adopt) -> None:
         metadata = (await self.api.get(VMS, pool.namespace, action.name))["metadata"]
         if controller_of({"metadata": metadata}) is not None:
             raise Conflict(f"{action.name} has a controller now", status=409)
@@ -152,33 +129,33 @@ class PoolWriter:
         }
         await self.api.patch(VMS, pool.namespace, action.name, {"metadata": change})
 
-    async def _rewrite(self, pool: Pool, action: RewriteRevision) -> None:
+    async def _rewrite(self, pool: Pool, action: actions.RewriteRevision) -> None:
         found = await self.api.get(REVISIONS, pool.namespace, action.name)
         metadata = {key: found["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
         await self.api.delete(REVISIONS, pool.namespace, action.name, uid=found["metadata"]["uid"])
         await self.api.create(REVISIONS, {**found, "metadata": metadata})
 
-    async def _create(self, snapshot: PoolSnapshot, actions: Sequence[Create], blocked: list[str]) -> Outcome:
-        if not actions:
+    async def _create(self, snapshot: PoolSnapshot, creations: Sequence[actions.Create], blocked: list[str]) -> Outcome:
+        if not creations:
             return Outcome()
         pool = snapshot.pool
         # Only the first VM has a dry run, so a VM that was refused before must not come first.
-        actions = sorted(actions, key=lambda a: a.name in snapshot.refused)
+        creations = sorted(creations, key=lambda a: a.name in snapshot.refused)
         try:
-            documents = await self.creator([await self._build(snapshot, a) for a in actions])
+            documents = await self.creator([await self._build(snapshot, a) for a in creations])
         except (InvalidDocument, ApiError) as error:
-            return self.batches.refuse(pool, actions, error)
-        by_action = dict(zip(actions, documents, strict=True))
+            return self.batches.refuse(pool, creations, error)
+        by_action = dict(zip(creations, documents, strict=True))
 
-        async def create(action: Create) -> None:
+        async def create(action: actions.Create) -> None:
             if action.after_deletion and (disk := await self._old_disk(by_action[action])):
                 blocked.append(action.name)
                 raise Conflict(f"{disk} of the VM before it still exists", status=409)
             await self.creator.create(by_action[action])
 
-        return await self.batches.send(pool, actions, create, max_in_flight=snapshot.burst)
+        return await self.batches.send(pool, creations, create, max_in_flight=snapshot.burst)
 
-    async def _build(self, snapshot: PoolSnapshot, a: Create) -> Json:
+    async def _build(self, snapshot: PoolSnapshot, a: actions.Create) -> Json:
         pool, revision = snapshot.pool, snapshot.revision
         if a.revision != revision.name:
             label = a.revision.rpartition("-")[2]
@@ -202,13 +179,13 @@ class PoolWriter:
                         return f"{resource.kind} {disk}"
         return ""
 
-    async def _delete(self, pool: Pool, a: Delete) -> None:
+    async def _delete(self, pool: Pool, a: actions.Delete) -> None:
         if a.retain_disks:
             await delete_retaining_disks(self.api, pool.namespace, pool.uid, a)
         else:
             await self._delete_vm(pool, a.name, a.uid, a.resource_version, "Background")
 
-    async def _heal(self, pool: Pool, a: Heal) -> None:
+    async def _heal(self, pool: Pool, a: actions.Heal) -> None:
         # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
         live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
         recovers = live.ready or (a.failed_starts and not live.start_failures)
@@ -220,7 +197,7 @@ class PoolWriter:
     async def _delete_vm(self, pool: Pool, name: str, uid: str, version: str, propagation: str) -> None:
         await self.api.delete(VMS, pool.namespace, name, uid=uid, resource_version=version, propagation=propagation)
 
-    async def _update(self, snapshot: PoolSnapshot, a: Update) -> None:
+    async def _update(self, snapshot: PoolSnapshot, a: actions.Update) -> None:
         pool = snapshot.pool
         live = await self.api.get(VMS, pool.namespace, a.name)
         if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
@@ -250,7 +227,7 @@ class PoolWriter:
             await self._resume(pool, a, merged)
         await self.api.replace(VMS, merged)
 
-    async def _resume(self, pool: Pool, a: Update, vm: Json) -> None:
+    async def _resume(self, pool: Pool, a: actions.Update, vm: Json) -> None:
         """Gives a restored VM the run strategy of before, and starts it if its run strategy does not."""
         vm["metadata"]["annotations"] = {**(vm["metadata"].get("annotations") or {}), meta.RESTORED: a.restored}
         spec = vm["spec"]
@@ -263,19 +240,21 @@ class PoolWriter:
             else:
                 spec["runStrategy"] = a.run_strategy
 
-    async def _take_snapshot(self, pool: Pool, a: TakeSnapshot) -> None:
+    async def _take_snapshot(self, pool: Pool, a: actions.TakeSnapshot) -> None:
         with suppress(AlreadyExists):  # the name depends on the VM's state, so an earlier write took this snapshot
             await self.api.create(VM_SNAPSHOTS, template.build_snapshot(pool, a))
 
-    async def _restore(self, pool: Pool, a: Restore) -> None:
+    async def _restore(self, pool: Pool, a: actions.Restore) -> None:
         with suppress(AlreadyExists):
             await self.api.create(VM_RESTORES, template.build_restore(pool, a), strict=True)
 
-    async def _prune_object(self, resource: Resource, pool: Pool, a: PruneSnapshot | PruneRestore) -> None:
+    async def _prune_object(
+        self, resource: Resource, pool: Pool, a: actions.PruneSnapshot | actions.PruneRestore
+    ) -> None:
         with suppress(NotFound):
             await self.api.delete(resource, pool.namespace, a.name, uid=a.uid)
 
-    async def _label_vmi(self, snapshot: PoolSnapshot, a: LabelVMI) -> None:
+    async def _label_vmi(self, snapshot: PoolSnapshot, a: actions.LabelVMI) -> None:
         old = await self.pool_with_revision(snapshot, a.before)
         was = template.vmi_metadata(old, a.ordinal, snapshot.revisions_by_label[a.before]) if old else {}
         now = template.vmi_metadata(snapshot.pool, a.ordinal, snapshot.revision)
@@ -300,32 +279,32 @@ class PoolWriter:
                 del self._templates[next(iter(self._templates))]
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
-    async def _restart(self, pool: Pool, a: Restart) -> None:
+    async def _restart(self, pool: Pool, a: actions.Restart) -> None:
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
         else:
             await self.api.delete(VMIS, pool.namespace, a.name, uid=a.vmi_uid)
 
-    async def _prune(self, pool: Pool, a: PruneRevision) -> None:
+    async def _prune(self, pool: Pool, a: actions.PruneRevision) -> None:
         with suppress(NotFound):
             await self.api.delete(REVISIONS, pool.namespace, a.name)
 
 
 def expected_events(action: Action) -> ExpectedEvents:
     match action:
-        case Create():
+        case actions.Create():
             return ExpectedEvents(creates=(action.name,))
-        case Update():
+        case actions.Update():
             return ExpectedEvents(creates=(has_revision(action.name, action.revision),))
-        case Delete() | Heal():
+        case actions.Delete() | actions.Heal():
             return ExpectedEvents(deletes=(action.uid,))
-        case Restart():
+        case actions.Restart():
             return ExpectedEvents(deletes=(action.vmi_uid,))
-        case TakeSnapshot():
+        case actions.TakeSnapshot():
             return ExpectedEvents(creates=(action.snapshot,))
-        case Restore():
+        case actions.Restore():
             return ExpectedEvents(creates=(action.restore,))
-        case PruneSnapshot() | PruneRestore():
+        case actions.PruneSnapshot() | actions.PruneRestore():
             return ExpectedEvents(deletes=(action.uid,))
     return ExpectedEvents()
 
@@ -335,7 +314,7 @@ class PoolEvents:
     events: EventRecorder
 
     def succeeded(self, pool: Pool, action: Action) -> None:
-        retained = ", its disks are retained" if isinstance(action, Delete) and action.retain_disks else ""
+        retained = ", its disks are retained" if isinstance(action, actions.Delete) and action.retain_disks else ""
         note = f"{action.past} {action.name}{retained}: {action.reason}"
         self._emit(pool, "Normal", action.succeeded, note, action.verb)
 
@@ -369,7 +348,7 @@ class PoolEvents:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
 
 
-async def run_job(api: Api, pool: Pool, a: RunJob) -> None:
+async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:
     """Creates the Job. Raises Forbidden if the author of the CronJob has not allowed it, or if the CronJob is missing.
 
     A user who may change pools needs no right to create Jobs, so the CronJob must allow it by its label."""
@@ -386,29 +365,29 @@ async def run_job(api: Api, pool: Pool, a: RunJob) -> None:
         await api.create(JOBS, template.build_job(pool, cron_job, a))
 
 
-async def hold(api: Api, namespace: str, a: Hold) -> None:
+async def hold(api: Api, namespace: str, a: actions.Hold) -> None:
     """Takes the VM out of its Services, then marks it for the owners of the hooks."""
     if a.vmi_uid:
-        await set_in_service(api, namespace, SetInService(a.name, a.vmi_uid, False, a.reason))
+        await set_in_service(api, namespace, actions.SetInService(a.name, a.vmi_uid, False, a.reason))
     annotations: Json = {meta.TRANSITION_SINCE: a.since, meta.TRANSITION_VMI: a.vmi_uid}
     annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.former}
     annotations |= {f"{meta.HOOK_PREFIX}{name}": end for name, end in a.hooks}
     await _mark(api, namespace, a, {meta.TRANSITION: a.transition}, annotations)
 
 
-async def end_hold(api: Api, namespace: str, a: EndHold) -> None:
+async def end_hold(api: Api, namespace: str, a: actions.EndHold) -> None:
     annotations: Json = {meta.TRANSITION_SINCE: None, meta.TRANSITION_VMI: None}
     annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.hooks}
     await _mark(api, namespace, a, {meta.TRANSITION: None}, annotations)
 
 
-async def _mark(api: Api, namespace: str, a: Hold | EndHold, labels: Json, annotations: Json) -> None:
+async def _mark(api: Api, namespace: str, a: actions.Hold | actions.EndHold, labels: Json, annotations: Json) -> None:
     # With the resourceVersion, a plan from an old store cannot start a hook again that has ended meanwhile.
     metadata = {"uid": a.uid, "resourceVersion": a.resource_version, "labels": labels, "annotations": annotations}
     await api.patch(VMS, namespace, a.name, {"metadata": metadata})
 
 
-async def set_in_service(api: Api, namespace: str, a: SetInService) -> None:
+async def set_in_service(api: Api, namespace: str, a: actions.SetInService) -> None:
     """Changes the label of the launcher pods, which Services select, and then that of the VMI.
 
     KubeVirt copies labels of a VMI only to new pods. The VMI comes last, because its label shows that the pods have

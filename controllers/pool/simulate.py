@@ -6,35 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from apimachinery.unstructured import Json
-from controllers.pool import template
-from controllers.pool.actions import (
-    Action,
-    Adopt,
-    Create,
-    DateDisk,
-    Delete,
-    DeleteDisks,
-    EndHold,
-    Heal,
-    Hold,
-    LabelState,
-    LabelVMI,
-    PruneRestore,
-    PruneRevision,
-    PruneSnapshot,
-    ReleaseDisks,
-    RemoveFinalizer,
-    Restart,
-    Restore,
-    RetainDisks,
-    ReturnDisk,
-    RewriteRevision,
-    RunJob,
-    SaveRevision,
-    SetInService,
-    TakeSnapshot,
-    Update,
-)
+from controllers.pool import actions, template
+from controllers.pool.actions import Action
 from controllers.pool.analysis import overdue
 from controllers.pool.observe import POOL_SOURCE, Stores, observe
 from controllers.pool.plan import plan
@@ -56,6 +29,14 @@ from kinds.pool_strategies import UpdateProactive
 MAX_STEPS = 200
 MAX_STEPS_OF_ANSWER = 50
 """limit for a response over HTTP, for which the webhook waits"""
+WITHOUT_VM = (
+    actions.SaveRevision,
+    actions.RewriteRevision,
+    actions.PruneRevision,
+    actions.PruneSnapshot,
+    actions.PruneRestore,
+)
+"""actions on objects that users do not look for in a plan"""
 LATEST_TIME = "9999-12-31T23:59:59Z"
 """creation time of a pool that does not exist yet"""
 
@@ -119,10 +100,10 @@ def _with_progress(progress: UpdateProgress, snapshot: PoolSnapshot) -> PoolSnap
 
 def _plan(snapshot: PoolSnapshot, now: datetime) -> Round:
     decided = plan(snapshot, now)
-    actions: tuple[Action | Checkpoint, ...] = tuple(e for e in decided.actions if not isinstance(e, RunJob))
-    if not actions and not snapshot.pool.spec.paused and not snapshot.pool.deleting:
-        actions = tuple(_checkpoint(snapshot, now))
-    return Round(actions, decided.blocked, decided.waits)
+    found: tuple[Action | Checkpoint, ...] = tuple(e for e in decided.actions if not isinstance(e, actions.RunJob))
+    if not found and not snapshot.pool.spec.paused and not snapshot.pool.deleting:
+        found = tuple(_checkpoint(snapshot, now))
+    return Round(found, decided.blocked, decided.waits)
 
 
 def _checkpoint(snapshot: PoolSnapshot, now: datetime) -> Iterator[Checkpoint]:
@@ -146,7 +127,7 @@ def rows(found: Simulation) -> Iterator[Json]:
     """The actions on VMs, with `step`, `action`, `vm` and `reason`. A pause or an analysis has no VM."""
     for number, step in enumerate(found.steps, start=1):
         for action in step.actions:
-            if not isinstance(action, SaveRevision | RewriteRevision | PruneRevision | PruneSnapshot | PruneRestore):
+            if not isinstance(action, WITHOUT_VM):
                 yield {"step": number, "action": action.verb, "vm": action.name or None, "reason": action.reason}
 
 
@@ -185,22 +166,22 @@ def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
     match action:
         case Checkpoint():
             return _with_progress(action.progress, snapshot)
-        case RunJob():
+        case actions.RunJob():
             return snapshot
-        case SaveRevision():
+        case actions.SaveRevision():
             return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
-        case RewriteRevision(name):
+        case actions.RewriteRevision(name):
             rewritten = (replace(each, orphanable=True) if each.name == name else each for each in snapshot.revisions)
             return replace(snapshot, revisions=tuple(rewritten))
-        case PruneRevision(name):
+        case actions.PruneRevision(name):
             return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != name))
-        case Adopt():
+        case actions.Adopt():
             return _changed(action.uid, snapshot, adopted=True)
-        case Create():
+        case actions.Create():
             return _created(action, snapshot)
-        case Update():
+        case actions.Update():
             return _updated(action, snapshot)
-        case TakeSnapshot():
+        case actions.TakeSnapshot():
             namespace, uid = snapshot.pool.namespace, f"{action.snapshot} (simulated)"
             taken = VMSnapshot(
                 *(namespace, action.snapshot, uid, snapshot.pool.name, action.name, action.uid, action.revision),
@@ -209,65 +190,65 @@ def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
                 ready=True,
             )
             return replace(snapshot, vm_snapshots=(*snapshot.vm_snapshots, taken))
-        case Restore():
+        case actions.Restore():
             return _restored(action, snapshot)
-        case LabelState():
+        case actions.LabelState():
             restores = (replace(r, complete=True) if r.name == action.restore else r for r in snapshot.restores)
             return replace(snapshot, restores=tuple(restores))
-        case PruneSnapshot():
+        case actions.PruneSnapshot():
             kept = tuple(each for each in snapshot.vm_snapshots if each.uid != action.uid)
             return replace(snapshot, vm_snapshots=kept)
-        case PruneRestore():
+        case actions.PruneRestore():
             return replace(snapshot, restores=tuple(each for each in snapshot.restores if each.uid != action.uid))
-        case LabelVMI():
+        case actions.LabelVMI():
             labels = {meta.REVISION: snapshot.revision.label}
             vms = (
                 replace(vm, vmi=replace(vm.vmi, labels=labels)) if vm.vmi and vm.vmi.uid == action.vmi_uid else vm
                 for vm in snapshot.vms
             )
             return replace(snapshot, vms=tuple(vms))
-        case Hold():
+        case actions.Hold():
             # The owners of the hooks are assumed to end them.
             hold = LifecycleHold(action.transition, action.since, action.vmi_uid)
             return _in_service(action.vmi_uid, _changed(action.uid, snapshot, hold=hold), served=False)
-        case EndHold():
+        case actions.EndHold():
             return _changed(action.uid, snapshot, hold=None)
-        case SetInService():
+        case actions.SetInService():
             return _in_service(action.vmi_uid, snapshot, served=action.in_service)
-        case RemoveFinalizer():
+        case actions.RemoveFinalizer():
             return _changed(action.uid, snapshot, retains_disks=False)
-        case Restart():
+        case actions.Restart():
             vms = (_started(vm) if vm.vmi and vm.vmi.uid == action.vmi_uid else vm for vm in snapshot.vms)
             return replace(snapshot, vms=tuple(vms))
-        case RetainDisks():
+        case actions.RetainDisks():
             retained = (
                 RetainedDisk(snapshot.pool.namespace, name, snapshot.pool.uid, action.name, found, replaced=True)
                 for name, found in action.disks
             )
             changed = _changed(action.uid, snapshot, replaced_disks="")
             return replace(changed, retained_disks=(*snapshot.retained_disks, *retained))
-        case Delete():
+        case actions.Delete():
             gone = (vm for vm in snapshot.vms if vm.uid == action.uid and action.retain_disks)
             retained = (RetainedDisk(vm.namespace, d, snapshot.pool.uid, vm.name) for vm in gone for d in vm.disks)
             return replace(_without(action, snapshot), retained_disks=(*snapshot.retained_disks, *retained))
-        case Heal() | ReleaseDisks():
+        case actions.Heal() | actions.ReleaseDisks():
             return _without(action, snapshot)
-        case DateDisk():
+        case actions.DateDisk():
             dated = (
                 replace(disk, retained_at=action.time) if disk.uid == action.disk_uid else disk
                 for disk in snapshot.retained_disks
             )
             return replace(snapshot, retained_disks=tuple(dated))
-        case DeleteDisks():
+        case actions.DeleteDisks():
             gone_disks = dict(action.disks)
             others = (disk for disk in snapshot.retained_disks if disk.name not in gone_disks)
             return replace(snapshot, retained_disks=tuple(others))
-        case ReturnDisk():
+        case actions.ReturnDisk():
             left = tuple(disk for disk in snapshot.retained_disks if disk.name != action.disk)
             return replace(snapshot, retained_disks=left)
 
 
-def _updated(action: Update, snapshot: PoolSnapshot) -> PoolSnapshot:
+def _updated(action: actions.Update, snapshot: PoolSnapshot) -> PoolSnapshot:
     facts: Json = {"revision": action.revision, "disk_templates": action.disk_templates}
     if action.restored:
         facts["restored"] = action.restored
@@ -282,7 +263,7 @@ def _updated(action: Update, snapshot: PoolSnapshot) -> PoolSnapshot:
     return replace(snapshot, vms=tuple(vms))
 
 
-def _restored(action: Restore, snapshot: PoolSnapshot) -> PoolSnapshot:
+def _restored(action: actions.Restore, snapshot: PoolSnapshot) -> PoolSnapshot:
     """The snapshot after KubeVirt has stopped the VM and replaced its disks."""
     namespace, uid = snapshot.pool.namespace, f"{action.restore} (simulated)"
     restore = VMRestore(
@@ -294,7 +275,7 @@ def _restored(action: Restore, snapshot: PoolSnapshot) -> PoolSnapshot:
     return replace(stopped, restores=(*snapshot.restores, restore))
 
 
-def _created(action: Create, snapshot: PoolSnapshot) -> PoolSnapshot:
+def _created(action: actions.Create, snapshot: PoolSnapshot) -> PoolSnapshot:
     revision = snapshot.revisions_by_label.get(action.revision.rpartition("-")[2], snapshot.revision)
     document = template.build_vm(snapshot.pool, action.ordinal, revision, action.retained_disks, dict(action.disks))
     document["metadata"]["uid"] = f"{action.name} (simulated)"
@@ -324,7 +305,7 @@ def _changed(uid: str, snapshot: PoolSnapshot, **facts: Any) -> PoolSnapshot:
     return replace(snapshot, vms=tuple(replace(vm, **facts) if vm.uid == uid else vm for vm in snapshot.vms))
 
 
-def _without(action: Delete | Heal | ReleaseDisks, snapshot: PoolSnapshot) -> PoolSnapshot:
+def _without(action: actions.Delete | actions.Heal | actions.ReleaseDisks, snapshot: PoolSnapshot) -> PoolSnapshot:
     return replace(
         snapshot,
         vms=tuple(vm for vm in snapshot.vms if vm.uid != action.uid),

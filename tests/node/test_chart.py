@@ -19,7 +19,7 @@ from local.install import RESOURCES, apply
 from manifests.crd import crds
 from runtime.api import Api
 from runtime.errors import ApiError
-from runtime.resource import VMS
+from runtime.resource import VMS, Resource
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import NAMESPACE
@@ -30,11 +30,24 @@ from tests.node.pods import PODS, PYTHON, Json, Pod, connections, pods, run_pyth
 from tests.waiting import until
 
 COMPONENTS = ("controllers", "defaulter", "webhook")
+PORTS = {"controllers": 8443, "defaulter": 8085, "webhook": 8443}
 WORK = "default"
+# The cluster has IPv4 only, and gives such services one family.
+DUAL_STACK: Json = {"ipFamilyPolicy": "PreferDualStack"}
 VALUES: Json = {
-    "global": {"imageRegistry": images.REGISTRY},
+    "global": {"imageRegistry": images.REGISTRY, "commonLabels": {"team": "a"}},
     # The machine is busy with its nodes.
-    "webhook": {"kinds": {"timeoutSeconds": 30}, "defaulting": {"timeoutSeconds": 30}},
+    "webhook": {"kinds": {"timeoutSeconds": 30}, "defaulting": {"timeoutSeconds": 30}, "service": DUAL_STACK},
+    "controllers": {"service": DUAL_STACK},
+    "defaulter": {"service": DUAL_STACK},
+    "extraObjects": [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "extra", "namespace": "{{ .Release.Namespace }}"},
+            "data": {"release": "{{ .Release.Name }}"},
+        }
+    ],
 }
 
 
@@ -77,6 +90,8 @@ async def ready(api: Api) -> dict[str, int]:
     return {component: found.count(component) for component in COMPONENTS}
 
 
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
+SERVICES = Resource("", "v1", "services", "Service")
 EVERYTHING_READY = dict.fromkeys(COMPONENTS, 2)
 
 
@@ -88,6 +103,26 @@ async def test_documented_installation_in_a_restricted_namespace(nodes: Layout, 
     pod["spec"]["containers"][0] |= {"image": images.name_of("poolhouse")}
     with pytest.raises(ApiError, match="violates PodSecurity"):
         await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod})
+
+
+async def test_the_values_reach_the_cluster(api: Api) -> None:
+    assert (await api.get(CONFIG_MAPS, NAMESPACE, "extra"))["data"] == {"release": "poolhouse"}
+    services, _ = await api.list(SERVICES, NAMESPACE)
+    assert {each["spec"]["ipFamilyPolicy"] for each in services} == {"PreferDualStack"}
+    assert {each["metadata"]["labels"]["team"] for each in services} == {"a"}
+
+
+LOOPBACK = """
+import json, socket, sys
+socket.create_connection(("::1", int(sys.argv[1])), timeout=4).close()
+print(json.dumps("connected"))
+"""
+
+
+async def test_services_listen_on_ipv6(nodes: Layout, api: Api) -> None:
+    for component, port in PORTS.items():
+        pod, *_ = await pods(api, component)
+        assert await run_python(nodes, pod.name, LOOPBACK, str(port)) == "connected", component
 
 
 async def test_replicas_are_on_different_nodes(two_nodes: Layout, api: Api) -> None:
@@ -145,6 +180,18 @@ async def test_vms_get_defaults_and_pools_create_vms(api: Api) -> None:
     assert made["spec"]["template"]["spec"]["domain"]["machine"]["type"].startswith("pc-q35-")
     await api.create(POOLS, {**yaml.safe_load(EXAMPLE.read_text()), "metadata": {"name": "web", "namespace": WORK}})
     await until(lambda: _vms(api, "web-"), 3)
+    # No KubeVirt runs the VMs, so the pool is never ready.
+    await until(
+        lambda: _conditions(api), {"Available": "False", "Progressing": "True", "Ready": "False", "Reconciling": "True"}
+    )
+
+
+async def _conditions(api: Api) -> dict[str, str]:
+    """The conditions of the pool that describe its present generation."""
+    pool = await api.get(POOLS, WORK, "web")
+    generation = pool["metadata"]["generation"]
+    found = pool.get("status", {}).get("conditions", ())
+    return {each["type"]: each["status"] for each in found if each["observedGeneration"] == generation}
 
 
 async def _vms(api: Api, prefix: str) -> int:
@@ -221,7 +268,7 @@ async def test_rollout_fails_no_request(two_nodes: Layout, shell: Shell, api: Ap
     before = {pod.name for pod in await pods(api)}
     changed = {**VALUES["webhook"], "replicas": 3, "podLabels": {"tier": "new"}}
     async with continuous_dry_runs(api, WORK) as dry_runs:
-        more = {"webhook": changed, "defaulter": {"podLabels": {"tier": "new"}}}
+        more = {"webhook": changed, "defaulter": {**VALUES["defaulter"], "podLabels": {"tier": "new"}}}
         await run(shell, documented_command("upgrade.md", "helm upgrade"), **more)
     assert dry_runs.refused == []
     assert dry_runs.accepted > 20

@@ -22,7 +22,7 @@ from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
-from defaulter.known_shapes import KnownShapes, new_vm
+from defaulter.known_shapes import KnownShapes, NewVM, new_vm
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.limits import excessive_sizes
 from defaulter.machine_types import resolve_alias
@@ -190,6 +190,10 @@ class DefaulterClient(Protocol):
         may_have_run: bool = False,
     ) -> DefaultingResponse: ...
 
+    async def recall(
+        self, document: Json, *, namespace: str | None = None, seed: str | None = None, may_have_run: bool = False
+    ) -> DefaultingResponse | None: ...
+
 
 class Defaulter:
     """A client of the service: `async with Defaulter(url) as defaulter: await defaulter.complete(vm)`.
@@ -245,15 +249,11 @@ class Defaulter:
     ) -> DefaultingResponse:
         """The document with every unset field that the guest sees filled, and nothing else changed. Raises
         `InvalidDocument` or `DefaulterUnavailable`."""
-        cluster = self._current_cluster()
-        specs = await self._matched_specs(document, namespace)
-        is_new = old is None and vmi is None and "unread" not in specs and not is_costly()
-        vm = None
-        if self._known_shapes is not None and is_new:
-            circumstances = cluster.digest + _encode([may_have_run, specs])
-            vm = new_vm(document, namespace, seed, circumstances)
-        if self._known_shapes is not None and vm is not None and (known := self._known_shapes.find(vm)) is not None:
-            return DefaultingResponse(object=known.apply(vm), warnings=known.warnings, undecided=known.undecided)
+        cluster, specs = self._current_cluster(), await self._matched_specs(document, namespace)
+        is_new = old is None and vmi is None
+        new = self._new_vm(cluster, document, namespace, seed, may_have_run, specs) if is_new else None
+        if (known := self._known_answer(new)) is not None:
+            return known
         given: Json = {
             "oldObject": old,
             "vmi": vmi,
@@ -268,9 +268,39 @@ class Defaulter:
         tenant = namespace or typed(str, document, "metadata", "namespace") or ""
         response = await self._post(body, tenant)
         response = response.model_copy(update={"object": await compute(_accept, document, old, response.object)})
-        if self._known_shapes is not None and vm is not None:
-            self._known_shapes.learn(vm, response.object, response.warnings, response.undecided)
+        if self._known_shapes is not None and new is not None:
+            self._known_shapes.learn(new, response.object, response.warnings, response.undecided)
         return response
+
+    async def recall(
+        self, document: Json, *, namespace: str | None = None, seed: str | None = None, may_have_run: bool = False
+    ) -> DefaultingResponse | None:
+        """The answer to a document that is not stored yet, if its shape is known. The service is not called."""
+        if self._known_shapes is None or not self._known_shapes:
+            return None
+        specs = await self._matched_specs(document, namespace)
+        new = self._new_vm(self._current_cluster(), document, namespace, seed, may_have_run, specs)
+        return self._known_answer(new)
+
+    def _new_vm(
+        self,
+        cluster: _Cluster,
+        document: Json,
+        namespace: str | None,
+        seed: str | None,
+        may_have_run: bool,
+        specs: Json,
+    ) -> NewVM | None:
+        if self._known_shapes is None or "unread" in specs or is_costly():
+            return None
+        circumstances = cluster.digest + _encode([may_have_run, specs])
+        return new_vm(document, namespace, seed, circumstances)
+
+    def _known_answer(self, vm: NewVM | None) -> DefaultingResponse | None:
+        known = self._known_shapes.find(vm) if self._known_shapes is not None and vm is not None else None
+        if vm is None or known is None:
+            return None
+        return DefaultingResponse(object=known.apply(vm), warnings=known.warnings, undecided=known.undecided)
 
     def _current_cluster(self) -> _Cluster:
         types, cpus, kubevirt = self._nodes.machine_types(), self._nodes.cpus(), self._kubevirt()

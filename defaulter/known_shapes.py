@@ -92,6 +92,9 @@ class KnownShapes:
         self._now = now
         self._answers: OrderedDict[bytes, tuple[float, KnownAnswer]] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._answers)
+
     def find(self, vm: NewVM) -> KnownAnswer | None:
         until, answer = self._answers.get(vm.shape, (0.0, None))
         return answer if until > self._now() else None

@@ -57,6 +57,9 @@ class NoDefaulter:
     async def complete(self, document: Json, **_: Any) -> DefaultingResponse:
         raise DefaulterUnavailable("no defaulter is configured")
 
+    async def recall(self, document: Json, **_: Any) -> None:
+        return None
+
 
 class DefaultingHandler:
     def __init__(
@@ -80,12 +83,15 @@ class DefaultingHandler:
             return await self._keep_machine_type(request)
         if await compute(defaulted_by_its_vm, request, self._macs):
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
+        deadline = self._now() + self._budget_seconds
+        # A known answer is given before the breaker is asked, because it says nothing about the service.
+        if request.old is None and (known := await self._recall(request)) is not None:
+            return await self._admit(request, known, None)
         self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
             return await compute(fail_open, request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
-        deadline = self._now() + self._budget_seconds
         try:
-            async with asyncio.timeout(self._budget_seconds):
+            async with asyncio.timeout(deadline - self._now()):
                 vmi = await self._running_vmi(request)
                 document = await compute(with_stored_identity, request)
                 answer = await self._complete(request, document, request.old, vmi)
@@ -110,6 +116,11 @@ class DefaultingHandler:
             stored = await self._stored_problems(request, deadline - self._now()) if request.old is not None else ()
             return denied_or_tolerated(problems_in(refusal), stored)
         self.breaker = self.breaker.succeeded()
+        return await self._admit(request, answer, vmi)
+
+    async def _admit(
+        self, request: AdmissionRequest, answer: DefaultingResponse, vmi: Json | None
+    ) -> AdmissionResponse:
         # Removes the annotation even if fields are unset, because the defaulter's settings leave such fields unset.
         left_open = request.kind == "VirtualMachine" and vmi is not None
         left_open = left_open and await compute(has_open_address, answer.object, self._macs)
@@ -165,13 +176,16 @@ class DefaultingHandler:
     async def _complete(
         self, request: AdmissionRequest, document: Json, old: Json | None, vmi: Json | None
     ) -> DefaultingResponse:
+        return await self._defaulter.complete(document, old=old, vmi=vmi, **self._about(request))
+
+    async def _recall(self, request: AdmissionRequest) -> DefaultingResponse | None:
+        return await self._defaulter.recall(request.object or {}, **self._about(request))
+
+    def _about(self, request: AdmissionRequest) -> Json:
         # An object with generateName has no name yet. With the request's uid in the seed, its MAC addresses differ from
         # those of other objects, and are the same if the request is repeated.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
-        namespace = request.namespace or None
-        return await self._defaulter.complete(
-            document, old=old, vmi=vmi, namespace=namespace, seed=seed, may_have_run=guest_may_have_run(request)
-        )
+        return {"namespace": request.namespace or None, "seed": seed, "may_have_run": guest_may_have_run(request)}
 
 
 def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:

@@ -40,6 +40,8 @@ class FakeDefaulter:
         self.kubevirt: Json | None = None
         """the KubeVirt object of the last request over HTTP"""
         self.vmis: list[Json | None] = []
+        self.recalls: Callable[[Json], Json | None] = lambda document: None
+        """known answers"""
         self.away: str | None = None
         self.fails: type[DefaulterUnavailable] = DefaulterUnavailable
         """the error while `away` is set"""
@@ -47,6 +49,10 @@ class FakeDefaulter:
         self.spoils: Callable[[Json], Json] = lambda document: document
         self.goes_on = asyncio.Event()
         self.goes_on.set()
+
+    async def recall(self, document: Json, **_: Any) -> DefaultingResponse | None:
+        found = self.recalls(document)
+        return None if found is None else DefaultingResponse(object=found)
 
     async def complete(
         self,

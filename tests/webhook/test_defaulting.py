@@ -282,6 +282,22 @@ async def test_failures_open_the_circuit_breaker() -> None:
     assert asking.breaker.state == "closed"
 
 
+async def test_a_known_answer_needs_no_service_and_says_nothing_about_it() -> None:
+    defaulter, clock = FakeDefaulter(), Clock()
+    defaulter.away = "ill"
+    asking = ask(defaulter, clock)
+    for _ in range(3):
+        await asking.handle(request(VM))
+    defaulter.recalls = lambda document: filled(document, "s")
+    for seconds in (0.0, 0.5):
+        clock.now += seconds
+        assert (await asking.handle(request(VM))).object == filled(VM, "s")
+        assert asking.breaker.state == "open"
+    assert len(defaulter.asked) == 3
+    await asking.handle(request(VM, filled(VM, "s")))
+    assert len(defaulter.asked) == 4, "an update needs the service"
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [

@@ -18,7 +18,7 @@ from runtime.errors import ApiError
 from runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.cluster import test_guests
 from tests.cluster.test_engine import asked, delete_all, nothing_left, vm
-from tests.cluster.test_guests import UP, Console, hardware
+from tests.cluster.test_guests import UP, Console, created, hardware
 from tests.conftest import stack
 from tests.waiting import eventually
 
@@ -45,12 +45,12 @@ async def api(paths: StackPaths) -> AsyncIterator[Api]:
 
 
 async def test_hotplugged_devices_stay_at_their_addresses(api: Api, paths: StackPaths) -> None:
-    created = await api.create(VMS, hardware(vm("guest"), ["root"], ["net"]))
+    made = await created(api, hardware(vm("guest"), ["root"], ["net"]))
     console = Console(paths, "guest")
     await console.shows(UP)
     started = await console.devices(1)
     await claim(api, "data")
-    stored = await edit(api, created, lambda spec: (plug(spec, "data"), add_nic(spec, "second")))
+    stored = await edit(api, made, lambda spec: (plug(spec, "data"), add_nic(spec, "second")))
     places = addresses(stored)
     assert UNDEFAULTED not in stored["metadata"]["annotations"]
     await console.shows(f"plugged: {places['data']} {identity(DISK)}")
@@ -82,12 +82,12 @@ async def test_hotplugged_devices_stay_at_their_addresses(api: Api, paths: Stack
 
 
 async def test_an_occupied_address_is_reported(api: Api, paths: StackPaths) -> None:
-    created = await api.create(VMS, hardware(vm("full"), ["root"], ["net"]))
+    made = await created(api, hardware(vm("full"), ["root"], ["net"]))
     console = Console(paths, "full")
     await console.shows(UP)
     (balloon,) = [line.split()[1] for line in await console.devices(1) if BALLOON in line]
     await claim(api, "more")
-    stored = await edit(api, created, lambda spec: plug(spec, "more", pciAddress=balloon))
+    stored = await edit(api, made, lambda spec: plug(spec, "more", pciAddress=balloon))
 
     async def refused() -> Any:
         vmi = await api.get(VMIS, "default", "full")
@@ -108,7 +108,7 @@ async def unreported(api: Api) -> bool:
 
 
 async def test_a_volume_is_added_and_removed_by_virtctl(api: Api, paths: StackPaths) -> None:
-    await api.create(VMS, hardware(vm("asked"), ["root"], ["net"]))
+    await created(api, hardware(vm("asked"), ["root"], ["net"]))
     console = Console(paths, "asked")
     await console.shows(UP)
     await claim(api, "more")

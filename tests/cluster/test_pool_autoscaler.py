@@ -18,6 +18,7 @@ from runtime.resource import Resource
 from service.certificates import new_ca, new_server_certificate
 from service.server import serve
 from tests.cluster.pooling import Place, controller, engine, until
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +37,12 @@ class Gauge:
     """The metrics API, with one metric."""
 
     value: int = 0
+    asked: int = 0
+
+    async def looks(self, often: int) -> None:
+        """Returns when the autoscaler has asked so often more."""
+        wanted = self.asked + often
+        await eventually(lambda: self.asked >= wanted)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -43,6 +50,7 @@ class Gauge:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         api_version = f"{GROUP}/v1beta1"
         if scope["path"].endswith(METRIC):
+            self.asked += 1
             item = {"metricName": METRIC, "metricLabels": {}, "timestamp": now, "value": str(self.value)}
             answer: Json = {
                 "kind": "ExternalMetricValueList",
@@ -102,7 +110,7 @@ async def test_an_autoscaler_grows_and_shrinks_a_pool_and_no_new_vm_is_flapped_a
         gauge.value = 60
         await until(lambda: ready(place), 6, seconds=240)
         grown = {vm["metadata"]["uid"] for vm in (await place.machines()).values()}
-        await asyncio.sleep(12)  # the autoscaler has looked again, at least twice
+        await gauge.looks(2)
         assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == grown
 
         gauge.value = 20

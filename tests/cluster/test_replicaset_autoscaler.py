@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -42,7 +41,7 @@ async def test_an_autoscaler_grows_and_shrinks_a_set_and_nothing_flaps(
         grown = await uids(place)
         # One that goes is replaced at once, and the autoscaler, which looks again meanwhile, has nothing to add.
         await place.api.delete(VMIS, place.namespace, min(await place.names()))
-        await asyncio.sleep(6)
+        await gauge.looks(2)
         await until(lambda: running(place), 4)
         assert len(await uids(place) & grown) == 3
 

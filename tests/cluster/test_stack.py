@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -209,12 +210,14 @@ def kill_supervisor(paths: StackPaths) -> set[int]:
 
 
 def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
-    """In a directory of 120 characters: detached, stopped by `down`, killed, and stopped by `down` again."""
+    """In a directory of 120 characters: started at the same moment, detached, stopped by `down`, killed, and stopped by
+    `down` again."""
     one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
     try:
-        answer = json.loads(poolhouse("up", "--dir", str(one.dir), "--detach", "-o", "json", *CONTROL_PLANE_ONLY))
-        assert answer["phase"] == "ready"
-        poolhouse("up", "--dir", str(two.dir), "--detach", *CONTROL_PLANE_ONLY)
+        with ThreadPoolExecutor(2) as threads:
+            up = [("up", "--dir", str(paths.dir), "--detach", "-o", "json") for paths in (one, two)]
+            answers = list(threads.map(lambda command: poolhouse(*command, *CONTROL_PLANE_ONLY), up))
+        assert [json.loads(answer)["phase"] for answer in answers] == ["ready", "ready"]
         call(one, lambda api: api.create(CONFIGMAPS, note("kept")))
         kubeconfig, endpoints = one.kubeconfig.read_bytes(), one.endpoints.read_bytes()
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 import yaml
 
+from apimachinery.counting import count_noun as count_noun  # all commands print with this module
 from apimachinery.unstructured import Json
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,10 +72,6 @@ def print_result(output: str, message: str, **value: Any) -> None:
         print_structured(output, {**value, "message": message})
     else:
         click.echo(message)
-
-
-def count_noun(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_micro_time
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
@@ -98,7 +99,7 @@ class QuotaTracker:
         own = self._by_requester[pool.key, claim.requester]
         if policy.max_per_user is not None and own >= policy.max_per_user:
             requester = claim.requester or "the claim's user"
-            message = f"{requester} has {own} VMs of the pool, maxPerUser is {policy.max_per_user}"
+            message = f"{requester} has {count_noun(own, 'VM')} of the pool, maxPerUser is {policy.max_per_user}"
         elif policy.max_per_namespace is not None and total >= policy.max_per_namespace:
             message = f"{total} VMs of the pool are claimed, maxPerNamespace is {policy.max_per_namespace}"
         else:

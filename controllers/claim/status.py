@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_micro_time, parse_time
 from controllers.claim.application import needs_boot
 from controllers.claim.overrides import mismatch
@@ -187,7 +188,7 @@ def failed(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
 
 def last_failure(s: ClaimSnapshot) -> str:
     message = next((c.message for c in s.claim.status.conditions if c.type == "Bound"), "")
-    return f"{s.claim.status.attempts} VMs were tried; the last: {message}"
+    return f"{count_noun(s.claim.status.attempts, 'VM', 'was', 'were')} tried; the last: {message}"
 
 
 def _expiring(s: ClaimSnapshot, now: datetime) -> list[Condition]:

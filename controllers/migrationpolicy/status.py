@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from apimachinery.reasons import Reason
 from controllers.migrationpolicy.observe import PolicySnapshot
 from controllers.migrationpolicy.plan import is_orphaned, is_ours
@@ -83,7 +84,7 @@ def _failed_label(snapshot: PolicySnapshot) -> Finding | None:
         return None
     return Finding(
         EnforcedReason.FAILED_LABEL,
-        f"{number} VMIs could not be labelled, so KubeVirt does not apply the policy to them: {message}.",
+        f"{count_noun(number, 'VMI')} could not be labelled, so KubeVirt does not apply the policy to them: {message}.",
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import islice
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
@@ -109,7 +110,9 @@ def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
     if not found or not (len(found) > max(1, limit) or (was_open and not _may_probe(snapshot, now))):
         return None
     reason, count = Counter(vm.printable_status or "Failing" for vm, _ in found).most_common(1)[0]
-    message = f"{len(found)} VMs fail, {count} of them with {reason}; maxUnavailable is {limit}"
+    message = (
+        f"{count_noun(len(found), 'VM', 'fails', 'fail')}, {count} of them with {reason}; maxUnavailable is {limit}"
+    )
     if before is not None and was_open:
         return before.model_copy(update={"reason": reason, "message": message})
     since, until = format_time(now), format_time(now + BREAKER_PAUSE)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot
@@ -66,5 +67,5 @@ def _triggers(snapshot: PoolSnapshot, strategy: UpdateProactive) -> Iterator[str
     if strategy.rollback is None:
         return
     if (threshold := strategy.rollback.failure_threshold) is not None:
-        yield f"{threshold} VMs fail with the new template"
+        yield f"{count_noun(threshold, 'VM', 'fails', 'fail')} with the new template"
     yield f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s"

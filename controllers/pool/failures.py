@@ -8,6 +8,7 @@ these counts, so that a restart of the controllers does not lose them.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
@@ -42,9 +43,10 @@ def reason_to_replace(snapshot: PoolSnapshot, vm: VM, known: FailingVM | None, n
     if healing is None or not vm.should_run or vm.ready:
         return ""
     if vm.start_failures >= healing.startup_failure_threshold:
-        return f"{vm.start_failures} starts in a row failed ({vm.printable_status or 'no status'})"
+        return f"{count_noun(vm.start_failures, 'start')} in a row failed ({vm.printable_status or 'no status'})"
     if known is not None and known.failed_runs >= healing.startup_failure_threshold:
-        return f"its VMI failed {known.failed_runs} times after it had run ({vm.printable_status or 'no status'})"
+        times = count_noun(known.failed_runs, "time")
+        return f"its VMI failed {times} after it had run ({vm.printable_status or 'no status'})"
     if known is not None and known.since and now >= _limit(known.since, healing):
         return f"its status has been {known.status} for {healing.failing_status_seconds} s"
     return ""

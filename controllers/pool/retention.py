@@ -8,6 +8,7 @@ alone.
 from collections.abc import Hashable, Iterator
 from datetime import datetime, timedelta
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks
 from controllers.pool.snapshot import PoolSnapshot
@@ -29,7 +30,7 @@ def delete_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     left = sum(not disk.deleting for disk in snapshot.retained_disks)
     for group in _oldest_first(snapshot):
         if limits.max is not None and left > limits.max:
-            reason = f"{left} disks are retained, retainedDisks.max is {limits.max}"
+            reason = f"{count_noun(left, 'disk', 'is', 'are')} retained, retainedDisks.max is {limits.max}"
         elif all(end is not None and end <= now for end in (expires_at(disk, limits) for disk in group)):
             reason = f"it was retained at {group[-1].retained_at}, retainedDisks.ttlSeconds is {limits.ttl_seconds}"
         else:

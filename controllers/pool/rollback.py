@@ -8,6 +8,7 @@ revision, so the same template is not tried again until it changes, or a user re
 from dataclasses import replace
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time
 from controllers.pool import analysis
 from controllers.pool.progress import deadline_exceeded
@@ -58,7 +59,8 @@ def _failure(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
     limit, failing = strategy.rollback.failure_threshold, [vm for vm in snapshot.active if _fails(snapshot, vm)]
     if limit is not None and len(failing) >= limit:
         names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
-        message = f"{len(failing)} VMs fail with the new template, failureThreshold is {limit}: {names}"
+        fail = count_noun(len(failing), "VM", "fails", "fail")
+        message = f"{fail} with the new template, failureThreshold is {limit}: {names}"
         return UpdateAbort(reason=PoolReason.TOO_MANY_FAILING, message=message, time=format_time(now))
     if reason := deadline_exceeded(snapshot, now):
         return UpdateAbort(reason=PoolReason.PROGRESS_DEADLINE_EXCEEDED, message=reason, time=format_time(now))

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import (
     Action,
@@ -83,7 +84,7 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     retain = retains_disks(snapshot)
-    reason = f"{len(snapshot.active)} VMs exist, {snapshot.pool.spec.replicas} are wanted"
+    reason = f"{count_noun(len(snapshot.active), 'VM', 'exists', 'exist')}, {snapshot.pool.spec.replicas} are wanted"
     for vm in select_victims(snapshot, now)[: snapshot.burst]:
         why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
         if not vm.replaced_disks:
@@ -145,9 +146,10 @@ def blocked_reason(snapshot: PoolSnapshot, now: datetime) -> str:
     possible = len(select_victims(snapshot, now))
     if excess <= possible:
         return ""
+    too_many = f"{count_noun(excess, 'VM', 'is', 'are')} too many"
     if len(candidates(snapshot)) >= excess:
         minimum = DisruptionBudget.of(snapshot).min_available
-        return f"{excess} VMs are too many, {possible} can be deleted now: {minimum} must stay available"
+        return f"{too_many}, {possible} can be deleted now: {minimum} must stay available"
     match snapshot.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():
             why = f"{_protected(snapshot)} by {meta.SCALE_IN}"
@@ -155,7 +157,7 @@ def blocked_reason(snapshot: PoolSnapshot, now: datetime) -> str:
             why = "the strategy is opportunistic, and the other VMs are not halted or are protected"
         case _:
             why = "the strategy is unmanaged: delete VMs yourself"
-    return f"{excess} VMs are too many, {possible} can be deleted: {why}"
+    return f"{too_many}, {possible} can be deleted: {why}"
 
 
 def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:

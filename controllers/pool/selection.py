@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from apimachinery.counting import count_noun
 from apimachinery.label_selectors import matches
 from controllers.pool.restores import awaits_restore
 from controllers.pool.snapshot import PoolSnapshot
@@ -96,9 +97,11 @@ class DisruptionBudget:
     def refusal(self, vm: VM, *, begun: bool = False) -> str:
         """Why this VM may not be stopped now, or "". A VM whose update has `begun` is in progress already."""
         if not begun and self.in_progress >= self.max_unavailable:
-            return f"{self.in_progress} VMs are in progress, maxUnavailable is {self.max_unavailable}"
+            in_progress = count_noun(self.in_progress, "VM", "is", "are")
+            return f"{in_progress} in progress, maxUnavailable is {self.max_unavailable}"
         if self.forbids(vm):
-            return f"{self.available} VMs are available, {self.min_available} must stay available"
+            available = count_noun(self.available, "VM", "is", "are")
+            return f"{available} available, {self.min_available} must stay available"
         return ""
 
     def forbids(self, vm: VM) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time
 from controllers.pool.actions import Heal, RunJob
 from controllers.pool.analysis import with_jobs
@@ -157,7 +158,7 @@ def _available(snapshot: PoolSnapshot) -> Condition:
     """The condition Available of the VMs that should run. A pool without any VM is not available."""
     limit = snapshot.pool.max_unavailable
     down = snapshot.missing + sum(vm.should_run and not vm.available for vm in snapshot.active)
-    message = f"{down} VMs are unavailable, maxUnavailable is {limit}"
+    message = f"{count_noun(down, 'VM', 'is', 'are')} unavailable, maxUnavailable is {limit}"
     if down <= limit and (not snapshot.missing or snapshot.active):
         return condition("Available", True, PoolReason.MINIMUM_REPLICAS_AVAILABLE, message)
     return condition("Available", False, PoolReason.MINIMUM_REPLICAS_UNAVAILABLE, message)
@@ -192,7 +193,7 @@ def _snapshot_failure(snapshot: PoolSnapshot, now: datetime) -> Condition:
     restores = [each for each in snapshot.restores_by_vm.values() if each.failed]
     failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
     if held and unserved:
-        message = f"{len(held)} VMs are not updated: {NOT_SERVED}"
+        message = f"{count_noun(len(held), 'VM', 'is', 'are')} not updated: {NOT_SERVED}"
         return condition("SnapshotFailure", True, PoolReason.SNAPSHOTS_NOT_SERVED, message)
     if restores:
         message = "the restore failed of " + join_names(f"{each.vm_name} ({each.problem})" for each in restores)
@@ -210,7 +211,7 @@ def _held(snapshot: PoolSnapshot, now: datetime) -> Condition:
     if not found:
         return condition("VMsHeld", False, PoolReason.NO_VMS_HELD)
     names = join_names(_hooks(vm, [hook.name for hook in pending_hooks(snapshot, vm, now)]) for vm in found)
-    message = f"{len(found)} VMs wait for lifecycle hooks: {names}"
+    message = f"{count_noun(len(found), 'VM', 'waits', 'wait')} for lifecycle hooks: {names}"
     return condition("VMsHeld", True, PoolReason.WAITING_FOR_HOOKS, message)
 
 
@@ -232,7 +233,9 @@ def _healing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Cond
         yield condition("Healing", False, PoolReason.TOO_MANY_FAILING, found.breaker.message)
     elif found.machines:
         names = ", ".join(f"{each.name} ({each.attempts})" for each in found.machines[:MAX_NAMES])
-        message = f"{len(found.machines)} VMs were replaced, with the number of attempts: {names}"
+        message = (
+            f"{count_noun(len(found.machines), 'VM', 'was', 'were')} replaced, with the number of attempts: {names}"
+        )
         yield condition("Healing", True, PoolReason.VMS_REPLACED, message)
     else:
         yield condition("Healing", False, PoolReason.NO_FAILING_VMS)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.analysis import begun, describe, followed, has_passed, obstacle
 from controllers.pool.reasons import PoolReason
@@ -174,7 +175,7 @@ def _at_step(strategy: UpdateProactive, progress: UpdateProgress, allowed: int, 
         reason = f"{place}: the analysis waits for {describe(progress.checks, strategy.analysis)}"
         return UpdateLimit(allowed, progress, reason, PoolReason.ANALYSIS_RUNNING)
     if step.pause is None or progress.paused_since is None:
-        return UpdateLimit(allowed, progress, f"{place}: {allowed} VMs get the template first")
+        return UpdateLimit(allowed, progress, f"{place}: {count_noun(allowed, 'VM', 'gets', 'get')} the template first")
     seconds, paused = step.pause.duration_seconds, PoolReason.UPDATE_PAUSED
     if seconds is None:
         return UpdateLimit(allowed, progress, f"{place}: the update is paused until it is promoted", paused)

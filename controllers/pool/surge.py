@@ -7,6 +7,7 @@ template. At least `replicas` VMs stay available, apart from those that were not
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.steps import resolve, update_limit
@@ -55,4 +56,4 @@ def replaced_vms(snapshot: PoolSnapshot, candidates: Iterable[VM], excess: int, 
 def replacement_reason(snapshot: PoolSnapshot) -> str:
     """Why a VM that is replaced still exists."""
     available, replicas = sum(vm.available for vm in snapshot.active), snapshot.pool.spec.replicas
-    return f"a new VM replaces it: {available} VMs are available, {replicas} must stay available"
+    return f"a new VM replaces it: {count_noun(available, 'VM', 'is', 'are')} available, {replicas} must stay available"

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
+from apimachinery.counting import count_noun
 from apimachinery.label_selectors import to_string
 from apimachinery.timestamps import format_time, parse_time
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot
@@ -277,7 +278,7 @@ def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
     if len(snapshot.active) == ready == wanted:
         return Readiness("Ready", ReplicaSetReason.READY, message)
     if len(snapshot.active) > wanted:
-        message = f"{len(snapshot.active)} VMIs exist, {wanted} are wanted"
+        message = f"{count_noun(len(snapshot.active), 'VMI', 'exists', 'exist')}, {wanted} are wanted"
     if snapshot.replica_set.spec.paused:
         return Readiness("Waiting", ReplicaSetReason.PAUSED, f"{message}; {IS_PAUSED}")
     return Readiness("Reconciling", ReplicaSetReason.SCALING, message)

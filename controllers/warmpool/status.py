@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time
 from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
@@ -271,7 +272,7 @@ def _last_progress(snapshot: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datet
 
 def _why_failing(snapshot: WarmPoolSnapshot) -> str:
     if not snapshot.failing:
-        return f"{snapshot.failures.consecutive} failures in a row: {snapshot.failures.message}"
+        return f"{count_noun(snapshot.failures.consecutive, 'failure')} in a row: {snapshot.failures.message}"
     words = Counter((m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing" for m in snapshot.failing)
     word, count = words.most_common(1)[0]
     if len(snapshot.failing) == 1:

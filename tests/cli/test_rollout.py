@@ -140,7 +140,7 @@ def test_a_table_shows_the_first_changes(changes: list[str], said: str) -> None:
         pytest.param({"a": {"b": 1}}, {"a": {"b": 1}}, [], id="nothing differs"),
         pytest.param({"a": {"b": 1}}, {"a": {"b": 2}}, ["a.b: 1 -> 2"], id="as deep as both go"),
         pytest.param({"a": 1}, {}, ["a: 1 -> nothing"], id="something went"),
-        pytest.param({}, {"a": {"b": 1}}, ["a: nothing -> {'b': 1}"], id="something came"),
+        pytest.param({}, {"a": {"b": 1}}, ['a: nothing -> {"b": 1}'], id="something came"),
         pytest.param(
             {"disks": [{"name": "x", "bus": "sata"}, {"name": "y"}]},
             {"disks": [{"name": "y"}, {"name": "x", "bus": "virtio"}]},

@@ -137,7 +137,7 @@ async def test_a_template_is_taken_back(shell: Shell) -> None:
     await place.change(template=changed)
     await until(lambda: revisions(shell), 2)
     rows = await shell.json("rollout", "history", "web")
-    assert rows[1]["changes"] == ["template.metadata: nothing -> {'labels': {'version': 'two'}}"]
+    assert rows[1]["changes"] == ['template.metadata: nothing -> {"labels": {"version": "two"}}']
     assert (await shell.json("rollout", "undo", "web"))["revision"] == 1
     assert (await place.seen())["spec"]["template"] == template()
     lost = await shell.run("rollout", "undo", "web", "--to-revision", "9")

@@ -80,7 +80,7 @@ async def test_a_vm_leaves_its_services_and_waits_for_its_hooks_across_a_restart
         held = (await place.machines())[victim]["metadata"]["annotations"]
         assert held == before, "a restart neither repeats nor forgets the hold"
         condition = await place.condition("VMsHeld")
-        assert condition["message"] == f"1 VMs wait for lifecycle hooks: {victim} (drain, notify)"
+        assert condition["message"] == f"1 VM waits for lifecycle hooks: {victim} (drain, notify)"
         assert (await place.seen())["status"]["heldReplicas"] == 1
         assert "lifecycle hooks hold it: drain" in str((await shell.json("why", victim))["present"])
         listed = await shell.json("lifecycle", "list", "web")

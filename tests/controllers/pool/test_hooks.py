@@ -311,7 +311,7 @@ def test_the_status_counts_held_vms_and_the_condition_names_them() -> None:
     status = pool_status(observed, plan(observed, NOW), NOW)
     (condition,) = (each for each in status.conditions if each.type == "VMsHeld")
     assert (status.held_replicas, status.available_replicas) == (1, 2)
-    assert condition.message == "1 VMs wait for lifecycle hooks: web-3 (drain)"
+    assert condition.message == "1 VM waits for lifecycle hooks: web-3 (drain)"
 
 
 def test_the_progress_deadline_does_not_run_while_a_vm_is_held() -> None:

@@ -205,7 +205,7 @@ def test_an_update(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> N
 def test_a_missing_vm_counts_as_unavailable() -> None:
     observed = four(old(1), old(2), old(3), leaving(4))
     assert done(observed) == []
-    assert {each.reason for each in plan(observed, NOW).waits} == {"1 VMs are in progress, maxUnavailable is 1"}
+    assert {each.reason for each in plan(observed, NOW).waits} == {"1 VM is in progress, maxUnavailable is 1"}
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def test_which_vms_are_deleted(observed: PoolSnapshot, expected: list[Any]) -> N
         pytest.param(snapshot(1, vm(1)), "", id="nothing to say"),
         pytest.param(
             snapshot(1, vm(1, scale_in="Protect"), vm(2, scale_in="Protect")),
-            "1 VMs are too many, 0 can be deleted: web-1, web-2 are protected by poolhouse.dev/scale-in",
+            "1 VM is too many, 0 can be deleted: web-1, web-2 are protected by poolhouse.dev/scale-in",
             id="protected",
         ),
         pytest.param(
@@ -129,7 +129,7 @@ def test_which_vms_are_deleted(observed: PoolSnapshot, expected: list[Any]) -> N
         ),
         pytest.param(
             snapshot(a_pool(3, maxUnavailable=1), *DOWN_AND_PROTECTED, vm(3), vm(4)),
-            "1 VMs are too many, 0 can be deleted now: 2 must stay available",
+            "1 VM is too many, 0 can be deleted now: 2 must stay available",
             id="those that could go are the last that are available",
         ),
         pytest.param(
@@ -140,7 +140,7 @@ def test_which_vms_are_deleted(observed: PoolSnapshot, expected: list[Any]) -> N
         ),
         pytest.param(
             snapshot(a_pool(0, scaleInStrategy={"unmanaged": {}}), vm(1)),
-            "1 VMs are too many, 0 can be deleted: the strategy is unmanaged: delete VMs yourself",
+            "1 VM is too many, 0 can be deleted: the strategy is unmanaged: delete VMs yourself",
             id="unmanaged",
         ),
     ],

@@ -57,7 +57,7 @@ TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
 @pytest.mark.parametrize(
     ("observed", "updated", "done", "reason"),
     [
-        pytest.param(steps(*ALL_OLD), 1, 0, "step 1 of 4: 1 VMs get the template first", id="the first step"),
+        pytest.param(steps(*ALL_OLD), 1, 0, "step 1 of 4: 1 VM gets the template first", id="the first step"),
         pytest.param(
             steps(vm(1, vmi=vmi("web-1", revision=OLD.label)), *ALL_OLD[1:], done=0),
             0,

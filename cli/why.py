@@ -48,16 +48,24 @@ State = tuple[list[str], list[Json]]
 """facts about the current state, and the next actions"""
 
 
+def _needs_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
+    """Refuses a command without VM before it looks for a cluster."""
+    if (name is None) is not context.params.get("deleted", False) and not context.resilient_parsing:
+        raise click.UsageError("give the name of a VM, or --deleted")
+    return name
+
+
 @click.command()
 @click.argument(
     "name",
     metavar="[VM]",
     required=False,
+    callback=_needs_name,
     shell_complete=complete_names(
         "virtualmachines", "virtualmachineinstances", vm="virtualmachines", vmi="virtualmachineinstances"
     ),
 )
-@click.option("--deleted", is_flag=True, help="List the VMs that were deleted, in place of VM.")
+@click.option("--deleted", is_flag=True, is_eager=True, help="List the VMs that were deleted, in place of VM.")
 @output_option("text")
 @all_namespaces
 @cluster_options
@@ -71,8 +79,6 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
 
     With --deleted, list the deleted VMs that these logs have, the last deletion last.
     """
-    if (name is None) is not deleted:
-        raise click.UsageError("give the name of a VM, or --deleted")
     if cluster.everywhere and not deleted:
         raise click.UsageError("-A needs --deleted; give the namespace of the VM with -n")
     if name is None:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from apimachinery.unstructured import Json
 from kubevirt.cluster_settings import ClusterSettings
-from local.engine import objects
+from local.engine import installation, objects
 from local.engine.admission import server as admission
 from local.engine.hypervisor import Hypervisor, HypervisorRefused, Stream
 from local.engine.objects import VMI
@@ -35,6 +35,14 @@ BODY_LIMIT_BYTES = 1 << 20
 KUBEVIRT_USER = service_account_user("engine")
 """the user whose writes count as KubeVirt's own"""
 FRONT_PROXY = "poolhouse-front-proxy"
+RELEASE = dict.fromkeys(
+    ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"), "embedded engine"
+) | {"gitVersion": installation.VERSION}
+"""the answer for `virtctl version`, which virtctl also compares with its own version after an error"""
+NO_NETWORK = (
+    "a guest of the embedded stack has a network of its own, which nothing outside reaches; "
+    "use `virtctl console` or `virtctl vnc`, or a cluster with KubeVirt"
+)
 TRIES = 5
 
 
@@ -65,6 +73,8 @@ def discovery(path: str) -> Json | None:
             ]
             header = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": f"{GROUP}/{VERSION}"}
             return {**header, "resources": resources}
+        case base if base == f"{BASE}/version":
+            return RELEASE
         case _:
             return None
 
@@ -153,6 +163,8 @@ class VirtApi:
         parts = scope["path"].removeprefix(BASE).strip("/").split("/")
         await receive()  # websocket.connect
         try:
+            if len(parts) >= 6 and parts[4] == "portforward":
+                raise StatusError(501, "NotImplemented", NO_NETWORK)
             if len(parts) != 5 or parts[2] != VMIS.plural or parts[4] not in STREAMS:
                 raise StatusError(404, "NotFound", "404: Page Not Found")
             stream: Stream = parts[4]

@@ -118,7 +118,11 @@ class FakeApi:
 
 
 async def connect(
-    name: str, hypervisor: SimulatedHypervisor, *received: Any, peer: str = "poolhouse-front-proxy"
+    name: str,
+    hypervisor: SimulatedHypervisor,
+    *received: Any,
+    peer: str = "poolhouse-front-proxy",
+    verb: str = "console",
 ) -> Any:
     """The messages to the client of a websocket that sends these messages."""
     app = VirtApi(cast(Api, FakeApi()), hypervisor, lambda: None, CollectorRegistry())
@@ -133,7 +137,7 @@ async def connect(
         sent.append(message)
 
     extensions = {"poolhouse.client-certificate": {"subject": ((("commonName", peer),),)}}
-    path = f"{BASE}/namespaces/ci/virtualmachineinstances/{name}/console"
+    path = f"{BASE}/namespaces/ci/virtualmachineinstances/{name}/{verb}"
     scope = {"type": "websocket", "path": path, "subprotocols": ["plain.kubevirt.io"], "extensions": extensions}
     await app(scope, receive, send)
     return sent
@@ -165,3 +169,9 @@ async def test_a_refusal_has_a_status(name: str, peer: str, code: int, message: 
     start, body = await connect(name, SimulatedHypervisor(), peer=peer)
     assert (start["type"], start["status"]) == ("websocket.http.response.start", code)
     assert message in json.loads(body["body"])["message"]
+
+
+async def test_a_port_is_refused_with_the_reason() -> None:
+    start, body = await connect("vm", SimulatedHypervisor(), verb="portforward/22/tcp")
+    assert start["status"] == 501
+    assert "has a network of its own" in json.loads(body["body"])["message"]

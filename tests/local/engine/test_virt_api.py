@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from local.engine.installation import VERSION
 from local.engine.simulated import SimulatedHypervisor
 from local.engine.virt_api import BASE, VirtApi, accepts_any, from_front_proxy
 from runtime.api import Api
@@ -46,6 +47,7 @@ async def test_discovery() -> None:
         "virtualmachineinstances/unpause",
     }
     assert (await ask("/apis"))[1]["groups"][0]["name"] == "subresources.kubevirt.io"
+    assert (await ask(f"{BASE}/version"))[1]["gitVersion"] == VERSION
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def replay_of(
     """The claims of the pool's last week, for comparisons. Raises `Failed` if too little is known."""
     boot = boot_seconds or history.boot_seconds
     if boot is None:
-        raise Failed(f"no VM of {pool.name} has become ready yet; give --boot-seconds")
+        raise Failed(f"{pool.name} has no measured boot of a VM yet; wait for one, or give --boot-seconds")
     target = pool.spec.autoscaling.target if pool.spec.autoscaling else None
     wait = wait_seconds or (target.wait_seconds if target else None) or 1
     share = percentile or (target.percentile if target else 99)

@@ -45,9 +45,11 @@ def _panel(panel: Sequence[Series], begin: float, end: float, top: int) -> list[
 
     parts = [f'<path class="axis" d="M{LEFT} {top}V{bottom}H{right}" fill="none" stroke="black"/>']
     parts += [_text(LEFT - 8, y(value) + 4, f"{value:g}", "end") for value in (0, highest)]
+    form = "%a %H:%M" if end - begin >= 60 * TICKS else "%H:%M:%S"
     for tick in range(TICKS + 1):
         time = begin + tick * (end - begin) / TICKS
-        parts.append(_text(x(time), bottom + 16, f"{datetime.fromtimestamp(time, UTC):%a %H:%M}", "middle"))
+        anchor = "end" if tick == TICKS else "middle"  # the last one ends in the picture
+        parts.append(_text(x(time), bottom + 16, f"{datetime.fromtimestamp(time, UTC):{form}}", anchor))
     for number, series in enumerate(panel):
         colour = COLOURS[number % len(COLOURS)]
         shown = [(max(time, begin), value) for time, value in series.points]

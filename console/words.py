@@ -9,6 +9,7 @@ from apimachinery.timestamps import known_time
 from apimachinery.unstructured import Json
 from cli.health import DEGRADED_REASONS, DEGRADED_WHILE_FALSE, DEGRADED_WHILE_TRUE
 from cli.rollout import WAITING_REASONS
+from controllers.claim.reasons import ClaimReason
 from controllers.pool.reasons import PoolReason
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
@@ -51,11 +52,13 @@ WORDS: dict[str, tuple[str, str]] = {
 }
 
 
-PROGRESS: dict[str, tuple[str, str]] = {
-    PoolReason.COMPLETE: ("Nothing is left to change", "Nothing is left to change"),
-    **dict.fromkeys(WAITING_REASONS, ("The update waits", "The update waits")),
+ENDED_CLAIMS = (ClaimReason.EXPIRED, ClaimReason.RELEASED)
+BY_REASON: dict[tuple[str, str], tuple[str, str]] = {
+    ("Progressing", PoolReason.COMPLETE): ("Nothing is left to change", "Nothing is left to change"),
+    **{("Progressing", reason): ("The update waits", "The update waits") for reason in WAITING_REASONS},
+    **{("Stalled", reason): ("It has ended", "It has not ended") for reason in ENDED_CLAIMS},
 }
-"""words of the condition Progressing with a reason"""
+"""words of a condition with a reason"""
 
 
 def condition_rows(status: Json, now: datetime) -> list[Json]:
@@ -70,7 +73,7 @@ def _condition(condition: Json, now: datetime) -> Json:
     degraded = (kind in DEGRADED_WHILE_TRUE and status == "True") or (
         status == "False" and (kind in DEGRADED_WHILE_FALSE or condition.get("reason") in DEGRADED_REASONS)
     )
-    known = PROGRESS.get(str(condition.get("reason")), known) if kind == "Progressing" else known
+    known = BY_REASON.get((kind, str(condition.get("reason"))), known)
     words = known[0] if status == "True" else known[1] if status == "False" else f"{kind} is unknown"
     return {
         "type": kind,
@@ -80,7 +83,7 @@ def _condition(condition: Json, now: datetime) -> Json:
         "message": condition.get("message") or "",
         "since": age(condition.get("lastTransitionTime"), now),
         "time": condition.get("lastTransitionTime") or "",
-        "bad": degraded,
+        "bad": degraded and not (kind == "Stalled" and condition.get("reason") in ENDED_CLAIMS),
     }
 
 

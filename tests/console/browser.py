@@ -176,8 +176,8 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def screenshot(self, path: Path) -> None:
-        """The whole page, as PNG."""
+        """The whole page, as WebP, which is a fourth of a PNG."""
         size = self.driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        options = {"format": "png", "captureBeyondViewport": True, "clip": clip}
+        options = {"format": "webp", "quality": 80, "captureBeyondViewport": True, "clip": clip}
         path.write_bytes(base64.b64decode(self.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]))

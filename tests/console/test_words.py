@@ -78,6 +78,11 @@ def test_progress_has_words_for_its_reason(reason: str, says: str) -> None:
     assert condition_rows({"conditions": [condition("Progressing", "True", reason)]}, NOW)[0]["words"] == says
 
 
+def test_a_claim_that_has_ended_needs_no_help() -> None:
+    rows = condition_rows({"conditions": [condition("Stalled", "True", "Expired")]}, NOW)
+    assert [(each["words"], each["bad"]) for each in rows] == [("It has ended", False)]
+
+
 def test_a_condition_without_words_is_shown_as_it_is() -> None:
     rows = condition_rows({"conditions": [condition("Odd", "False"), condition("New", "Unknown")]}, NOW)
     assert [each["words"] for each in rows] == ["not Odd", "New is unknown"]

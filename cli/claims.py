@@ -11,8 +11,8 @@ import click
 
 from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
+from cli.claim import FINISHED, describe, to_the_second
 from cli.claim import claim as create
-from cli.claim import describe, to_the_second
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
 from cli.conflicts import again_if_changed
@@ -104,13 +104,14 @@ def claim_row(document: Json, now: datetime) -> Json:
 
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     expires, phase = status.get("expiresAt"), status.get("phase") or "Pending"
+    current = {} if phase in FINISHED else status  # the status keeps the VM that the claim had, as a record
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],
         "pool": status.get("poolName") or spec.get("poolName"),
         "phase": phase,
-        "vm": (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id"),
-        "address": next(iter(status.get("addresses") or ()), None),
+        "vm": (current.get("vmRef") or {}).get("name") or (current.get("instanceRef") or {}).get("id"),
+        "address": next(iter(current.get("addresses") or ()), None),
         "expires": to_the_second(expires) if expires else None,
         "left": _left(parse_time(expires) - now) if expires and not status.get("finishedAt") else None,
         "age": format_age(document, now),

@@ -33,6 +33,6 @@ def deleted_by_other(vm: WarmVM, now: datetime) -> Decision:
     reference = vm_reference(vm.name, vm.uid)
     if vm.claim_uid:
         claim = f"claim {vm.owner.name}" if vm.owner.uid == vm.claim_uid else "its claim"
-        message = f"{claim} had it: the claim was deleted, or another client deleted the VM"
+        message = f"{claim} had it: another client deleted the VM, or the claim"
         return decision(format_time(now), Reason.DELETED_BY_OTHER, message, reference)
     return shared.deleted_by_other(format_time(now), "warm pool", reference)

@@ -106,8 +106,23 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield from _autoscaling(snapshot)
 
 
+NEED_HELP = frozenset(
+    {
+        Reason.TOO_MANY_UNHEALTHY,
+        Reason.CIRCUIT_BREAKER_OPEN,
+        Reason.FAILED_STANDBY,
+        Reason.VMS_FAILING,
+        Reason.CONFLICTING_LABELS,
+        Reason.FAILED_CREATE,
+        Reason.INVALID_TEMPLATE,
+    }
+)
+"""Reasons of Degraded that last until somebody changes the template, the image or a VM.
+
+The others end by themselves: nodes become ready again, and capacity returns. A pool whose VMs wait can be claimed
+meanwhile, so its readiness follows from the condition Available."""
 READINESS = (
-    Rule("Stalled", "Degraded", "True"),
+    Rule("Stalled", "Degraded", "True", NEED_HELP),
     Rule("Stalled", "RolloutComplete", "False", {Reason.PROGRESS_DEADLINE_EXCEEDED}),
     Rule("Reconciling", "Progressing", "True", {Reason.UPDATING}),
     Rule("Ready", "Available", "True"),

@@ -41,8 +41,8 @@ def claim(spec: dict[str, Any] | None = None, **status: Any) -> dict[str, Any]:
         ),
         pytest.param(
             {"phase": "Expired", "vmRef": {"name": "ci-1"}, "expiresAt": time(-5), "finishedAt": time(-5)},
-            ("Expired", "ci-1", None, None),
-            id="an ended claim does not expire",
+            ("Expired", None, None, None),
+            id="an ended claim has no VM and does not expire",
         ),
         pytest.param({"phase": "Ready", "expiresAt": time(-1)}, ("Ready", None, None, "now"), id="about to expire"),
         pytest.param({"instanceRef": {"id": "i-1"}}, ("Pending", "i-1", None, None), id="an EC2 instance"),

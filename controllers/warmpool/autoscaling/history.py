@@ -30,7 +30,7 @@ LATE_MEMORY = 0.9998
 SLOT_SECONDS = 900.0
 SLOTS = 672
 """Seven days in slots."""
-AIM = 0.85
+AIM = 0.8
 """The late claims that the size aims at, as a share of those that the target allows: the next claims differ from the
 earlier ones."""
 MAX_SLOT_CLAIMS = 100_000

@@ -367,7 +367,7 @@ async def test_vms_found_at_the_start_are_counted_as_recovered() -> None:
         pytest.param(
             a_vm("a", WarmState.IN_USE, claim_uid="c", owner=Owner("VirtualMachineClaim", "mine", "c")),
             False,
-            "claim mine had it: the claim was deleted, or another client deleted the VM",
+            "claim mine had it: another client deleted the VM, or the claim",
             id="a claimed VM",
         ),
         pytest.param(

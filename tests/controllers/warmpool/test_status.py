@@ -201,6 +201,26 @@ def test_messages_of_conditions(observed: WarmPoolSnapshot, kind: str, message: 
     assert next(c.message for c in status(observed, NOW).conditions if c.type == kind) == message
 
 
+UNKNOWN_NODE = {"node": NOT_READY_NODE}
+
+
+@pytest.mark.parametrize(
+    ("observed", "stalled"),
+    [
+        pytest.param(a_snapshot(2, refusal="406"), True, id="a refused pause"),
+        pytest.param(a_snapshot(2, failures=FAILED), True, id="creation refused"),
+        pytest.param(a_snapshot(2, a_vm("a", NEW, **FAILING_VM)), True, id="a VM fails to start"),
+        pytest.param(a_snapshot(2, failures=FULL), False, id="capacity returns"),
+        pytest.param(a_snapshot(4, a_vm("a", NEW, **UNSCHEDULABLE)), False, id="a node is added"),
+        pytest.param(a_snapshot(1, a_vm("a", WarmState.UNKNOWN, **UNKNOWN_NODE)), False, id="a node returns"),
+    ],
+)
+def test_a_pool_is_stalled_only_if_somebody_must_act(observed: WarmPoolSnapshot, stalled: bool) -> None:
+    found = conditions(observed)
+    assert found["Degraded"][0] == "True"
+    assert found.get("Stalled", ("False",))[0] == str(stalled)
+
+
 def test_degraded_is_absent_until_it_was_true() -> None:
     assert set(conditions(a_snapshot(1, a_vm("a")))) == {
         "Ready",

@@ -22,12 +22,39 @@ def test_without_claims_the_demand_is_a_poisson_distribution(expected: float, la
     assert abs(DemandTable().replicas(expected, late_share) - replicas) <= 1
 
 
-def test_bursts_that_were_seen_outweigh_the_distribution() -> None:
+def a_table(counts: dict[float, list[int]]) -> DemandTable:
+    """The table of claims by what was expected before them."""
     table = DemandTable()
-    for before in [*range(20)] * 50:
-        table.add(context(0.1), before)
-    assert table.replicas(0.1, 0.01) == 20
-    assert table.replicas(3.0, 0.01) < 12, "another context learns nothing from it"
+    for expected, found in counts.items():
+        for before in found:
+            table.add(context(expected), before)
+    return table
+
+
+BURSTS = [*range(20)] * 50
+RARE_BURSTS = [*range(10)] * 100 + [*range(40)]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected", "replicas"),
+    [
+        pytest.param(a_table({0.1: BURSTS}), 0.1, 20, id="bursts that were seen outweigh the distribution"),
+        pytest.param(a_table({0.1: BURSTS}), 3.0, 19, id="a context without claims expects the bursts of others"),
+        pytest.param(a_table({0.1: BURSTS, 3.0: [0, 1] * 500}), 3.0, 6, id="a context that differs has its own size"),
+        pytest.param(a_table({0.1: BURSTS, 3.0: [0, 1] * 500}), 0.1, 20, id="and does not lower that of others"),
+        pytest.param(a_table({0.1: RARE_BURSTS * 5, 3.0: [*range(10)] * 40}), 3.0, 20, id="too few claims to differ"),
+        pytest.param(a_table({0.1: [0] * 500}), 50.0, 68, id="a demand that was never seen"),
+        pytest.param(a_table({0.1: [0] * 500, 1.0: [0] * 500}), 1.0, 3, id="claims that all came alone"),
+    ],
+)
+def test_a_context_uses_the_claims_of_all_unless_it_differs(table: DemandTable, expected: float, replicas: int) -> None:
+    assert table.replicas(expected, 0.01) == replicas
+
+
+def test_the_sum_of_the_contexts_follows_old_claims() -> None:
+    table = a_table({0.0: [30] * 4100, 1.0: [3] * 10})
+    assert table.total == table.counts[0] + table.counts[context(1.0)]
+    assert DemandTable(0.0, table.counts).total == table.total
 
 
 def test_a_share_of_claims_may_be_late() -> None:

@@ -82,7 +82,12 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
     if cluster.everywhere and not deleted:
         raise click.UsageError("-A needs --deleted; give the namespace of the VM with -n")
     if name is None:
-        rows = deletions(cluster.run(lambda api: _owners(api, cluster.scope)))
+        hidden: list[str] = []
+        rows = deletions(cluster.run(lambda api: _owners(api, cluster.scope, hidden)))
+        if hidden and not rows:
+            raise Failed(f"you may not list {', '.join(hidden)} in {cluster.place}, which have the logs of deletions")
+        if hidden:
+            click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
         nothing = f"no log of a pool, replica set or warm pool has a deleted VM in {cluster.place}"
         DELETED.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
         return
@@ -231,14 +236,17 @@ def deletions(owners: Iterable[Json]) -> list[Json]:
     return sorted(rows, key=lambda row: (row["time"], row["namespace"], row["vm"]))
 
 
-async def _owners(api: Api, namespace: str | None) -> list[Json]:
-    """The pools, replica sets and warm pools of the namespace, or of all, that the user may list, with their kinds."""
+async def _owners(api: Api, namespace: str | None, hidden: list[str] | None = None) -> list[Json]:
+    """The pools, replica sets and warm pools of the namespace, or of all, that the user may list, with their kinds.
+    Appends the plurals of the kinds that he may not list to `hidden`."""
     from kinds import KINDS
     from kinds.decisions import LoggedStatus
     from runtime.resource import Resource
 
     kinds = [kind for kind in KINDS if kind.status is not None and issubclass(kind.status, LoggedStatus)]
     lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in kinds))
+    if hidden is not None:
+        hidden += [kind.plural for kind, found in zip(kinds, lists, strict=True) if found is None]
     return [{**each, "kind": kind.kind} for kind, found in zip(kinds, lists, strict=True) for each in found or ()]
 
 

@@ -145,7 +145,12 @@ class VirtApi:
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
         if known and method == "GET" and parts[2] == VMIS.plural and parts[4] in STREAMS:
-            await self._find_streamed(scope, parts[4], (parts[1], parts[3]))
+            vmi = await self._find_streamed(scope, parts[4], (parts[1], parts[3]))
+            # Clients whose library drops the body of a refused websocket ask again like this. Nothing is connected.
+            try:
+                await self._hypervisor.open_stream(vmi, parts[4])
+            except HypervisorRefused as error:
+                raise StatusError(500, "InternalError", str(error)) from error
             raise StatusError(400, "BadRequest", "websocket: the client is not using the websocket protocol")
         if not known or parts[4] not in VERBS.get(parts[2], ()):
             raise RouteError(404, "404: Page Not Found")

@@ -123,6 +123,7 @@ async def connect(
     *received: Any,
     peer: str = "poolhouse-front-proxy",
     verb: str = "console",
+    kind: str = "websocket",
 ) -> Any:
     """The messages to the client of a websocket that sends these messages."""
     app = VirtApi(cast(Api, FakeApi()), hypervisor, lambda: None, CollectorRegistry())
@@ -138,7 +139,13 @@ async def connect(
 
     extensions = {"poolhouse.client-certificate": {"subject": ((("commonName", peer),),)}}
     path = f"{BASE}/namespaces/ci/virtualmachineinstances/{name}/{verb}"
-    scope = {"type": "websocket", "path": path, "subprotocols": ["plain.kubevirt.io"], "extensions": extensions}
+    scope = {
+        "type": kind,
+        "method": "GET",
+        "path": path,
+        "subprotocols": ["plain.kubevirt.io"],
+        "extensions": extensions,
+    }
     await app(scope, receive, send)
     return sent
 
@@ -168,6 +175,21 @@ async def test_bytes_pass_in_both_directions_until_the_guest_ends() -> None:
 async def test_a_refusal_has_a_status(name: str, peer: str, code: int, message: str) -> None:
     start, body = await connect(name, SimulatedHypervisor(), peer=peer)
     assert (start["type"], start["status"]) == ("websocket.http.response.start", code)
+    assert message in json.loads(body["body"])["message"]
+
+
+@pytest.mark.parametrize(
+    ("hypervisor", "code", "message"),
+    [
+        pytest.param(SimulatedHypervisor(), 500, "a simulated VM has no console", id="a simulated VM"),
+        pytest.param(Guest(), 400, "not using the websocket protocol", id="a VM with a console"),
+    ],
+)
+async def test_a_request_without_a_websocket_gets_the_same_refusal(
+    hypervisor: SimulatedHypervisor, code: int, message: str
+) -> None:
+    (start, body) = await connect("vm", hypervisor, kind="http")
+    assert start["status"] == code
     assert message in json.loads(body["body"])["message"]
 
 

@@ -276,7 +276,7 @@ def test_a_user_without_rights_sees_what_he_may(paths: StackPaths, shop: Browser
         viewer.open(f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool")
         viewer.edit("replicas: 3", "replicas: 2")
         viewer.click("button", "Plan")
-        viewer.reads('cannot update resource "virtualmachinepools"')
+        viewer.reads('cannot patch resource "virtualmachinepools"')
 
 
 def test_a_foreign_page_cannot_act(paths: StackPaths, shop: Browser) -> None:

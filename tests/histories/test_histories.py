@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections import Counter
+from random import Random
 
 import pytest
 
+from controllers.warmpool.warm_pool import WARM_POOLS
+from tests.cluster.claiming import Counter as Desk
 from tests.histories.__main__ import KINDS, crash_at_each_write, run_history
+from tests.histories.client import Network
 from tests.histories.history import History
 from tests.histories.pools import PoolHistory
-from tests.histories.world import World
+from tests.histories.warm_pools import build as build_warm
+from tests.histories.world import HERE, Process, World, engine
+from tests.virtual_loop import VirtualLoop
 
 SEEDS = {kind: 2 if kind.startswith("pool-") else 6 for kind in KINDS}
 TIMEOUT_SECONDS = 600.0
@@ -51,3 +59,30 @@ def test_a_crash_between_two_writes_does_no_harm(kind: str) -> None:
     crashes, found = crash_at_each_write(kind, every=24)
     assert crashes > 0
     assert found == []
+
+
+def test_two_leaders_agree_on_the_claims_that_wait() -> None:
+    """Each process serves some of the claims, and sees in their statuses which ones the other has served."""
+
+    async def writes_at_rest() -> Counter[str]:
+        world = World(Random("two leaders"))
+        async with engine(world):
+            desk = Desk(world.api("users"), HERE)
+            await desk.pool(4, maxTotal=4)
+            both = [Process.start(world, build_warm, Network(world.random)) for _ in range(2)]
+            await asyncio.sleep(60)
+            for number in range(7):
+                await desk.claim(f"c{number}", poolName="web", onEmpty="Queue", bindTimeoutSeconds=3600)
+            await asyncio.sleep(60)
+            assert [await desk.phase(f"c{number}") for number in range(7)].count("Queued") == 3
+            await desk.api.patch(WARM_POOLS, HERE, "web", {"spec": {"maxTotal": 16}})
+            await asyncio.sleep(120)
+            written = Counter[str]()
+            world.server.observers.append(lambda change: written.update([change.plural]))
+            await asyncio.sleep(60)
+            for each in both:
+                await each.kill()
+            return written
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        assert runner.run(writes_at_rest()) == Counter()

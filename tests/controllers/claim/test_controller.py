@@ -28,6 +28,7 @@ from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_cache, a_
 
 SILENT = a_claim(name="silent", uid="silent", status=bound_status("m"))
 OTHER = a_claim(name="other", uid="other")
+QUEUED = {"phase": "Queued", "poolName": "web", "queuePosition": 1}
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 PROBED = a_pool(readiness={"http": {"port": 80}})
 
@@ -241,3 +242,26 @@ async def test_a_vm_that_another_process_has_bound_is_not_lost(vms: list[WarmVM]
     bound = a_claim(status=bound_status("m"))
     found.claim_changed(new, bound)
     assert setup.allocator.record(bound).vms_known == known
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "queued"),
+    [
+        pytest.param(QUEUED, bound_status("m"), 0, id="the other process has bound a VM to the claim"),
+        pytest.param(QUEUED, {"phase": "Failed"}, 0, id="the other process has failed the claim"),
+        pytest.param(QUEUED, {"phase": "Pending"}, 0, id="the claim has an obstacle now"),
+        pytest.param(QUEUED, {**QUEUED, "queuePosition": 2}, 1, id="the claim waits at another position"),
+        pytest.param({}, QUEUED, 1, id="the status shows what the queue knows"),
+        pytest.param({}, {}, 1, id="the status does not show yet that the claim waits"),
+    ],
+)
+async def test_a_claim_that_another_process_serves_leaves_the_queue(before: Any, after: Any, queued: int) -> None:
+    """Else two processes that both lead for a while write different numbers of queued claims, and one creates VMs for
+    claims that were served."""
+    pool, setup = a_pool(), Setup([], FakeBackend())
+    found = controller(setup.allocator, ApiWithoutClaims())
+    await found.begin()
+    old, new = a_claim(status=before), a_claim(status=after)
+    setup.allocator.join_queue(old, pool, ClaimRecord())
+    found.claim_changed(old, new)
+    assert setup.allocator.demand.queued(pool.uid) == queued

@@ -2,8 +2,9 @@
 
     python -m bench.scale [--dir DIR] [--pools 10] [--vms 50] [--rest 10] [--only make change ...]
 
-The documented size is `--pools 100 --vms 100`, with `--rest 600`. A fake KubeVirt in this process starts the VMs. Each
-phase is a word of `--only`; a later phase on the same `--dir` continues with the VMs of an earlier run:
+The documented size is `--pools 100 --vms 100 --rest 60`. Ten minutes at rest are a run of their own, `--rest 600 --only
+make rest`. A fake KubeVirt in this process starts the VMs. Each phase is a word of `--only`; a later phase on the same
+`--dir` continues with the VMs of an earlier run:
 
     make      creates the pools. The bare client creates a tenth as many VMs, in turns with the pools. Both run beside
               KubeVirt's two writes for each VM

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 VM = "VirtualMachine"
 MAX_REPLICAS = 100_000
+CONFIRMED = "confirmed"
+"""value of a form with the loss that the user has agreed to"""
 Values = Mapping[str, str]
 
 
@@ -254,7 +256,12 @@ async def _detach(api: Api, cluster: Cluster, target: Target, values: Values) ->
 
 
 async def _attach(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
-    return (await detach.attach_vm(api, cluster, target.name, None, yes=values.get("confirmed") == "yes")).message
+    try:
+        return (await detach.attach_vm(api, cluster, target.name, None, yes=False)).message
+    except detach.WouldDelete as error:
+        if error.consequence != values.get(CONFIRMED):
+            raise
+        return (await detach.attach_vm(api, cluster, target.name, None, yes=True)).message
 
 
 def _scale_in(target: Target) -> str:

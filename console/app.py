@@ -247,9 +247,8 @@ class Console:
         back = object_path(short, "" if namespace == "-" else namespace, name)
         try:
             found, target = await self._target(act, short, namespace, name)
-            confirmed = values.pop("confirmed", "")
             # A loss that has changed since the user was asked is asked about again.
-            if (lost := found.destroys(target, values)) and lost != confirmed:
+            if (lost := found.destroys(target, values)) and lost != values.pop(acts.CONFIRMED, ""):
                 # The question has an address of its own, so that a browser can return to it.
                 return RedirectResponse(f"{self.root}/act/{found.name}{back}{with_query(values)}", 303)
             message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)

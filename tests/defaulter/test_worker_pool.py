@@ -50,7 +50,7 @@ def start(warm: Path, user: tuple[int | None, int | None]) -> Start:
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-            assert not children(), "a worker outlived its pool"
+            await eventually(lambda: not children())  # one that was being killed is not waited for
 
     return started
 

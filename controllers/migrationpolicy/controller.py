@@ -63,7 +63,7 @@ class PolicyController:
         self.winners: Winners | None = None
         """None while another replica is the leader, or while the stores are not synced."""
         self.policies: Controller[str] = Controller("policy", self.reconcile, metrics=metrics)
-        self.labels: Controller[Key] = Controller("policy-label", self.reconcile_label, workers=8, metrics=metrics)
+        self.labels: Controller[Key] = Controller("policy-label", self.reconcile_label, workers=16, metrics=metrics)
         self._stores = stores
         self._writer = writer
         self._statuses = statuses

@@ -46,7 +46,7 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
     """
     rows = [row for row in cluster.run(lambda api: _rows(api, cluster.scope)) if pool is None or row["pool"] == pool]
     nothing = f"{pool} has no retained disks" if pool else "there are no retained disks"
-    LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
+    LISTING.show(output, rows, nothing=f"{nothing} in {cluster.place}", everywhere=cluster.everywhere)
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:

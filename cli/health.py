@@ -64,12 +64,13 @@ def assess(document: Json) -> Health:
 
 
 def assess_phase(document: Json, phases: Phases) -> Health:
-    """Returns the health of an object whose status has a phase."""
+    """Returns the health of an object whose status has a phase. An object that has ended as it should is healthy, like
+    a completed Job."""
     status = document.get("status") or {}
     phase = str(status.get("phase") or "Pending")
     bound = next((each for each in status.get("conditions") or () if each["type"] == "Bound"), None)
     why = f": {bound.get('message') or bound.get('reason')}" if bound and bound["status"] == "False" else ""
-    if phase == phases.ready:
+    if phase == phases.ready or phase in phases.finished:
         return Health("Healthy", phase)
     return Health("Degraded" if phase == phases.failed else "Progressing", f"{phase}{why}")
 

@@ -112,6 +112,10 @@ def test_health_by_the_conditions_of_kstatus(row: Row) -> None:
             {"phase": "Failed", "conditions": [condition("Bound", False, "NoCapacity")]},
             Health("Degraded", "Failed: NoCapacity"),
         ),
+        (
+            {"phase": "Expired", "conditions": [condition("Bound", False, "Expired")]},
+            Health("Healthy", "Expired"),
+        ),
     ],
 )
 def test_health_of_claims(status: Json, found: Health) -> None:

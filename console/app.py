@@ -103,16 +103,17 @@ OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": ""}
 
 
 def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
-    """The lost connection once, the kinds that the user may not list, and other problems by kind."""
-    lost, hidden, others = "", [], []
+    """The lost connection once, the kinds that the user may not list, and each other problem with its kinds."""
+    lost, hidden = "", []
+    others: dict[str, list[str]] = {}
     for plural, error in problems.items():
         if isinstance(error, Forbidden) and error.status == FORBIDDEN:
             hidden.append(plural)
         elif isinstance(error, Unreachable) or error.status in PROXY_ERRORS:
             lost = lost or str(error)
         else:
-            others.append((plural, str(error)))
-    return {"lost": lost, "hidden": hidden, "others": others}
+            others.setdefault(str(error), []).append(plural)
+    return {"lost": lost, "hidden": hidden, "others": [(", ".join(kinds), text) for text, kinds in others.items()]}
 
 
 FORBIDDEN = 403

@@ -69,6 +69,12 @@ def test_an_error_of_an_informer_is_told_once(error: ApiError, part: str) -> Non
     assert {key for key, value in found.items() if value} == {part}
 
 
+def test_a_problem_of_several_kinds_is_shown_once() -> None:
+    expired, other = ApiError("Unauthorized", status=401), ApiError("gone", status=410)
+    found = connection_values({"virtualmachines": expired, "nodes": expired, "events": other})
+    assert found["others"] == [("virtualmachines, nodes", str(expired)), ("events", str(other))]
+
+
 def test_vms_that_wait_for_the_same_are_named_together() -> None:
     assert grouped([("web-1", "full"), ("web-2", "late"), ("web-3", "full")]) == [
         "web-1, web-3 wait: full",

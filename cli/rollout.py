@@ -434,18 +434,20 @@ def resume(cluster: Cluster, pool: str, output: str) -> None:
 @rollout.command()
 @pool_argument
 @click.option("--full", is_flag=True, help="Skip all remaining steps, not only the present one.")
+@click.option("--step", type=click.IntRange(1), help="End this step; refused if the update is past it already.")
 @output_option("text")
 @cluster_options
-def promote(cluster: Cluster, pool: str, full: bool, output: str) -> None:
+def promote(cluster: Cluster, pool: str, full: bool, step: int | None, output: str) -> None:
     """End the present step of an update, such as a pause, so that the update continues."""
-
-    place = cluster.run(lambda api: promote_update(api, cluster, pool, full=full))
+    if full and step is not None:
+        raise click.UsageError("--full ends all steps, --step ends one: name one of the two")
+    place = cluster.run(lambda api: promote_update(api, cluster, pool, full=full, step=step))
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
 
 
 @again_if_changed
-async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False) -> str:
-    """Ends the present step of an update, or all. Returns which."""
+async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False, step: int | None = None) -> str:
+    """Ends the present step of an update, or all, or the steps up to this one. Returns which was the last."""
     from controllers.pool.steps import ALL
     from kinds import meta
     from kinds.pool_strategies import UpdateProactive
@@ -461,9 +463,20 @@ async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = 
         raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")
     if not steps or done >= len(steps):
         raise Failed(f"{pool} has no step to leave")
-    value = f"{progress['revision']}={ALL if full else done + 1}"
-    await _annotate(api, cluster, document, {meta.PROMOTE: value})
-    return "the last step" if full else f"step {done + 1} of {len(steps)}"
+    last = step_to_end(len(steps), done, step)
+    await _annotate(api, cluster, document, {meta.PROMOTE: f"{progress['revision']}={ALL if full else last}"})
+    return "the last step" if full else f"step {last} of {len(steps)}"
+
+
+def step_to_end(steps: int, done: int, step: int | None) -> int:
+    """Returns the number of the step that a promotion ends: the one that the user names, else the present one. Raises
+    `Failed` if that step is over, so that a user who saw it does not end the next one."""
+    last = done + 1 if step is None else step
+    if last > steps:
+        raise Failed(f"the update has {count_noun(steps, 'step')}, not {last}")
+    if last <= done:
+        raise Failed(f"step {last} of {steps} is over: the update is at step {done + 1}")
+    return last
 
 
 @rollout.command()

@@ -65,7 +65,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Field:
-    """A value that a form asks for."""
+    """A value that a form asks for, or that it keeps of what the page shows (type hidden)."""
 
     name: str
     label: str
@@ -193,8 +193,17 @@ def _rollout(word: str) -> Callable[[Target], str]:
     return lambda target: f"poolhouse rollout {word} {target.name}"
 
 
+def _present_step(target: Target) -> str:
+    """The number of the step that the page shows as the present one."""
+    return str(((target.status.get("update") or {}).get("stepsDone") or 0) + 1)
+
+
 async def _promote(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
-    return f"{target.name} is promoted past {await rollout.promote_update(api, cluster, target.name)}"
+    text = values.get("step", "").strip()
+    if text and not re.fullmatch(r"[1-9]\d{0,3}", text):
+        raise Failed(f"step: must be the number of a step, not {text!r}")
+    place = await rollout.promote_update(api, cluster, target.name, step=int(text) if text else None)
+    return f"{target.name} is promoted past {place}"
 
 
 async def _abort(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
@@ -343,9 +352,10 @@ ACTS: tuple[Act, ...] = (
         "Promote",
         (POOL.kind,),
         "Ends the present step of the update, such as a pause, so that the update continues.",
-        _rollout("promote"),
+        lambda target: f"{_rollout('promote')(target)}[ --step {{step}}]",
         _promote,
         _patch,
+        fields=(Field("step", "Step", _present_step, "hidden"),),
         available=_has_steps,
     ),
     Act(

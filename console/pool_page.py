@@ -147,7 +147,8 @@ def picture(snapshot: PoolSnapshot, document: Json, found: Sequence[Member], now
                 for number in range(min(max(budget.max_unavailable, budget.in_progress), 40))
             ],
         },
-        "steps": _steps(update),
+        # The stored progress, which a promotion ends: what this process computes can be ahead of it.
+        "steps": _steps(update.get("steps") or (), snapshot.progress.steps_done),
         "notes": list(update_lines({**update, "steps": ()})) if update else [],
         "revision": snapshot.revision.number,
         "current": next(
@@ -162,11 +163,10 @@ def _bar(done: int, restart: int, total: int) -> Json:
     return {"new": round(1000 * done / total), "restart": round(1000 * restart / total)}
 
 
-def _steps(update: Json) -> list[Json]:
-    done = update.get("stepsDone", 0)
+def _steps(texts: Sequence[str], done: int) -> list[Json]:
     return [
         {"text": text, "state": "done" if number < done else "now" if number == done else "next"}
-        for number, text in enumerate(update.get("steps") or ())
+        for number, text in enumerate(texts)
     ]
 
 

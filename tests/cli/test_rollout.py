@@ -11,7 +11,16 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import poolhouse
-from cli.rollout import _previous, differences, fields_to_restore, next_commands, progress, summarize_changes
+from cli.output import Failed
+from cli.rollout import (
+    _previous,
+    differences,
+    fields_to_restore,
+    next_commands,
+    progress,
+    step_to_end,
+    summarize_changes,
+)
 from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -119,6 +128,25 @@ def test_an_update_that_waits_at_a_step_names_the_commands(document: dict[str, A
         "`poolhouse rollout undo web` returns to the former template"
     )
     assert next_commands(document) == (said if waits else "")
+
+
+@pytest.mark.parametrize(
+    ("done", "step", "last"),
+    [
+        pytest.param(0, None, 1, id="the present step"),
+        pytest.param(0, 2, 2, id="a step that the controller has not stored yet ends with those before it"),
+        pytest.param(1, 2, 2, id="the step that the user sees"),
+        pytest.param(2, 2, "step 2 of 4 is over: the update is at step 3", id="a step that is over ends no other"),
+        pytest.param(1, 5, "the update has 4 steps, not 5", id="no such step"),
+    ],
+)
+def test_a_promotion_ends_the_step_that_the_user_names(done: int, step: int | None, last: int | str) -> None:
+    if isinstance(last, int):
+        assert step_to_end(4, done, step) == last
+    else:
+        with pytest.raises(Failed) as refused:
+            step_to_end(4, done, step)
+        assert refused.value.message == last
 
 
 def test_scale_in_progresses_until_all_vms_are_deleted() -> None:

@@ -155,6 +155,8 @@ async def test_an_update_is_promoted_and_repeated(shell: Shell) -> None:
     await shell.json("rollout", "restart", "web")
     await until(lambda: observed(place), True)
     await until(lambda: paused_or_first(place), True)
+    refused = await shell.run("rollout", "promote", "web", "--step", "3")
+    assert "the update has 2 steps, not 3" in refused.stderr
     assert (await shell.json("rollout", "promote", "web", "--full"))["full"] is True
     await until(lambda: updated(place), 2)
 

@@ -73,6 +73,7 @@ def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[st
         ("pause", target(POOL), {}, "poolhouse rollout pause web -n shop"),
         ("pause", target(SET), {}, """patch vmirs/web --type merge -p '{"spec":{"paused":true}}' -n shop"""),
         ("resume", target(WARM), {}, """patch vmwp/web --type merge -p '{"spec":{"paused":false}}' -n shop"""),
+        ("promote", target(POOL), {"step": "2"}, "poolhouse rollout promote web --step 2 -n shop"),
         ("undo", target(POOL), {"revision": ""}, "poolhouse rollout undo web -n shop"),
         ("undo", target(POOL), {"revision": "3"}, "poolhouse rollout undo web --to-revision 3 -n shop"),
         ("claim", target(WARM), {"name": "", "ttl": ""}, "poolhouse claim --pool web -n shop"),
@@ -87,7 +88,7 @@ def test_an_act_shows_its_command(name: str, found: Target, values: dict[str, st
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
-    values = {"replicas": "1", "revision": "1", "name": "mine", "ttl": "60"}
+    values = {"replicas": "1", "revision": "1", "step": "1", "name": "mine", "ttl": "60"}
     for kind in act.kinds:
         words = shlex.split(act.shell(target(kind), values))[1:]
         if words[0] != "poolhouse":
@@ -128,6 +129,15 @@ def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
 )
 def test_an_act_that_destroys_says_what(name: str, found: Target, values: dict[str, str], says: str) -> None:
     assert BY_NAME[name].destroys(found, values) == says
+
+
+@pytest.mark.parametrize(
+    ("status", "step"),
+    [({}, "1"), ({"update": {"revision": "web-2"}}, "1"), ({"update": {"revision": "web-2", "stepsDone": 1}}, "2")],
+)
+def test_a_promotion_names_the_step_that_the_page_shows(status: dict[str, Any], step: str) -> None:
+    (field,) = BY_NAME["promote"].fields
+    assert (field.type, field.value(target(POOL, STEPS, {**UPDATING, **status}))) == ("hidden", step)
 
 
 @pytest.mark.parametrize("name", ["abort", "undo", "restart"])

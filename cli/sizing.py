@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from apimachinery.timestamps import format_time
+from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
-from cli.cluster import Cluster, cluster_options
+from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
 from cli.output import Column, Failed, Listing, count_noun, is_structured, output_option, print_structured
 from cli.output import field as column
@@ -104,8 +104,10 @@ def advise(
     claims are replayed in virtual time; nothing is changed. The autoscaling learns from one replay of the same claims
     before the one that counts. Cold starts are claims that found no VM.
     """
+    found = _read(cluster, pool)
     replay = replay_of(
-        *_read(cluster, pool),
+        found.pool,
+        found.demand,
         wait_seconds=wait_seconds,
         percentile=percentile,
         boot_seconds=boot_seconds,
@@ -121,9 +123,44 @@ def advise(
         click.echo(f"wrote {plot.name}", err=True)
 
 
+@dataclass(frozen=True)
+class Demand:
+    """The claims of a pool, as far as they are known."""
+
+    history: DemandHistory
+    newer: tuple[float, ...] | None
+    """creation times of the claims that the history does not contain yet and that still exist, in seconds since 1970;
+    None if the user may not list claims"""
+
+
+@dataclass(frozen=True)
+class Found:
+    pool: WarmPool
+    demand: Demand
+    now: datetime
+
+
+def demand_of(pool: WarmPool, claims: Iterable[Json] | None) -> Demand:
+    """The demand for the pool. The controller writes the history some minutes after a claim, so the newest claims are
+    those of `claims`."""
+    from controllers.warmpool.autoscaling.history import DemandHistory
+
+    history = DemandHistory.decode(pool.status.demand_history)
+    if claims is None:
+        return Demand(history, None)
+    begin = max(history.saved_at, parse_time(pool.created_at).timestamp() if pool.created_at else 0.0)
+    newer = (
+        time
+        for each in claims
+        if (each["metadata"]["namespace"], (each.get("status") or {}).get("poolName")) == pool.key
+        and (time := parse_time(each["metadata"]["creationTimestamp"]).timestamp()) > begin
+    )
+    return Demand(history, tuple(sorted(newer)))
+
+
 def replay_of(
     pool: WarmPool,
-    history: DemandHistory,
+    demand: Demand,
     *,
     wait_seconds: int | None = None,
     percentile: int | None = None,
@@ -132,29 +169,31 @@ def replay_of(
     claim_seconds: float = 3600.0,
 ) -> Replay:
     """The claims of the pool's last week, for comparisons. Raises `Failed` if too little is known."""
-    boot = boot_seconds or history.boot_seconds
+    arrivals = [*demand.history.replay(), *(demand.newer or ())][-MAX_CLAIMS:]
+    if not arrivals:
+        raise Failed(f"no claims of {pool.name} are recorded in the last week")
+    boot = boot_seconds or demand.history.boot_seconds
     if boot is None:
-        raise Failed(f"{pool.name} has no measured boot of a VM yet; wait for one, or give --boot-seconds")
+        raise Failed(f"the controller has not yet measured how long a VM of {pool.name} boots; give --boot-seconds")
     target = pool.spec.autoscaling.target if pool.spec.autoscaling else None
     wait = wait_seconds or (target.wait_seconds if target else None) or 1
     share = percentile or (target.percentile if target else 99)
-    arrivals = [*history.replay()][-MAX_CLAIMS:]
-    if not arrivals:
-        raise Failed(f"no claims of {pool.name} are recorded in the last week")
     return Replay(pool, arrivals, boot, resume_seconds, claim_seconds, wait, share)
 
 
-def _read(cluster: Cluster, name: str) -> tuple[WarmPool, DemandHistory]:
-    from controllers.warmpool.autoscaling.history import DemandHistory
+def _read(cluster: Cluster, name: str) -> Found:
+    from controllers.claim.snapshot import CLAIMS
     from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
 
-    async def read(api: Api) -> Json:
-        return await api.get(WARM_POOLS, cluster.namespace, name)
+    async def read(api: Api) -> tuple[Json, list[Json] | None, datetime]:
+        document = await api.get(WARM_POOLS, cluster.namespace, name)
+        return document, await list_visible(api, CLAIMS, cluster.namespace), api.now()
 
-    pool = parse_warm_pool(cluster.run(read))
+    document, claims, now = cluster.run(read)
+    pool = parse_warm_pool(document)
     if isinstance(pool, InvalidWarmPool):
         raise Failed(f"warm pool {name} is invalid: {pool.problem}")
-    return pool, DemandHistory.decode(pool.status.demand_history)
+    return Found(pool, demand_of(pool, claims), now)
 
 
 class Replay:
@@ -301,8 +340,8 @@ class Replay:
 @cluster_options
 def why(cluster: Cluster, pool: str, output: str) -> None:
     """Explain how many VMs of a warm pool wait, why, and what changes next."""
-    found, history = _read(cluster, pool)
-    explained = explain(found, history)
+    found = _read(cluster, pool)
+    explained = explain(found.pool, found.demand, found.now)
     if is_structured(output):
         print_structured(output, explained)
         return
@@ -310,10 +349,9 @@ def why(cluster: Cluster, pool: str, output: str) -> None:
         click.echo(line)
 
 
-def explain(pool: WarmPool, history: DemandHistory) -> Json:
+def explain(pool: WarmPool, demand: Demand, now: datetime) -> Json:
     status = pool.status
     decided = status.autoscaling
-    known = history.boot_seconds is not None or history.slots
     return {
         "pool": pool.name,
         "desiredReplicas": pool.spec.replicas if status.desired_replicas is None else status.desired_replicas,
@@ -322,18 +360,25 @@ def explain(pool: WarmPool, history: DemandHistory) -> Json:
         "queuedClaims": status.queued_claims,
         "autoscaling": decided.json() if decided and pool.spec.autoscaling else None,
         "decidedBy": "spec.autoscaling" if pool.spec.autoscaling else "spec.replicas",
-        "demand": {
-            "claims": sum(each.claims for each in history.slots.values()),
-            "bootSeconds": history.boot_seconds,
-        }
-        if known
-        else None,
+        "demand": _explain_demand(demand, now),
         "images": [each.json() for each in status.data_sources],
         "problems": [
             f"{each.type}: {each.reason}: {each.message}"
             for each in status.conditions
             if (each.type, each.status) in PROBLEMS or each.reason == "ScaleIgnored"
         ],
+    }
+
+
+def _explain_demand(demand: Demand, now: datetime) -> Json | None:
+    history, newer = demand.history, demand.newer
+    if not history.saved_at and not newer:
+        return None
+    return {
+        "claims": history.claims_after(now.timestamp() - WEEK),
+        "countedUntil": format_time(datetime.fromtimestamp(history.saved_at, UTC)) if history.saved_at else None,
+        "newerClaims": None if newer is None else len(newer),
+        "bootSeconds": history.boot_seconds,
     }
 
 
@@ -360,10 +405,9 @@ def lines(explained: Json) -> Iterator[str]:
         yield f"decided at {decided['decidedTime']}; {late} % of the claims were late; VMs waited {idle} hours that day"
         if change := decided.get("nextChange"):
             yield f"next change: {change['replicas']} at {change['time']} ({change['reason']})"
-    if demand := explained["demand"]:
-        boot = demand["bootSeconds"]
-        text = f"last week: {count_noun(demand['claims'], 'claim')}"
-        yield f"{text}; a VM boots in {boot:.0f} s" if boot is not None else text
+    demand = explained["demand"]
+    if demand is not None:
+        yield _demand_line(demand)
     for each in explained["images"]:
         yield f"disk {each['disk']} of new VMs: {each['kind']} {each['namespace']}/{each['name']}"
     yield from explained["problems"]
@@ -372,8 +416,19 @@ def lines(explained: Json) -> Iterator[str]:
         yield "forecast:"
         for each in hours:
             yield f"  {each['time']}  {count_noun(each['claims'], 'claim')}, size {each['replicas']}"
-    if decided is None and demand:
+    if decided is None and demand and (demand["claims"] or demand["newerClaims"]):
         yield "compare sizes and autoscaling with: poolhouse warmpool advise " + explained["pool"]
+
+
+def _demand_line(demand: Json) -> str:
+    newer, until = demand["newerClaims"], demand["countedUntil"]
+    if until is None:
+        text = f"last week: {count_noun(newer, 'claim')}"
+    else:
+        later = "; you may not list later ones" if newer is None else f" and {newer or 'none'} since then"
+        text = f"last week: {count_noun(demand['claims'], 'claim')} until {until}{later}"
+    boot = demand["bootSeconds"]
+    return text if boot is None else f"{text}; a VM boots in {boot:.0f} s"
 
 
 def _finite(seconds: float) -> float | None:

@@ -30,6 +30,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.shared.invalid_spec import InvalidSpec
 from kinds import KINDS
+from kinds.claim import CLAIM
 from kinds.kind import Kind
 from kinds.migrationpolicy import MIGRATION_POLICY
 from kinds.pool import POOL
@@ -81,7 +82,7 @@ async def sizing(context: Context, query: Query, namespace: str, name: str) -> P
         raise Missing(f"There is no warm pool {name} in namespace {namespace}.")
     values = {"name": name, "namespace": namespace, "back": object_path(WARM_POOL.short_name, namespace, name)}
     try:
-        found = await asyncio.to_thread(warm_page.advice, document)
+        found = await asyncio.to_thread(warm_page.advice, context.state.list(CLAIM), document)
     except Failed as error:
         found = {"failed": error.format_message()}
     return Page(
@@ -169,7 +170,7 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
             now = context.state.now()
             parts += [
                 Part("measures", "measures.html", warm_page.measures(context.state, document)),
-                Part("size", "size.html", warm_page.size(document)),
+                Part("size", "size.html", warm_page.size(context.state, document, now)),
                 Part("vms", "warm_vms.html", warm_page.warm_vms(context.state, document, now)),
                 Part("claims", "claims.html", warm_page.claims_table(context.state, query, now, (namespace, name))),
             ]

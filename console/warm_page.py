@@ -12,14 +12,13 @@ from apimachinery.timestamps import known_time
 from apimachinery.unstructured import Json
 from cli.claim import describe
 from cli.health import assess_phase
-from cli.sizing import explain, lines, replay_of
+from cli.sizing import demand_of, explain, lines, replay_of
 from cli.svg import Series, step_chart
 from cli.warmpool import pool_row
 from console import words
 from console.cluster_state import ClusterState, Sample
 from console.page import Query, Slice, matches, object_path, with_query
 from controllers.shared.vm import VM
-from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
 from kinds import meta
 from kinds.claim import CLAIM
@@ -108,23 +107,23 @@ def measures(state: ClusterState, document: Json) -> Json:
     }
 
 
-def size(document: Json) -> Json:
+def size(state: ClusterState, document: Json, now: datetime) -> Json:
     """Why so many VMs wait, as `poolhouse warmpool why` says."""
     pool = parse_warm_pool(document)
     if isinstance(pool, InvalidWarmPool):
         return {"lines": [f"the spec is invalid: {pool.problem}"], "path": ""}
     metadata = document["metadata"]
     path = f"/sizing{object_path('', metadata['namespace'], metadata['name'])[1:]}"
-    return {"lines": list(lines(explain(pool, DemandHistory.decode(pool.status.demand_history)))), "path": path}
+    return {"lines": list(lines(explain(pool, demand_of(pool, state.list(CLAIM)), now))), "path": path}
 
 
-def advice(document: Json) -> Json:
+def advice(claims: Iterable[Json], document: Json) -> Json:
     """Sizes, standby modes and autoscaling for the claims of the last week. Raises `Failed` without claims. It replays
     up to 100,000 claims, which takes seconds."""
     pool = parse_warm_pool(document)
     if isinstance(pool, InvalidWarmPool):
         return {"title": f"the spec is invalid: {pool.problem}", "rows": [], "chart": ""}
-    replay = replay_of(pool, DemandHistory.decode(pool.status.demand_history))
+    replay = replay_of(pool, demand_of(pool, claims))
     rows = [{**each, "p50": seconds(each["waitP50"]), "p99": seconds(each["waitP99"])} for each in replay.rows(())]
     return {"title": replay.title, "rows": rows, "chart": replay.plot(pool.name)}
 

@@ -489,7 +489,7 @@ class WarmPoolStatus(LoggedStatus):
     """The last decision of the autoscaling."""
     demand_history: Annotated[str, Field(max_length=65_536)] = ""
     """Arrivals of claims in the last weeks in a compressed form, for the autoscaling and for `poolhouse warmpool
-    advise`. Written at most every five minutes, and only after a claim."""
+    advise`. Written at most every five minutes, after a claim or when the boot time has changed."""
     placements: Annotated[Tuple[PlacementStatus], Field(max_length=512, json_schema_extra=list_map("name"))] = ()
     """VMs by placement."""
     failures: PoolFailures | None = None

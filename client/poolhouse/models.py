@@ -1269,7 +1269,7 @@ class WarmPoolStatus(Status):
     """The last decision of the autoscaling."""
     demand_history: str = ""
     """Arrivals of claims in the last weeks in a compressed form, for the autoscaling and for `poolhouse warmpool
-    advise`. Written at most every five minutes, and only after a claim."""
+    advise`. Written at most every five minutes, after a claim or when the boot time has changed."""
     placements: list[PlacementStatus] = Field(default_factory=list)
     """VMs by placement."""
     failures: PoolFailures | None = None

@@ -20,7 +20,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from kinds.warmpool import Autoscaling, AutoscalingStatus, ForecastHour, SizeChange, WarmPoolStatus
 
 SAVE_SECONDS = 300.0
-"""Least time between two writes of the history."""
+"""Least time between two writes of the history. The first claim is written at once."""
 
 SAME_SIZE_REASONS = frozenset({Reason.WAIT_TARGET, Reason.FORECAST, Reason.MIN_REPLICAS, Reason.SPARE_RATIO})
 """Reasons that may alternate while the size stays the same. The status keeps the first one, because a pool at rest must
@@ -66,6 +66,7 @@ class PoolAutoscaler:
         """Records the events and decides anew. `waiting` is the number of VMs that wait or boot now."""
         self._adopt_newer(pool.status.demand_history)
         spec, history, time = pool.spec.autoscaling, self.history, now.timestamp()
+        claimed_before = bool(history.slots)
         for created in sorted(events.arrived):
             if created > self._counted_until:
                 history.arrived(min(created, time))
@@ -76,7 +77,7 @@ class PoolAutoscaler:
         for seconds in self._boots:
             history.booted(seconds)
         self._boots.clear()
-        if history.since is None and spec is None:
+        if history.since is None and not history.changed and spec is None:
             return  # nothing is known, and nothing asks for it
         history.use_time_zone(spec.predictive.time_zone if spec is not None else history.time_zone)
         if history.boot_seconds is not None:
@@ -84,7 +85,8 @@ class PoolAutoscaler:
             history.compete_within(window_seconds(spec, on_empty, history.boot_seconds))
         history.waited(time, waiting)
         history.observe(time)
-        save = history.changed and time - history.saved_at >= SAVE_SECONDS
+        first_claim = not claimed_before and bool(history.slots)
+        save = history.changed and (first_claim or time - history.saved_at >= SAVE_SECONDS)
         if save:
             self.saved = history.encode(time)
         if spec is None:

@@ -82,7 +82,7 @@ class DemandHistory:
     waiting_at: float | None = None
     waiting: int = 0
     changed: bool = False
-    """Whether a claim or a boot was recorded since the last encoding."""
+    """Whether a claim was recorded since the last encoding, or the boot time has changed by about a second."""
     _window: deque[float] = field(default_factory=deque)
     _contexts: deque[tuple[float, int, int]] = field(default_factory=deque)
     """Contexts of both tables with the time from which they held."""
@@ -125,6 +125,7 @@ class DemandHistory:
         seconds = min(max(seconds, 1.0), MAX_BOOT_SECONDS)
         before = self.boot_seconds
         self.boot_seconds = seconds if before is None else before + NEW_BOOT_SHARE * (seconds - before)
+        self.changed |= before is None or round(before) != round(self.boot_seconds)
 
     def waited(self, time: float, waiting: int) -> None:
         """Records how many VMs wait from now on."""
@@ -191,6 +192,10 @@ class DemandHistory:
     def idle_hours(self, time: float) -> float:
         """The hours that VMs have waited today (UTC)."""
         return self.idle_seconds / HOUR if int(time // DAY) == self.idle_day else 0.0
+
+    def claims_after(self, time: float) -> int:
+        """The recorded claims of the quarters of an hour that have not ended at this time."""
+        return sum(slot.claims for number, slot in self.slots.items() if (number + 1) * SLOT_SECONDS > time)
 
     def replay(self) -> Iterator[float]:
         """The times of the claims of the last week, as far as the slots tell: each peak within one boot time, and the

@@ -57,6 +57,27 @@ def test_the_history_is_encoded_at_most_every_five_minutes_and_only_after_a_clai
     assert len(set(texts[220:])) == 1
 
 
+def test_the_boot_time_of_a_pool_without_claims_is_written() -> None:
+    one = a_new_one()
+    one.booted(30)
+    one.update(a_pool(), NOTHING, 1, 0, NOW)
+    assert DemandHistory.decode(one.saved).boot_seconds == 30
+    for minute, boot, written in ((1, 50, 30), (6, 30.1, 31.8), (12, 31, 31.8), (18, 100, 38.6)):
+        one.booted(boot)
+        one.update(a_pool(), NOTHING, 1, 0, NOW + timedelta(minutes=minute))
+        assert DemandHistory.decode(one.saved).boot_seconds == written
+
+
+def test_the_first_claim_is_written_soon_after_the_first_boot() -> None:
+    one = a_new_one()
+    one.booted(30)
+    one.update(a_pool(), NOTHING, 1, 0, NOW)
+    one.update(a_pool(), claims(-4), 1, 0, NOW + timedelta(seconds=5))
+    assert counted(DemandHistory.decode(one.saved)) == 1
+    one.update(a_pool(), claims(-6), 1, 0, NOW + timedelta(seconds=7))
+    assert counted(DemandHistory.decode(one.saved)) == 1
+
+
 def test_the_status_does_not_change_while_nothing_happens() -> None:
     one = a_new_one()
     one.booted(30)

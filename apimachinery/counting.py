@@ -1,9 +1,20 @@
 """Numbers in sentences for users."""
 
 
+def count_verb(number: int, singular: str, plural: str) -> str:
+    """Returns `1 is` or `2 are`."""
+    return f"{number} {singular if number == 1 else plural}"
+
+
 def count_noun(number: int, noun: str, singular: str = "", plural: str = "") -> str:
     """Returns `1 VM` or `2 VMs`, followed by the verb of that form if both forms are given."""
-    one = number == 1
-    found = f"{number} {noun}" if one else f"{number} {noun}s"
-    verb = singular if one else plural
+    found = count_verb(number, noun, f"{noun}s")
+    verb = singular if number == 1 else plural
+    return f"{found} {verb}" if verb else found
+
+
+def count_of(number: int, total: int, noun: str, singular: str = "", plural: str = "") -> str:
+    """Returns `1 of 1 VM` or `2 of 3 VMs`, followed by the verb that agrees with it if both forms are given."""
+    found = f"{number} of {count_noun(total, noun)}"
+    verb = singular if 1 in (number, total) else plural
     return f"{found} {verb}" if verb else found

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.owner_references import controller_of, controller_reference
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.conflicts import again_if_changed
-from cli.output import Failed, count_noun, is_structured, output_option, print_result
+from cli.output import Failed, is_structured, output_option, print_result
 from cli.parameters import POOL, VM
 from cli.pools import POOL_KIND, get_pool, get_vm, list_vms
 

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import click
 import yaml
 
-from apimachinery.counting import count_noun as count_noun  # all commands print with this module
 from apimachinery.unstructured import Json
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.health import COLOURS, assess, assess_phase, format_age
 from cli.live import LiveLines
-from cli.output import Column, Failed, Listing, count_noun, field, is_structured
+from cli.output import Column, Failed, Listing, field, is_structured
 from cli.parameters import qualified_name, short_name
 from kinds.resource_types import OURS, ResourceType
 from runtime.resource import Resource

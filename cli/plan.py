@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json, typed
 from cli.apply import dry_run_server_side, read_change, send
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests
-from cli.output import Failed, Listing, count_noun, field, is_structured, print_structured
+from cli.output import Failed, Listing, field, is_structured, print_structured
 from cli.parameters import parse_name, qualified_name
 from cli.pools import POOL_KIND
 

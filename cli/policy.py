@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests, require_kind
-from cli.output import Failed, Listing, count_noun, field, is_structured, output_option, print_structured
+from cli.output import Failed, Listing, field, is_structured, output_option, print_structured
 from cli.parameters import parse_name, qualified_name
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
@@ -23,7 +24,6 @@ from cli.output import (
     Failed,
     Listing,
     Unreachable,
-    count_noun,
     field,
     is_structured,
     output_option,
@@ -174,12 +174,12 @@ def progress(document: Json, now: datetime) -> tuple[State, str]:
     if updated < desired == total and stopped.get("reason") == PoolReason.COMPLETE:
         return "Complete", f"{name}: {stopped.get('message')}"
     if updated < desired or total < desired:
-        return "Progressing", f"{name}: {updated} of {desired} VMs have the new template"
+        return "Progressing", f"{name}: {count_of(updated, desired, 'VM', 'has', 'have')} the new template"
     if total > desired or terminating:
         excess = max(total - desired, 0) + terminating
-        return "Progressing", f"{name}: {count_noun(excess, 'VM')} {'is' if excess == 1 else 'are'} still to be deleted"
+        return "Progressing", f"{name}: {count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
     if available < desired:
-        return "Progressing", f"{name}: {available} of {desired} VMs are available"
+        return "Progressing", f"{name}: {count_of(available, desired, 'VM', 'is', 'are')} available"
     return "Complete", f"{name}: {_complete(desired, ready)}"
 
 
@@ -194,7 +194,7 @@ def _complete(desired: int, ready: int) -> str:
             return "spec.replicas is 0, and it has no VMs"
         case 1:
             return f"its VM has the template, and is {'ready' if ready else 'not ready'}"
-    return f"all {desired} VMs have the template, {ready} are ready"
+    return f"all {count_noun(desired, 'VM')} have the template, {count_verb(ready, 'is', 'are')} ready"
 
 
 @rollout.command()

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
-from cli.output import Column, Failed, Listing, count_noun, is_structured, output_option, print_structured
+from cli.output import Column, Failed, Listing, is_structured, output_option, print_structured
 from cli.output import field as column
 from cli.parameters import WARM_POOL
 from cli.svg import Series, step_chart

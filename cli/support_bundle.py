@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import yaml
 
+from apimachinery.counting import count_noun
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, count_noun, output_option, print_result
+from cli.output import Failed, output_option, print_result
 
 if TYPE_CHECKING:
     from runtime.api import Api

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
 from cli.health import assess, format_age
 from cli.manifests import as_list, print_manifests
-from cli.output import Column, Failed, Listing, count_noun, field, output_option, print_json
+from cli.output import Column, Failed, Listing, field, output_option, print_json
 from cli.overview import STATE
 from cli.parameters import WARM_POOL, qualified_name
 from cli.sizing import advise, why
@@ -198,7 +199,9 @@ async def adopt_instances(
             decision = adoption(found[instance_id], pool, uid, datetime.now(UTC))
             problems = decision.problems
             if not problems and room == 0:
-                problems = (f"the pool has its {desired} replicas and would delete it; raise spec.replicas",)
+                problems = (
+                    f"the pool has its {count_noun(desired, 'replica')} and would delete it; raise spec.replicas",
+                )
             elif not problems:
                 room -= 1
                 if write:

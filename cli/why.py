@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.counting import count_noun
 from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.completion import complete_names
-from cli.output import Failed, Listing, count_noun, field, is_structured, output_option, print_structured
+from cli.output import Failed, Listing, field, is_structured, output_option, print_structured
 from cli.parameters import parse_name, short_name
 from cli.past import DELETIONS, VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
 from cli.pools import POOL_KIND

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from apimachinery.counting import count_noun
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
 from cli import claim as claims
 from cli import detach, rollout
 from cli.cluster import Cluster
-from cli.output import Failed, count_noun
+from cli.output import Failed
 from cli.parameters import qualified_name, short_name
 from cli.pools import POOL_KIND
 from console.cluster_state import Right

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json
-from cli.output import count_noun
 from cli.plan import update_lines
 from cli.rollout import progress
 from console import words

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from apimachinery.counting import count_of
 from apimachinery.unstructured import Json
-from cli.output import count_noun
 from console.page import object_path
 from console.pool_page import MAX_NEXT, Member, grouped, groups
 from console.words import vmi_state
@@ -35,7 +35,7 @@ def members(snapshot: ReplicaSetSnapshot, now: datetime) -> list[Member]:
 def picture(found: Sequence[Member]) -> Json:
     ready = sum(each.state == "ready" for each in found)
     return {
-        "message": f"{ready} of {count_noun(len(found), 'VMI')} are ready",
+        "message": f"{count_of(ready, len(found), 'VMI', 'is', 'are')} ready",
         "groups": groups(found),
         "total": len(found),
     }

@@ -101,7 +101,9 @@ class QuotaTracker:
             requester = claim.requester or "the claim's user"
             message = f"{requester} has {count_noun(own, 'VM')} of the pool, maxPerUser is {policy.max_per_user}"
         elif policy.max_per_namespace is not None and total >= policy.max_per_namespace:
-            message = f"{total} VMs of the pool are claimed, maxPerNamespace is {policy.max_per_namespace}"
+            message = (
+                f"claims have {count_noun(total, 'VM')} of the pool, maxPerNamespace is {policy.max_per_namespace}"
+            )
         else:
             return None
         return Failure(ClaimReason.QUOTA_EXCEEDED, message)

@@ -32,6 +32,7 @@ import hashlib
 from datetime import datetime, timedelta
 from math import inf
 
+from apimachinery.counting import count_noun
 from controllers.claim import application, overrides, personalization, status, steps
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
@@ -205,7 +206,10 @@ def _wait(s: ClaimSnapshot, now: datetime) -> steps.Step:
 def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
     assert s.pool is not None
     if (obstacle := _pool_paused(s)) is None and s.pool_full:
-        obstacle = Failure(ClaimReason.MAX_TOTAL_REACHED, f"the pool has its maxTotal of {s.pool.spec.max_total} VMs")
+        obstacle = Failure(
+            ClaimReason.MAX_TOTAL_REACHED,
+            f"the pool has its maxTotal of {count_noun(s.pool.spec.max_total or 0, 'VM')}",
+        )
     if obstacle is not None:
         obstacle = Failure(obstacle.reason, f"{why.message}, and {obstacle.message}")
         return _fail(s, obstacle, now) if s.on_empty == "Fail" else _pend(s, obstacle, now)

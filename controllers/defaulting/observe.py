@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json, at
 from defaulter.contract import MACPolicy, undefaulted_fields
 from kinds.meta import UNDEFAULTED
@@ -146,7 +147,7 @@ def _message(vm: VM, mac: str, others: list[VM]) -> str:
     if left := len(names) - len(owners):
         owners.append(f"{left} more")
     if foreign := len(others) - len(names):
-        owners.append("a VM of another namespace" if foreign == 1 else f"{foreign} VMs of other namespaces")
+        owners.append(f"{count_noun(foreign, 'VM')} of other namespaces")
     return (
         f"MAC address {mac} is also that of {', '.join(owners)}: on one network only one of them can be reached."
         " Remove macAddress to get a unique address"

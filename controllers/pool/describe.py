@@ -36,8 +36,7 @@ def describe_update(snapshot: PoolSnapshot, now: datetime) -> Json | None:
 
 def _step(step: UpdateStep, replicas: int) -> str:
     if step.set_replicas is not None:
-        number = resolve(step.set_replicas, replicas)
-        return "1 VM gets the template" if number == 1 else f"{number} VMs get the template"
+        return f"{count_noun(resolve(step.set_replicas, replicas), 'VM', 'gets', 'get')} the template"
     return _pause(step.pause) if step.pause is not None else "the analysis must be successful"
 
 

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import parse_time
 from controllers.pool.analysis import overdue
 from controllers.pool.before_update import held_by_snapshots
@@ -99,7 +100,7 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
         name, reason = min(waiting.items())
         return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {name}: {reason}"
     names = join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in failing)
-    what = f"not available: {names}" if failing else f"{snapshot.missing} VMs are missing"
+    what = f"not available: {names}" if failing else f"{count_noun(snapshot.missing, 'VM', 'is', 'are')} missing"
     if not failing and not snapshot.missing:
         what = f"{join_names(each.name for each in held)} waits: {held[0].reason}"
     return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
-from apimachinery.counting import count_noun
+from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import (
     Action,
@@ -47,7 +47,7 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         return
     if not snapshot.revision_saved:
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
-    reason = f"{len(snapshot.active)} of {wanted} VMs exist"
+    reason = count_of(len(snapshot.active), wanted, "VM", "exists", "exist")
     if extra:
         reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
@@ -84,7 +84,8 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     retain = retains_disks(snapshot)
-    reason = f"{count_noun(len(snapshot.active), 'VM', 'exists', 'exist')}, {snapshot.pool.spec.replicas} are wanted"
+    wanted = count_verb(snapshot.pool.spec.replicas, "is", "are")
+    reason = f"{count_noun(len(snapshot.active), 'VM', 'exists', 'exist')}, {wanted} wanted"
     for vm in select_victims(snapshot, now)[: snapshot.burst]:
         why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
         if not vm.replaced_disks:

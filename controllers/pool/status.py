@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from apimachinery.counting import count_noun
+from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import format_time
 from controllers.pool.actions import Heal, RunJob
 from controllers.pool.analysis import with_jobs
@@ -177,12 +177,12 @@ def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
         return condition("DisksOutdated", False, PoolReason.DISKS_UP_TO_DATE)
     kept = [vm.name for vm in found if not (snapshot.disks_to_replace(vm) or is_replaced(snapshot, vm))]
     message = (
-        f"{len(found)} of {len(snapshot.active)} VMs have disks that were created from an older template: "
-        f"{join_names(vm.name for vm in found)}."
+        f"{count_of(len(found), len(snapshot.active), 'VM', 'has', 'have')} disks that were created from an older"
+        f" template: {join_names(vm.name for vm in found)}."
     )
     if len(kept) < len(found):
         what = "" if snapshot.surges else "the disks of "
-        message += f" Updates replace {what}{len(found) - len(kept)} VMs."
+        message += f" Updates replace {what}{count_noun(len(found) - len(kept), 'VM')}."
     if kept:
         message += f" {join_names(kept)}: {_why_kept(snapshot)}; a VM that is deleted is created with new disks."
     return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
@@ -250,25 +250,30 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
     if reason := deadline_exceeded(snapshot, now):
         return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, reason)
     if snapshot.aborted:
-        message = f"{snapshot.aborted[1].message}; {with_template(snapshot)} of {active} VMs have the former template"
+        former = count_of(with_template(snapshot), active, "VM", "has", "have")
+        message = f"{snapshot.aborted[1].message}; {former} the former template"
         return condition("Progressing", False, PoolReason.UPDATE_ABORTED, message)
     limit = update_limit(snapshot, now)
     if limit.waits is not None:
-        message = f"{with_template(snapshot)} of {active} VMs have the template; {limit.reason}"
+        message = f"{_with_template(snapshot)}; {limit.reason}"
         return condition("Progressing", True, limit.waits, message)
     outdated, closed = count_outdated(snapshot, now), refusal_of_updates(snapshot, now)
+    behind = f"{count_of(outdated, active, 'VM', 'is', 'are')} not up to date"
     if outdated and closed:
-        message = f"{outdated} of {active} VMs are not up to date; {closed}"
-        return condition("Progressing", True, PoolReason.WAITING_FOR_WINDOW, message)
+        return condition("Progressing", True, PoolReason.WAITING_FOR_WINDOW, f"{behind}; {closed}")
     if outdated:
-        return condition("Progressing", True, PoolReason.UPDATING, f"{outdated} of {active} VMs are not up to date")
+        return condition("Progressing", True, PoolReason.UPDATING, behind)
     if _is_updating(snapshot):
         available = sum(vm.available for vm in snapshot.active)
-        message = f"{with_template(snapshot)} of {active} VMs have the template, {available} are available"
+        message = f"{_with_template(snapshot)}, {count_verb(available, 'is', 'are')} available"
         return condition("Progressing", True, PoolReason.UPDATING, message)
     if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
-        return condition("Progressing", True, PoolReason.SCALING, f"{active} of {wanted} VMs exist")
+        return condition("Progressing", True, PoolReason.SCALING, count_of(active, wanted, "VM", "exists", "exist"))
     return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, limit.reason))
+
+
+def _with_template(snapshot: PoolSnapshot) -> str:
+    return f"{count_of(with_template(snapshot), len(snapshot.active), 'VM', 'has', 'have')} the template"
 
 
 def _is_updating(snapshot: PoolSnapshot) -> bool:
@@ -280,9 +285,8 @@ def _is_updating(snapshot: PoolSnapshot) -> bool:
 
 
 def _complete(snapshot: PoolSnapshot, kept: str) -> str:
-    active, updated = len(snapshot.active), with_template(snapshot)
-    if updated < active:
-        return f"{updated} of {active} VMs have the template; {kept or 'the update strategy leaves the others'}"
+    if with_template(snapshot) < len(snapshot.active):
+        return f"{_with_template(snapshot)}; {kept or 'the update strategy leaves the others'}"
     if any(snapshot.outdated_disks(vm) for vm in snapshot.active):
         return "all VMs have the template, but some disks are older: see the condition DisksOutdated"
     return "all VMs are as the spec requires"

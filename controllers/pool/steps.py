@@ -60,7 +60,7 @@ def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
         return UpdateLimit(total, _all_done(snapshot, steps))
     kept = resolve(strategy.partition, replicas) if strategy.partition is not None else 0
     largest = max(0, total - kept)
-    limit = UpdateLimit(largest, reason=f"partition keeps the old template of {kept} VMs" if kept else "")
+    limit = UpdateLimit(largest, reason=f"partition keeps the old template of {count_noun(kept, 'VM')}" if kept else "")
     if not steps:
         return limit
     reached = not any(snapshot.outdated(vm) for vm in snapshot.active)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import ClassVar
 
-from apimachinery.counting import count_noun
+from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.label_selectors import to_string
 from apimachinery.timestamps import format_time, parse_time
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot
@@ -145,7 +145,10 @@ def scale_in(snapshot: ReplicaSetSnapshot) -> Iterator[Action]:
     A VMI in the phase Unknown already has a replacement. The plan deletes the VMI once enough others are ready."""
     wanted, known = snapshot.replica_set.spec.replicas, _known(snapshot)
     excess = max(0, len(known) - wanted)
-    victims = [(vmi, f"{len(known)} exist, {wanted} are wanted") for vmi in sorted(known, key=_order)[:excess]]
+    victims = [
+        (vmi, f"{count_verb(len(known), 'exists', 'exist')}, {count_verb(wanted, 'is', 'are')} wanted")
+        for vmi in sorted(known, key=_order)[:excess]
+    ]
     if sum(vmi.ready for vmi in known) >= wanted:
         unknown = (vmi for vmi in snapshot.active if vmi.unknown)
         victims += [(vmi, "its phase is Unknown, and enough others are ready") for vmi in unknown]
@@ -274,11 +277,13 @@ def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
     if failure := _failure(snapshot, plan):
         return Readiness("Stalled", *failure)
     wanted, ready = snapshot.replica_set.spec.replicas, sum(vmi.ready for vmi in snapshot.active)
-    message = f"{ready} of {wanted} VMIs are ready"
+    message = f"{count_of(ready, wanted, 'VMI', 'is', 'are')} ready"
     if len(snapshot.active) == ready == wanted:
         return Readiness("Ready", ReplicaSetReason.READY, message)
     if len(snapshot.active) > wanted:
-        message = f"{count_noun(len(snapshot.active), 'VMI', 'exists', 'exist')}, {wanted} are wanted"
+        message = (
+            f"{count_noun(len(snapshot.active), 'VMI', 'exists', 'exist')}, {count_verb(wanted, 'is', 'are')} wanted"
+        )
     if snapshot.replica_set.spec.paused:
         return Readiness("Waiting", ReplicaSetReason.PAUSED, f"{message}; {IS_PAUSED}")
     return Readiness("Reconciling", ReplicaSetReason.SCALING, message)

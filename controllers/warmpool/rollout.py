@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from apimachinery.counting import count_noun
 from apimachinery.timestamps import parse_time
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
 from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
@@ -89,7 +90,8 @@ def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
         return ""
     seconds = snapshot.pool.spec.update_strategy.progress_deadline_seconds
     why = snapshot.failures.message or ", ".join(f"{m.name} ({m.printable_status or 'no status'})" for m in late[:5])
-    return f"no progress for {seconds} s: {why}; {count_outdated(snapshot)} VMs of the old template stay available"
+    kept = count_noun(count_outdated(snapshot), "VM")
+    return f"no progress for {seconds} s: {why}; the pool keeps {kept} of the old template"
 
 
 def seconds_until_due(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:

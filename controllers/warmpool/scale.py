@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 
+from apimachinery.counting import count_noun, count_of, count_verb
 from controllers.warmpool.actions import Action, CreateVM, DeleteVM
 from controllers.warmpool.heal import failed_for_long, mass_failure
 from controllers.warmpool.naming import draw_placement, unused_names
@@ -20,7 +21,7 @@ def scale_out(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     pool = snapshot.pool
     count = min(missing(snapshot, now), _allowed(snapshot, now))
     taken = {m.name for m in snapshot.vms}
-    reason = f"the pool has {len(snapshot.depth)} of {snapshot.target} VMs"
+    reason = f"the pool has {count_of(len(snapshot.depth), snapshot.target, 'VM')}"
     for created, name in enumerate(unused_names(pool.name, snapshot.seed, count, taken)):
         placement = draw_placement(pool.uid, name, pool.spec.places) or next(iter(pool.placements))
         yield CreateVM(name, placement, standby_of_new_vm(snapshot, created), reason)
@@ -68,7 +69,11 @@ def scale_in(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
 
     candidates = [m for m in snapshot.depth if m.state is not WarmState.UNKNOWN]
     for m in sorted(candidates, key=rank)[:excess]:
-        yield DeleteVM(m, "Excess", f"the pool has {len(snapshot.depth)} VMs, {snapshot.target} are desired")
+        yield DeleteVM(
+            m,
+            "Excess",
+            f"the pool has {count_noun(len(snapshot.depth), 'VM')}, {count_verb(snapshot.target, 'is', 'are')} desired",
+        )
 
 
 def make_room(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.counting import count_noun
+from apimachinery.counting import count_noun, count_of
 from apimachinery.timestamps import format_time
 from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
@@ -142,7 +142,7 @@ def readiness(conditions: Sequence[Condition]) -> Readiness:
 
 def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     replicas, available = snapshot.replicas, len(snapshot.available)
-    said = f"{available} of {replicas} VMs are ready to be claimed"
+    said = f"{count_of(available, replicas, 'VM', 'is', 'are')} ready to be claimed"
     if available >= replicas - disruption_budget(snapshot).unavailable and (available or not replicas):
         return condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
     if snapshot.unscheduled or snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY:
@@ -162,10 +162,10 @@ def _progressing(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     for reason, message in _obstacles(snapshot, now):
         return condition("Progressing", False, reason, message)
     if old := count_outdated(snapshot):
-        return condition("Progressing", True, Reason.UPDATING, f"{_vms(old)} of an old template to replace")
+        return condition("Progressing", True, Reason.UPDATING, f"{count_noun(old, 'VM')} of an old template to replace")
     provisioning = snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
     if provisioning or missing(snapshot, now) or len(snapshot.depth) > snapshot.target:
-        progress = f"the pool has {len(snapshot.depth)} of {snapshot.target} VMs"
+        progress = f"the pool has {count_of(len(snapshot.depth), snapshot.target, 'VM')}"
         message = f"{progress}; {snapshot.last_error}" if snapshot.last_error else progress
         return condition("Progressing", True, Reason.SCALING, message)
     if snapshot.last_error:
@@ -196,7 +196,7 @@ def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str,
 def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
     """Reasons and messages of the condition Degraded, the most important first."""
     if mass_failure(snapshot):
-        unhealthy, available = _vms(len(snapshot.in_state(WarmState.UNHEALTHY))), len(snapshot.available)
+        unhealthy, available = count_noun(len(snapshot.in_state(WarmState.UNHEALTHY)), "VM"), len(snapshot.available)
         message = f"{unhealthy} unhealthy, {available} available: unhealthy VMs are kept for inspection"
         yield Reason.TOO_MANY_UNHEALTHY, f"{message} while there is capacity for others"
     if snapshot.breaker_open:
@@ -222,7 +222,9 @@ def _rollout(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     if old := sum(snapshot.outdated(m) for m in snapshot.members):
         on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
         how = "replaced when they are claimed" if on_replenish else "being replaced"
-        return condition("RolloutComplete", False, Reason.UPDATING, f"{_vms(old)} of an old template: {how}")
+        return condition(
+            "RolloutComplete", False, Reason.UPDATING, f"{count_noun(old, 'VM')} of an old template: {how}"
+        )
     return condition("RolloutComplete", True, Reason.COMPLETE, "all VMs are of the current template")
 
 
@@ -293,7 +295,7 @@ def _why_failing(snapshot: WarmPoolSnapshot) -> str:
     if len(snapshot.failing) == 1:
         said = f"{snapshot.failing[0].name} fails to start: {word}"
     else:
-        said = f"{len(snapshot.failing)} VMs fail to start, {count} of them with {word}"
+        said = f"{count_noun(len(snapshot.failing), 'VM', 'fails', 'fail')} to start, {count} of them with {word}"
     message = next((m.vmi.message for m in snapshot.failing if m.vmi and m.vmi.message), "")
     return f"{said}: {message}" if message else said
 
@@ -317,18 +319,15 @@ def _why_unknown(snapshot: WarmPoolSnapshot) -> str:
         return ""
     results = (snapshot.health_of(m).in_standby for m in unknown)
     why = next((each.message for each in results if each.verdict == "Unable"), "the next check is due soon")
-    return f"{_vms(len(unknown))} can't be checked: {why}"
+    return f"{count_noun(len(unknown), 'VM')} can't be checked: {why}"
 
 
 def _why_unscheduled(snapshot: WarmPoolSnapshot) -> str:
     if not snapshot.unscheduled:
         return snapshot.failures.message
     messages = (m.vmi.message for m in snapshot.unscheduled if m.vmi and m.vmi.message)
-    return f"{_vms(len(snapshot.unscheduled))} can't be scheduled: {next(messages, 'the cluster has no capacity')}"
-
-
-def _vms(count: int) -> str:
-    return "1 VM" if count == 1 else f"{count} VMs"
+    why = next(messages, "the cluster has no capacity")
+    return f"{count_noun(len(snapshot.unscheduled), 'VM')} can't be scheduled: {why}"
 
 
 @dataclass(frozen=True)

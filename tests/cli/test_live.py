@@ -77,11 +77,11 @@ def test_a_terminal_shows_a_bar_with_an_estimate_and_lines_above(terminal: tuple
     screen, output = terminal
     with redirect_stdout(output), ProgressBar("web", 3) as bar:
         bar.update(1, 3, 42)
-        bar.echo("web: 1 of 3 VMs have the new template")
+        bar.echo("web: 1 of 3 VMs has the new template")
     shown = shown_on(screen, "have the new template\r\n")
     assert "1/3" in shown
     assert "about 40 s left" in shown
-    assert "web: 1 of 3 VMs have the new template\r\n" in shown
+    assert "web: 1 of 3 VMs has the new template\r\n" in shown
 
 
 def test_a_terminal_shows_lines_in_place(terminal: tuple[int, TextIO]) -> None:

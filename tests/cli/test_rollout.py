@@ -58,7 +58,7 @@ GOING = progressing("True", "Updating", "")
         pytest.param(pool(generation=3), "Progressing", "not observed the change", id="change not observed"),
         pytest.param({**pool(), "status": {}}, "Progressing", "not observed the change", id="new pool"),
         pytest.param(pool(paused=True), "Progressing", "paused", id="a paused pool is not done"),
-        pytest.param(pool(updatedReplicas=1), "Progressing", "1 of 3 VMs have the new template", id="some are updated"),
+        pytest.param(pool(updatedReplicas=1), "Progressing", "1 of 3 VMs has the new template", id="some are updated"),
         pytest.param(pool(replicas=4), "Complete", "all 4", id="as many as are wanted"),
         pytest.param(pool(1), "Complete", "web: its VM has the template, and is ready", id="one"),
         pytest.param(pool(1, readyReplicas=0), "Complete", "and is not ready", id="one halted VM"),
@@ -105,7 +105,7 @@ def test_progress(document: dict[str, Any], state: str, words: str) -> None:
     assert (found, words in said) == (state, True), said
 
 
-WAITS = progressing("True", "UpdatePaused", "1 of 3 VMs have the template; step 2 of 3: the update is paused")
+WAITS = progressing("True", "UpdatePaused", "1 of 3 VMs has the template; step 2 of 3: the update is paused")
 UNDECIDED = progressing("True", "AnalysisInconclusive", "step 2 of 3: no result")
 ANALYSES = progressing("True", "AnalysisRunning", "step 2 of 3: latency")
 
@@ -213,7 +213,7 @@ def pool_at(reason: str, updated: int, message: str) -> dict[str, Any]:
     [
         pytest.param("UpdatePaused", "Progressing", "web: why", id="a pause is not the end"),
         pytest.param("Complete", "Complete", "web: why", id="a partition is"),
-        pytest.param("UpdatingVMs", "Progressing", "web: 1 of 4 VMs have the new template", id="on the way"),
+        pytest.param("UpdatingVMs", "Progressing", "web: 1 of 4 VMs has the new template", id="on the way"),
     ],
 )
 def test_an_update_by_steps(reason: str, state: str, message: str) -> None:

@@ -168,7 +168,7 @@ async def test_another_image_is_reported_because_it_reaches_no_disk(running: Pla
     await complete(running)
     # A retained disk stays older, also with a new VM.
     await running.change(replicas=1)
-    await until(lambda: said(running, "DisksOutdated", "1 of 1 VMs"), True)
+    await until(lambda: said(running, "DisksOutdated", "1 of 1 VM has"), True)
     await running.change(replicas=2)
     await until(lambda: said(running, "DisksOutdated", "2 of 2 VMs"), True)
     # A VM that a user deletes gets a new disk.

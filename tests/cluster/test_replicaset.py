@@ -346,7 +346,7 @@ async def test_people_are_told_what_would_be_done_and_what_was(control_plane: An
         await until(place.numbers, (2, 1))
         fewer = json.dumps(the_set(place.namespace, 1))
         told = await asyncio.to_thread(run, "plan", "-f", "-", text=fewer)
-        assert re.search(f"Delete +{waits} +2 exist, 1 are wanted", told), told
+        assert re.search(f"Delete +{waits} +2 exist, 1 is wanted", told), told
         assert "web: no actions" in await asyncio.to_thread(run, "plan", "vmirs/web")
 
         async def told_of_its_making() -> bool | str:

@@ -15,7 +15,7 @@ from webhook.models import PlanStep
 from webhook.plans import PlanAnswer, PlanClient
 
 POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": {"name": "web"}}
-STEPS = [{"action": "Create", "vm": "web-1", "reason": "0 of 1 VMs exist"}]
+STEPS = [{"action": "Create", "vm": "web-1", "reason": "0 of 1 VM exists"}]
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from apimachinery.counting import count_noun
 from apimachinery.cron import CronSchedule
 from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -96,7 +97,9 @@ def _wanted(spec: Autoscaling, demand: Demand, now: datetime) -> tuple[Reason, i
     if enough:
         said += f"a claim that finds no VM has one within {target.wait_seconds} s"
     else:
-        said += f"with {count} VMs, {target.percentile} % of the claims wait at most {target.wait_seconds} s"
+        said += (
+            f"with {count_noun(count, 'VM')}, {target.percentile} % of the claims wait at most {target.wait_seconds} s"
+        )
     recent = history.expected(time, with_forecast=False)
     reason = Reason.WAIT_TARGET
     if with_forecast and history.expected(time, with_forecast=True) > recent:
@@ -163,7 +166,9 @@ def _delayed(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision
     if highest is None or highest.replicas <= decided.replicas:
         return decided
     due = highest.at + delay
-    message = f"{decided.message}; {highest.replicas} VMs were needed until {highest.at:%H:%M:%S} UTC"
+    message = (
+        f"{decided.message}; {count_noun(highest.replicas, 'VM', 'was', 'were')} needed until {highest.at:%H:%M:%S} UTC"
+    )
     return replace(
         decided,
         replicas=highest.replicas,

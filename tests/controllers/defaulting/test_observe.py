@@ -31,7 +31,7 @@ def vm(name: str, *macs: str, namespace: str = "shop", **metadata: Any) -> VM:
         pytest.param([vm("db", OTHER, MAC)], ["also that of VM db:"], id="any interface"),
         pytest.param(
             [vm("secret", MAC, namespace="bank")],
-            ["also that of a VM of another namespace:"],
+            ["also that of 1 VM of other namespaces:"],
             id="names of other namespaces are hidden",
         ),
         pytest.param(

@@ -21,8 +21,8 @@ VM = f"web-1/{vm(1).uid[:8]}"
     [
         pytest.param(
             1,
-            Delete("web-1", vm(1).uid, "7", "2 VMs exist, 1 are wanted"),
-            [decision(TIME, "SuccessfulDelete", "2 VMs exist, 1 are wanted", VM, set_by="kubectl-scale")],
+            Delete("web-1", vm(1).uid, "7", "2 VMs exist, 1 is wanted"),
+            [decision(TIME, "SuccessfulDelete", "2 VMs exist, 1 is wanted", VM, set_by="kubectl-scale")],
             id="scale-in names the client that set replicas",
         ),
         pytest.param(

@@ -183,7 +183,7 @@ def test_a_partition_is_complete_when_the_others_are_updated() -> None:
     observed = four(*ONE_NEW, partition=3)
     (progressing,) = (c for c in pool_status(observed, plan(observed, NOW), NOW).conditions if c.type == "Progressing")
     assert progressing.reason == "Complete"
-    assert progressing.message == "1 of 4 VMs have the template; partition keeps the old template of 3 VMs"
+    assert progressing.message == "1 of 4 VMs has the template; partition keeps the old template of 3 VMs"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from controllers.shared.decisions import (
 from kinds.decisions import Decision
 
 
-def deleted(time: int, *vms: str, message: str = "2 VMs exist, 1 are wanted") -> Decision:
+def deleted(time: int, *vms: str, message: str = "2 VMs exist, 1 is wanted") -> Decision:
     return decision(f"2026-03-01T12:{time // 60:02}:{time % 60:02}Z", "SuccessfulDelete", message, *vms)
 
 

@@ -192,7 +192,7 @@ def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, 
         pytest.param(
             a_snapshot(1, last_error="EC2 answered RequestLimitExceeded"),
             "Progressing",
-            "the pool has 0 of 1 VMs; EC2 answered RequestLimitExceeded",
+            "the pool has 0 of 1 VM; EC2 answered RequestLimitExceeded",
             id="last error",
         ),
     ],

@@ -348,7 +348,7 @@ async def undo_update(
     if pins:
         text += ", with the images of then in place of the DataSources"
     if restore_snapshots:
-        text += f", and {count_noun(len(vms), 'VM')} get the disks of before the update"
+        text += f", and {count_noun(len(vms), 'VM', 'gets', 'get')} the disks of before the update"
     return revision, len(vms), text
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 
 POLL_SECONDS = 0.5
+OBSERVE_SECONDS = 15.0
+"""how long an act waits for the controller to observe earlier changes, in addition to the time of the requests"""
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60
 FINAL_REASONS = (
@@ -105,6 +107,8 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
                 while True:
                     document = await get_pool(api, cluster, pool)
                     state, message = progress(document, api.now())
+                    if state == "Complete" and not await _counts_hold(api, document):
+                        state, message = "Progressing", f"{pool}: {UNOBSERVED}"
                     # The error of a failed update contains the message.
                     if output == "text" and state != "Failed" and (last is None or message != last[2]):
                         bar.echo(message)
@@ -131,10 +135,64 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
         raise Unreachable(f"not complete after {seconds:g} s", shown=True)
 
 
+UNOBSERVED = "the controller has not observed the change yet"
+
+
+def is_observed(document: Json) -> bool:
+    """Whether the pool's status contains the answer of the controller to the last change of the spec, and to the
+    requests in the annotations: an annotation does not change the generation."""
+    from controllers.pool.steps import promoted_steps
+    from kinds import meta
+    from kinds.pool_strategies import UpdateProactive
+
+    metadata, status = document["metadata"], document.get("status") or {}
+    if status.get("observedGeneration", 0) < metadata["generation"]:
+        return False
+    reasons = {each.get("reason") for each in status.get("conditions") or () if each["type"] == "Progressing"}
+    if PoolReason.INVALID_SPEC in reasons:
+        return True  # the controller answers no request until the spec is valid
+    annotations, update = metadata.get("annotations") or {}, status.get("update") or {}
+    if aborted := update.get("aborted"):
+        return bool(annotations.get(meta.RETRY) != aborted["time"])
+    revision, former = status.get("updateRevision"), status.get("currentRevision")
+    if former and former != revision and annotations.get(meta.ABORT) == revision:
+        return False
+    proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
+    request = annotations.get(meta.PROMOTE)
+    if not request or not update or not proactive:
+        return True
+    steps = len(UpdateProactive.model_validate(proactive).all_steps)
+    return min(promoted_steps(request, update["revision"], steps), steps) <= (update.get("stepsDone") or 0)
+
+
+async def _counts_hold(api: Api, document: Json) -> bool:
+    """Whether the pool has as many VMs as its status says: a VM that was just deleted, detached or attached is not in
+    the status yet. True for a user who may not list VMs."""
+    from runtime.errors import Forbidden
+
+    status = document["status"]
+    try:
+        vms = await list_vms(api, document)
+    except Forbidden:
+        return True
+    deleting = sum("deletionTimestamp" in each["metadata"] for each in vms)
+    return (len(vms) - deleting, deleting) == (status.get("replicas", 0), status.get("terminatingReplicas", 0))
+
+
+async def _observed_pool(api: Api, cluster: Cluster, pool: str) -> Json:
+    """The pool with a status that contains all earlier changes, such as that of a `kubectl apply` before this command.
+    Waits for the controller. Raises `Failed` if it does not observe them in time."""
+    for _ in range(round(OBSERVE_SECONDS / POLL_SECONDS)):
+        if is_observed(document := await get_pool(api, cluster, pool)):
+            return document
+        await asyncio.sleep(POLL_SECONDS)
+    raise Failed(f"{pool}: {UNOBSERVED}; check that the controllers run, and try again")
+
+
 def next_commands(document: Json) -> str:
     """The commands by which a user lets an update go on or back that waits at one of its steps; empty if none waits."""
     name, status = document["metadata"]["name"], document.get("status") or {}
-    if status.get("observedGeneration", 0) < document["metadata"]["generation"] or document["spec"].get("paused"):
+    if document["spec"].get("paused") or not is_observed(document):
         return ""
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
     if conditions.get("Progressing", {}).get("reason") not in STEP_REASONS:
@@ -149,7 +207,7 @@ def next_commands(document: Json) -> str:
 def finished_vms(document: Json) -> int:
     """The VMs that have the template and are available. Before the controller has seen a change, none."""
     status = document.get("status") or {}
-    if status.get("observedGeneration", 0) < document["metadata"]["generation"]:
+    if not is_observed(document):
         return 0
     return min(int(status.get(f"{each}Replicas") or 0) for each in ("updated", "available"))
 
@@ -159,8 +217,8 @@ def progress(document: Json, now: datetime) -> tuple[State, str]:
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
     name, desired = metadata["name"], spec["replicas"]
     conditions = {each["type"]: each for each in status.get("conditions") or ()}
-    if status.get("observedGeneration", 0) < metadata["generation"]:
-        return "Progressing", f"{name}: the controller has not observed the change yet"
+    if not is_observed(document):
+        return "Progressing", f"{name}: {UNOBSERVED}"
     if spec.get("paused"):
         return "Progressing", f"{name}: paused until `rollout resume {name}`"
     stopped = conditions.get("Progressing", {})
@@ -452,13 +510,11 @@ async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = 
     from kinds import meta
     from kinds.pool_strategies import UpdateProactive
 
-    document = await get_pool(api, cluster, pool)
+    document = await _observed_pool(api, cluster, pool)
     proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
     steps = UpdateProactive.model_validate(proactive).all_steps
     progress = (document.get("status") or {}).get("update") or {}
     done = progress.get("stepsDone", 0)
-    if (document.get("status") or {}).get("observedGeneration", 0) < document["metadata"]["generation"]:
-        raise Failed(f"the controller has not observed the change of {pool} yet; try again")
     if progress.get("aborted"):
         raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")
     if not steps or done >= len(steps):
@@ -495,7 +551,7 @@ async def abort_update(api: Api, cluster: Cluster, pool: str) -> None:
     """Returns the VMs to the last template that all of them had."""
     from kinds import meta
 
-    document = await get_pool(api, cluster, pool)
+    document = await _observed_pool(api, cluster, pool)
     status = document.get("status") or {}
     revision, former = status.get("updateRevision"), status.get("currentRevision")
     if not former or former == revision:
@@ -519,7 +575,7 @@ async def retry_update(api: Api, cluster: Cluster, pool: str) -> None:
     """Tries an aborted update again."""
     from kinds import meta
 
-    document = await get_pool(api, cluster, pool)
+    document = await _observed_pool(api, cluster, pool)
     aborted = ((document.get("status") or {}).get("update") or {}).get("aborted")
     if not aborted:
         raise Failed(f"{pool} has no aborted update")

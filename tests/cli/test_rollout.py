@@ -16,6 +16,7 @@ from cli.rollout import (
     _previous,
     differences,
     fields_to_restore,
+    is_observed,
     next_commands,
     progress,
     step_to_end,
@@ -103,6 +104,55 @@ GOING = progressing("True", "Updating", "")
 def test_progress(document: dict[str, Any], state: str, words: str) -> None:
     found, said = progress(document, NOW)
     assert (found, words in said) == (state, True), said
+
+
+STEPPED = {"proactive": {"steps": [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": 2}]}}
+ABORTED = {"revision": "web-b", "aborted": {"reason": "Aborted", "message": "a user", "time": ago(60)}}
+
+
+def requested(steps: Any = None, *, status: dict[str, Any] | None = None, **annotations: str) -> dict[str, Any]:
+    """A pool that is updated from revision web-a to web-b, with annotations of a user."""
+    document = pool(**{"updateRevision": "web-b", "currentRevision": "web-a", **(status or {})})
+    document["metadata"]["annotations"] = {f"poolhouse.dev/{name}": value for name, value in annotations.items()}
+    document["spec"]["updateStrategy"] = STEPPED if steps is None else steps
+    return document
+
+
+def step(done: int) -> dict[str, Any]:
+    return {"update": {"revision": "web-b", "stepsDone": done}}
+
+
+@pytest.mark.parametrize(
+    ("document", "observed"),
+    [
+        pytest.param(requested(), True, id="no request"),
+        pytest.param(requested(status=step(1), promote="web-b=2"), False, id="a promotion that is not in the status"),
+        pytest.param(requested(status=step(2), promote="web-b=2"), True, id="a promotion that is in the status"),
+        pytest.param(requested(status=step(1), promote="web-a=2"), True, id="a promotion of another update"),
+        pytest.param(requested(status=step(2), promote="web-b=all"), False, id="a promotion past all steps"),
+        pytest.param(requested(status=step(3), promote="web-b=all"), True, id="past all steps"),
+        pytest.param(requested({}, status=step(0), promote="web-b=all"), True, id="the steps were removed"),
+        pytest.param(requested(abort="web-b"), False, id="an abort that is not in the status"),
+        pytest.param(requested(status={"update": ABORTED}, abort="web-b"), True, id="an abort that is in the status"),
+        pytest.param(requested(status={"currentRevision": "web-b"}, abort="web-b"), True, id="nothing to abort"),
+        pytest.param(requested(abort="web-a"), True, id="an abort of another update"),
+        pytest.param(
+            requested(status={"update": ABORTED}, retry=ago(60)), False, id="a retry that is not in the status"
+        ),
+        pytest.param(requested(status={"update": ABORTED}, retry=ago(90)), True, id="the retry of an earlier abort"),
+        pytest.param(requested(status=step(0), retry=ago(60)), True, id="a retry that is in the status"),
+        pytest.param(
+            requested({"proactive": 1}, status={**step(0), "conditions": INVALID}, promote="web-b=1"),
+            True,
+            id="an invalid spec answers no request",
+        ),
+    ],
+)
+def test_a_request_in_an_annotation_is_observed_when_the_status_has_the_answer(
+    document: dict[str, Any], observed: bool
+) -> None:
+    assert is_observed(document) is observed
+    assert ("not observed the change" in progress(document, NOW)[1]) is not observed
 
 
 WAITS = progressing("True", "UpdatePaused", "1 of 3 VMs has the template; step 2 of 3: the update is paused")

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from apimachinery.owner_references import controller_reference
 from cli.completion import kubectl_answers
 from cli.main import poolhouse
 from controllers.pool.observe import POOLS
+from kinds import POOL
 from tests.cluster.pooling import Place
 
 
@@ -42,6 +44,33 @@ async def test_a_degraded_object_makes_overview_exit_with_1(control_plane: Any, 
     await place.api.patch(POOLS, place.namespace, made["metadata"]["name"], status, subresource="status")
     shown = await run(control_plane, place, "overview", "--wrong")
     assert (shown.exit_code, "FailedCreate: quota" in shown.stdout) == (1, True)
+
+
+async def test_rollout_status_does_not_call_a_pool_complete_whose_status_counts_other_vms(
+    control_plane: Any, place: Place
+) -> None:
+    made = await place.pool(1)
+    numbers = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas", "readyReplicas"), 1)
+    status = {"observedGeneration": 1, **numbers}
+    await place.api.patch(POOLS, place.namespace, "web", {"status": status}, subresource="status")
+    early = await run(control_plane, place, "rollout", "status", "web", "--no-watch")
+    assert early.stdout == "web: the controller has not observed the change yet\n"
+    reference = controller_reference(POOL.api_version, POOL.kind, "web", made["metadata"]["uid"])
+    await place.vm("web-1", ownerReferences=[reference])
+    late = await run(control_plane, place, "rollout", "status", "web", "--no-watch")
+    assert late.stdout == "web: its VM has the template, and is ready\n"
+
+
+async def test_a_promotion_waits_until_the_controller_has_observed_the_change_before(
+    control_plane: Any, place: Place
+) -> None:
+    await place.pool(2, updateStrategy={"proactive": {"steps": [{"setReplicas": 1}, {"pause": {}}]}})
+    promotion = asyncio.create_task(run(control_plane, place, "rollout", "promote", "web"))
+    done, _ = await asyncio.wait({promotion}, timeout=3)
+    assert not done, "the status is older than the spec"
+    status = {"observedGeneration": 1, "updateRevision": "web-b", "update": {"revision": "web-b", "stepsDone": 1}}
+    await place.api.patch(POOLS, place.namespace, "web", {"status": status}, subresource="status")
+    assert (await promotion).stdout == "web is promoted past step 2 of 2\n"
 
 
 async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None:

@@ -28,6 +28,13 @@ _MAX_PATHS = 3
 _MAX_SPEC_BYTES = 128 * 1024
 """The spec of a VM with 256 disks has about 100 kB."""
 
+LATER = "after defaulting; does another webhook run later?"
+UNANSWERED = (
+    "because the defaulting webhook did not answer in time, or another webhook ran later; "
+    "a controller fills them before the next start"
+)
+"""what is known without an answer of this process; another replica may have answered"""
+
 Key = tuple[str, str, str]
 Fields = dict[str, Any]
 
@@ -62,12 +69,13 @@ class HardwareDrift:
         # The defaulter leaves an address of a device open that KubeVirt hotplugs into the VMI.
         updates_vmi = request.kind == "VirtualMachineInstance" and request.old is not None
         if not updates_vmi and (paths := undefaulted_fields(document, macs=self._macs)):
-            return _drifted(paths, "left without a default", DriftReason.HARDWARE_UNDEFAULTED)
+            how = f"left without a default {LATER if answers else UNANSWERED}"
+            return _drifted(paths, how, DriftReason.HARDWARE_UNDEFAULTED)
         now = defaulted_fields(document)
         # Two requests for an object may be in flight. The object is unchanged if it equals one of the responses.
         changes = [_changed(defaulted_fields({**document, "spec": json.loads(text)}), now) for text in answers]
         if changes and all(changes):
-            return _drifted(changes[-1], "changed", DriftReason.HARDWARE_CHANGED)
+            return _drifted(changes[-1], f"changed {LATER}", DriftReason.HARDWARE_CHANGED)
         return AdmissionResponse()
 
     def _fresh(self, key: Key, now: float) -> dict[bytes, float]:
@@ -97,5 +105,5 @@ def _drifted(paths: Iterable[str], how: str, reason: DriftReason) -> AdmissionRe
     found = list(paths)
     more = f" and {len(found) - _MAX_PATHS} more" if len(found) > _MAX_PATHS else ""
     verb = "was" if len(found) == 1 else "were"
-    warning = f"{', '.join(found[:_MAX_PATHS])}{more} {verb} {how} after defaulting; does another webhook run later?"
+    warning = f"{', '.join(found[:_MAX_PATHS])}{more} {verb} {how}"
     return AdmissionResponse(warnings=(warning,), reason=reason)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,8 +87,12 @@ class Browser:
 
     def text(self, css: str = "main") -> str:
         """What a user reads there, now."""
-        found: list[WebElement] = self.driver.find_elements(By.CSS_SELECTOR, css)
-        return "\n".join(each.text for each in found)
+        end = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return "\n".join(each.text for each in self.all(css))
+            except MOVED:
+                assert time.monotonic() < end, f"the page replaces {css} again and again"
 
     def reads(self, *parts: str, css: str = "main") -> None:
         """Waits until the texts are on the page."""
@@ -146,8 +150,9 @@ class Browser:
     def tab_to(self, text: str) -> None:
         for _ in range(60):
             self.press("tab")
-            if self.focused() == text:
-                return
+            with suppress(*MOVED):
+                if self.focused() == text:
+                    return
         raise AssertionError(f"the tabulator does not reach {text!r}")
 
     def act(self, label: str, **values: str) -> str:

@@ -172,7 +172,9 @@ def test_a_pool_is_paused_and_resumed(paths: StackPaths, shop: Browser) -> None:
 
 
 def test_a_vm_is_protected_detached_and_attached(paths: StackPaths, shop: Browser) -> None:
-    vm = vms(paths)[0].partition("/")[2]  # scale-in has deleted any of them
+    # Scale-in has deleted any of them, and may still be at it.
+    shop.until(lambda: (ready_vms(paths), len(vms(paths))) == (3, 3), lambda: str(vms(paths)))
+    vm = vms(paths)[0].partition("/")[2]
     shop.open(f"/vm/{SHOP}/{vm}")
     shop.act("Protect")
     shop.reads("is protected from scale-in", "poolhouse.dev/scale-in is Protect")

@@ -35,9 +35,15 @@ READ_COMMANDS = ("kubectl get ", "kubectl diff ", "kubectl wait ", "kubectl pool
 """commands that are repeated until their output matches"""
 BUSY = re.compile(
     "context deadline exceeded|request timed out|TLS handshake timeout|i/o timeout|was unable to return a response"
+    "|cannot determine whether .*; try again"
 )
 """what a busy API server answers; nothing was written, so the command is repeated"""
-WRITE_COMMANDS = ("detach", "attach", "undo", "pause", "resume")
+LATE = re.compile(
+    "^Warning: .*(the defaulting webhook did not answer in time|the dry run of a VM of the template failed: no answer)"
+)
+"""what a write prints beside its result if a service is too busy to answer the API server; later commands of a page
+show that the object is as it should be all the same"""
+WRITE_COMMANDS = ("detach", "attach", "undo", "pause", "resume", "promote", "restart", "retry", "abort")
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ def output(command: str, environment: Mapping[str, str]) -> list[str]:
         timeout=600,
         check=False,
     )
-    return [line.rstrip() for line in done.stdout.rstrip().splitlines()]
+    return [line.rstrip() for line in done.stdout.rstrip().splitlines() if not LATE.match(line)]
 
 
 def plain(line: str) -> str:

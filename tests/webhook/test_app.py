@@ -76,7 +76,7 @@ async def test_a_field_that_another_webhook_removed_is_a_warning(webhook: Runnin
     complete = filled(VM, "s")
     assert "warnings" not in await webhook.review(review(complete), "/validate")
     (warning,) = (await webhook.review(review(VM), "/validate"))["warnings"]
-    assert "left without a default after defaulting" in warning
+    assert "left without a default because" in warning
 
 
 FIVE_MISTAKES = {

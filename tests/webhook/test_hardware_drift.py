@@ -64,6 +64,12 @@ def test_an_added_disk_is_undefaulted() -> None:
     assert not verdict.problems
 
 
+def test_a_vm_that_was_not_defaulted_at_all_is_reported_with_the_deadline() -> None:
+    """The API server goes on without a defaulting webhook that does not answer in time."""
+    (warning,) = HardwareDrift(now=Clock()).check(request(VM)).warnings
+    assert "because the defaulting webhook did not answer in time, or another webhook ran later" in warning
+
+
 def test_a_changed_address_is_reported_by_its_device() -> None:
     verdict = late(DONE).check(request(changed(pciAddress="0000:1f:00.0")))
     assert verdict.reason == DriftReason.HARDWARE_CHANGED

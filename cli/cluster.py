@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
-UNAUTHORIZED = 401
+UNAUTHORIZED, NOT_FOUND = 401, 404
+OBJECT_PATH = re.compile(r"/namespaces/(?P<namespace>[^/?]+)/[^/?]+/(?P<name>[^/?]+)")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """where pods have the token of their ServiceAccount"""
 NO_TIMEOUT_SECONDS = 365 * 86400.0
@@ -99,7 +101,14 @@ class Cluster:
             )
         if error.status == UNAUTHORIZED:
             return Failed(f"{error.message}: the cluster does not accept the credentials of {source}; renew them")
-        return Failed(error.message)
+        return Failed(with_namespace(error))
+
+
+def with_namespace(error: ApiError) -> str:
+    """The message of the error. For a missing object, it names the namespace, which the API server leaves out."""
+    found = OBJECT_PATH.search(error.call) if error.status == NOT_FOUND else None
+    is_object = found is not None and error.details.get("name") == found["name"]
+    return f"{error.message} in namespace {found['namespace']}" if found and is_object else error.message
 
 
 def _first(group: ExceptionGroup[ApiError]) -> ApiError:

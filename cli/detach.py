@@ -104,8 +104,14 @@ class Attachment:
     """how many VMs more than spec.replicas the pool has then"""
     deletes: tuple[str, ...]
     """the VMs that scale-in deletes then; empty if the user may not list what decides it"""
+    paused: bool = False
     waits: str = ""
     """why scale-in deletes no VM, or fewer than the excess"""
+
+    @property
+    def harmless(self) -> bool:
+        """Whether scale-in deletes no VM, also when the pool is resumed."""
+        return not self.excess or bool(self.waits and not self.deletes)
 
     @property
     def consequence(self) -> str:
@@ -115,15 +121,16 @@ class Attachment:
     def message(self) -> str:
         found = f"{self.vm} is attached to {self.pool}"
         if self.excess:
-            found += f", which has {count_noun(self.excess, 'VM')} more than spec.replicas: {self._scale_in}"
-        return found
+            return f"{found}, which has {count_noun(self.excess, 'VM')} more than spec.replicas: {self._scale_in}"
+        return f"{found}, which is paused: it does nothing to the VM until it is resumed" if self.paused else found
 
     @property
     def _scale_in(self) -> str:
-        if self.waits and not self.deletes:
+        if self.harmless:
             return f"scale-in deletes none now: {self.waits}"
         deleted = ", ".join(self.deletes) or count_noun(self.excess, "VM")
-        return f"scale-in deletes {deleted}" + (f"; {self.waits}" if self.waits else "")
+        when = f" when {self.pool} is resumed, because it is paused" if self.paused else ""
+        return f"scale-in deletes {deleted}{when}" + (f"; {self.waits}" if self.waits else "")
 
 
 @again_if_changed
@@ -141,12 +148,12 @@ async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None, *, ye
     owners = [*(document["metadata"].get("ownerReferences") or ()), reference]
     vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
     excess = max(0, len(vms) + 1 - target["spec"]["replicas"])
-    found = Attachment(vm, name, excess, ())
+    found = Attachment(vm, name, excess, (), bool(target["spec"].get("paused")))
     if excess:
         found = await _foreseen(
             api, found, {**document, "metadata": {**document["metadata"], "ownerReferences": owners}}
         )
-        if not yes and not found.waits:
+        if not yes and not found.harmless:
             raise WouldDelete(found.consequence)
     await _set_owners(api, cluster, document, owners)
     return found
@@ -164,7 +171,7 @@ async def _foreseen(api: Api, attachment: Attachment, document: Json) -> Attachm
 
 
 def foresee(stores: Stores, attachment: Attachment, document: Json, now: datetime) -> Attachment:
-    """What the pool's scale-in does after the VM of the document is attached."""
+    """What the pool's scale-in does after the VM of the document is attached, or when the pool is resumed."""
     from controllers.pool.actions import Delete
     from controllers.pool.observe import observe
     from controllers.pool.simulate import simulate
@@ -178,10 +185,10 @@ def foresee(stores: Stores, attachment: Attachment, document: Json, now: datetim
         return replace(
             attachment, waits=f"{attachment.pool} is invalid: {snapshot.problem}" if snapshot else "it is gone"
         )
-    found = simulate(snapshot, now)
+    spec = snapshot.pool.spec.model_copy(update={"paused": False})
+    found = simulate(replace(snapshot, pool=replace(snapshot.pool, spec=spec)), now)
     deletes = tuple(each.name for step in found.steps for each in step.actions if isinstance(each, Delete))
-    waits = "spec.paused is true, and it scales in when it is resumed" if snapshot.pool.spec.paused else found.blocked
-    return replace(attachment, deletes=deletes, waits="" if len(deletes) >= attachment.excess else waits)
+    return replace(attachment, deletes=deletes, waits="" if len(deletes) >= attachment.excess else found.blocked)
 
 
 def _attachable_to(document: Json, pool: str | None) -> str:

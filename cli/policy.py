@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from apimachinery.counting import count_noun
+from apimachinery.problem import Problem
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
@@ -54,20 +55,23 @@ def policy() -> None:
 def explain(
     cluster: Cluster, vm: str, labels: tuple[str, ...], sources: tuple[Any, ...], others: bool, output: str
 ) -> None:
-    """Print the winning policy of VM (NAME, vmi/NAME or vm/NAME), the other matches, and the effective settings."""
+    """Print the winning policy of VM (NAME, vmi/NAME or vm/NAME), the other matches, and the effective settings.
+
+    Policies of --with-policy are assumed to be applied with `kubectl apply`."""
     from webhook.explain import PolicyExplainer, parse_question
     from webhook.models import QueryError
 
     kind, name = parse_name(vm, "VirtualMachineInstance", "VirtualMachine")
-    asked = {
-        "namespace": cluster.namespace,
-        "name": name,
-        "withLabels": dict(map(_label, labels)),
-        "withPolicies": [each.document for each in _policies(sources)],
-    }
+    asked = {"namespace": cluster.namespace, "name": name, "withLabels": dict(map(_label, labels))}
+    manifests = _policies(sources)
+
+    async def answered(api: Api) -> Json:
+        checked = parse_question({**asked, "withPolicies": await _applied(api, manifests)})
+        return await PolicyExplainer(api).explain(checked)
+
     try:
-        checked = parse_question(asked)
-        answer = cluster.run(lambda api: PolicyExplainer(api).explain(checked))
+        parse_question(asked)  # which refuses invalid names and labels before a cluster is looked for
+        answer = cluster.run(answered)
     except QueryError as error:
         if error.status == NOT_FOUND:
             paths = {each.path for each in error.problems}
@@ -97,11 +101,18 @@ def explain(
 @IMPACT.option
 @cluster_options
 def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], output: str) -> None:
-    """List the VMIs of all namespaces that would get another policy."""
+    """List the VMIs of all namespaces that would get another policy.
+
+    With -f, the policies are assumed to be applied with `kubectl apply`: fields that the file does not have keep their
+    values, unless an earlier `kubectl apply` has set them."""
     if not sources and not gone:
         raise click.UsageError("give -f FILE, or --without NAME")
-    documents = [each.document for each in _policies(sources)]
-    total, changes, warnings = cluster.run(lambda api: impact_of(api, documents, gone))
+    manifests = _policies(sources)
+
+    async def simulated(api: Api) -> tuple[int, list[WinnerChange], list[str]]:
+        return await impact_of(api, await _applied(api, manifests), gone)
+
+    total, changes, warnings = cluster.run(simulated)
     for warning in () if is_structured(output) else warnings:
         click.echo(f"warning: {warning}", err=True)
     rows = [asdict(change) for change in changes]
@@ -114,7 +125,8 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
 async def impact_of(
     api: Api, documents: list[Json], gone: tuple[str, ...]
 ) -> tuple[int, list[WinnerChange], list[str]]:
-    """How many VMIs there are, which of them would get another policy, and warnings. Raises `Failed` for a conflict."""
+    """How many VMIs there are, which of them would get another policy, and warnings. Raises `Failed` for a conflict.
+    `documents` are whole policies, as the API server would store them."""
     from kinds.migrationpolicy import MIGRATION_POLICY
     from migrationpolicies.conflicts import conflicts, overlaps
     from migrationpolicies.explanation import impact
@@ -145,7 +157,7 @@ async def impact_of(
 
 
 def _policies(sources: Iterable[Any]) -> list[Manifest]:
-    """Returns the policies of all files. Raises `Failed` with all errors."""
+    """Returns the policies of all files. Raises `Failed` for objects that are no policies or have no valid name."""
     from kinds.migrationpolicy import MIGRATION_POLICY
     from migrationpolicies.conflicts import missing_name
 
@@ -155,21 +167,38 @@ def _policies(sources: Iterable[Any]) -> list[Manifest]:
         MIGRATION_POLICY.kind,
     )
     policies = [replace(each, document=MIGRATION_POLICY.normalize(each.document)) for each in found]
-    problems = [
-        f"{each.place}: {_named(each.document)}: {problem}"
+    # Other fields are checked with those of the stored policy, because the file may have only some of them.
+    _refuse(
+        (each, problem)
         for each in policies
         for problem in (*missing_name(each.document), *MIGRATION_POLICY.problems(each.document))
-    ]
-    if problems:
-        raise Failed("\n".join(problems))
+        if problem.path.partition(".")[0] == "metadata"
+    )
     return policies
 
 
+async def _applied(api: Api, manifests: Iterable[Manifest]) -> list[Json]:
+    """Returns the policies as the API server would store them after `kubectl apply`. Raises `Failed` with all
+    problems."""
+    from cli.apply import read_change
+    from kinds.migrationpolicy import MIGRATION_POLICY
+
+    changes = [(each, await read_change(api, MIGRATION_POLICY, each.document)) for each in manifests]
+    _refuse((manifest, problem) for manifest, change in changes for problem in change.problems())
+    return [change.merged for _, change in changes]
+
+
+def _refuse(problems: Iterable[tuple[Manifest, Problem]]) -> None:
+    found = [f"{manifest.place}: {_named(manifest.document)}: {problem}" for manifest, problem in problems]
+    if found:
+        raise Failed("\n".join(found))
+
+
 def _not_found(kind: str, name: str, namespace: str, paths: Collection[str]) -> str:
-    """Returns kubectl's message for an object that does not exist."""
+    """Returns kubectl's message for an object that does not exist, with the namespace."""
     if "namespace" in paths:
         return f'namespaces "{namespace}" not found'
-    return f'{kind.lower()}s.kubevirt.io "{name}" not found'
+    return f'{kind.lower()}s.kubevirt.io "{name}" not found in namespace {namespace}'
 
 
 def _label(text: str) -> tuple[str, str | None]:

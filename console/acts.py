@@ -238,6 +238,12 @@ def _aborted(target: Target) -> bool:
     return bool((target.status.get("update") or {}).get("aborted"))
 
 
+def _has_earlier_revision(target: Target) -> bool:
+    present = target.status.get("updateRevision")
+    known = {each["revision"] for each in target.status.get("history") or ()} | {target.status.get("currentRevision")}
+    return bool(known - {present, None, ""})
+
+
 def _has_steps(target: Target) -> bool:
     proactive = (target.spec.get("updateStrategy") or {}).get("proactive") or {}
     return _updating(target) and bool(proactive.get("steps") or proactive.get("analysis"))
@@ -390,6 +396,7 @@ ACTS: tuple[Act, ...] = (
         _patch,
         _restarted,
         (Field("revision", "Revision", help="Empty: the last one that all VMs had, before this one.", type="number"),),
+        available=_has_earlier_revision,
     ),
     Act(
         "restart",

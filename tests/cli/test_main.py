@@ -16,11 +16,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.cluster import Cluster
+from cli.cluster import Cluster, with_namespace
 from cli.main import COMMANDS, CommandEntry, main, poolhouse, program_name
 from cli.output import Failed
 from runtime.api import Api
-from runtime.errors import Forbidden
+from runtime.errors import Forbidden, NotFound
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
@@ -261,3 +261,23 @@ print([name for name in heavy if name in sys.modules])
 def test_commands_that_list_import_nothing_that_costs_more_than_their_work() -> None:
     found = subprocess.run([sys.executable, "-c", LEAN], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "name", "said"),
+    [
+        (
+            "GET /apis/pool.kubevirt.io/v1beta1/namespaces/shop/virtualmachinepools/web",
+            "x",
+            "web",
+            " in namespace shop",
+        ),
+        ("GET /api/v1/namespaces/shop", "namespaces", "shop", ""),
+        ("POST /apis/kubevirt.io/v1/namespaces/shop/virtualmachines", "namespaces", "shop", ""),
+        ("GET /apis/poolhouse.dev/v1alpha1/migrationpolicies/web", "x", "web", ""),
+    ],
+)
+def test_a_missing_object_is_reported_with_its_namespace(call: str, kind: str, name: str, said: str) -> None:
+    message = f'{kind} "{name}" not found'
+    error = NotFound(message, status=404, details={"name": name, "kind": kind}, call=call)
+    assert with_namespace(error) == message + said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import click
@@ -9,10 +10,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from apimachinery.unstructured import Json
 from cli.main import poolhouse
 from cli.output import Failed
-from cli.policy import _label, _lines, _not_found, _policies
+from cli.policy import _applied, _label, _lines, _not_found, _policies
 from migrationpolicies.explanation import ClusterState, explain
+from runtime.errors import NotFound
+from runtime.resource import Resource
 from tests.kinds.policies import policy
 
 
@@ -37,14 +41,46 @@ def test_policies_are_taken_in_the_form_that_is_stored(tmp_path: Path) -> None:
     assert found[0]["spec"]["selectors"]["virtualMachineInstanceSelector"]["matchLabels"] == {"a": "true"}
 
 
+class Stored:
+    """An API that has policies by name."""
+
+    def __init__(self, *policies: Json) -> None:
+        self._policies = {each["metadata"]["name"]: each for each in policies}
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        if name not in self._policies:
+            raise NotFound(f'"{name}" not found', status=404)
+        return self._policies[name]
+
+
+def applied(file: Path, *stored: Json) -> list[Json]:
+    with file.open("rb") as source:
+        return asyncio.run(_applied(Stored(*stored), _policies([source])))  # type: ignore[arg-type]
+
+
 def test_problems_of_policies_are_reported_with_their_file(tmp_path: Path) -> None:
     file = tmp_path / "policies.yaml"
     file.write_text(
         yaml.safe_dump_all([policy("one", {"a": "b"}), policy("two", {"a": "c"}, bandwidthPerMigration="x")])
     )
-    with file.open("rb") as source, pytest.raises(Failed) as refused:
-        _policies([source])
+    with pytest.raises(Failed) as refused:
+        applied(file)
     assert str(refused.value).startswith(f"{file}, document 2: two: spec.bandwidthPerMigration: ")
+
+
+def test_fields_that_the_file_does_not_have_keep_their_values(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump({**policy("one"), "spec": {"allowPostCopy": True}}))
+    (found,) = applied(file, policy("one", {"a": "b"}, bandwidthPerMigration="1Gi"))
+    assert found["spec"] == {**policy("one", {"a": "b"}, bandwidthPerMigration="1Gi")["spec"], "allowPostCopy": True}
+
+
+def test_a_name_that_no_policy_can_have_is_refused_before_it_is_in_a_path(tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    for name in ("../x", "", None, 7):
+        file.write_text(yaml.safe_dump({**policy("p", {"a": "b"}), "metadata": {"name": name}}))
+        with file.open("rb") as source, pytest.raises(Failed, match=r"metadata\.name"):
+            _policies([source])
 
 
 def test_a_policy_that_has_no_name_yet_is_sent_back(tmp_path: Path) -> None:
@@ -58,8 +94,8 @@ def test_a_policy_that_has_no_name_yet_is_sent_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "paths", "said"),
     [
-        ("VirtualMachineInstance", {"name"}, 'virtualmachineinstances.kubevirt.io "web" not found'),
-        ("VirtualMachine", {"name"}, 'virtualmachines.kubevirt.io "web" not found'),
+        ("VirtualMachineInstance", {"name"}, 'virtualmachineinstances.kubevirt.io "web" not found in namespace shop'),
+        ("VirtualMachine", {"name"}, 'virtualmachines.kubevirt.io "web" not found in namespace shop'),
         ("VirtualMachine", {"namespace"}, 'namespaces "shop" not found'),
     ],
 )

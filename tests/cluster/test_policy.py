@@ -430,6 +430,11 @@ async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, 
     assert told["supposed"] is True
     told = json.loads(await cluster.command("impact", "-f", str(new), "-o", "json"))
     assert told["changes"] == [{"namespace": cluster.namespace, "name": "vm", "before": "z1", "after": "new"}]
+    # Like `kubectl apply`, it keeps the selectors and the other fields that the file does not have.
+    new.write_text(json.dumps({**policy("z1"), "spec": {"allowPostCopy": True}}))
+    told = json.loads(await cluster.command("explain", "vm", "--with-policy", str(new), "-o", "json"))
+    assert (told["policy"], told["settings"]["allowPostCopy"]["value"]) == ("z1", True)
+    assert json.loads(await cluster.command("impact", "-f", str(new), "-o", "json"))["changes"] == []
     told = json.loads(await cluster.command("impact", "--without", "z1", "-o", "json"))
     assert told["changes"] == [{"namespace": cluster.namespace, "name": "vm", "before": "z1", "after": "y2"}]
     assert '"nobody" not found' in await cluster.command("explain", "nobody", code=1)

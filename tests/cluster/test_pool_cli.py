@@ -90,6 +90,9 @@ async def test_detach_from_a_paused_pool_announces_a_late_replacement(shell: She
     assert "creates a replacement when it is resumed, because it is paused" in told.stdout
     await place.change(paused=False)
     await until(place.names, ["web-1", "web-2"])
+    await place.change(paused=True)
+    asked = await shell.run("attach", "web-1")
+    assert (asked.exit_code, "when web is resumed, because it is paused; protect" in asked.stderr) == (1, True)
 
 
 async def test_a_plan_lists_the_actions_and_changes_nothing(shell: Shell) -> None:

@@ -23,6 +23,12 @@ def target(kind: str, spec: Json | None = None, status: Json | None = None, **me
     return Target(kind, {"metadata": metadata, "spec": spec or {}, "status": status or {}})
 
 
+def ended(*revisions: str) -> Json:
+    """The status of a pool that was updated to each of the revisions."""
+    history = [{"revision": each, "outcome": "Complete"} for each in revisions]
+    return {"currentRevision": revisions[-1], "updateRevision": revisions[-1], "history": history}
+
+
 UPDATING = {"currentRevision": "web-1", "updateRevision": "web-2"}
 STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
 
@@ -30,8 +36,12 @@ STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
 @pytest.mark.parametrize(
     ("found", "names"),
     [
-        pytest.param(target(POOL), ["scale", "pause", "undo", "restart"], id="a pool at rest"),
-        pytest.param(target(POOL, {"paused": True}), ["scale", "resume", "undo", "restart"], id="a paused pool"),
+        pytest.param(target(POOL), ["scale", "pause", "restart"], id="a new pool"),
+        pytest.param(target(POOL, status=ended("web-1")), ["scale", "pause", "restart"], id="a pool with one revision"),
+        pytest.param(
+            target(POOL, status=ended("web-1", "web-2")), ["scale", "pause", "undo", "restart"], id="a pool at rest"
+        ),
+        pytest.param(target(POOL, {"paused": True}), ["scale", "resume", "restart"], id="a paused pool"),
         pytest.param(
             target(POOL, status=UPDATING), ["scale", "pause", "abort", "undo", "restart"], id="an update without steps"
         ),

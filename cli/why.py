@@ -388,6 +388,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         status = vm.printable_status or "no status yet"
         yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
         yield from _start_failure(vm.vmi)
+        if vm.start_refusal:
+            yield f"KubeVirt says FailedCreate: {vm.start_refusal}"
     elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):
         yield f"its guest has shut down, and run strategy {vm.run_strategy} does not start it again"
     else:

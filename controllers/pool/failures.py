@@ -7,16 +7,44 @@ these counts, so that a restart of the controllers does not lose them.
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from typing import get_args
 
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
-from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingVM, Healing
+from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingStatus, FailingVM, Healing
 
 STABLE_AFTER = timedelta(minutes=10)
 """A VMI that has run for this long clears the count, like the kubelet's for containers."""
+
+IMAGE_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff"})
+
+
+def why_not_started(snapshot: PoolSnapshot) -> str:
+    """What keeps the first VM from starting, and how many others do not start; empty if nothing is known to."""
+    down = sorted((vm for vm in snapshot.active if not vm.available), key=lambda vm: (vm.ordinal or 0, vm.name))
+    found = [(vm.name, cause) for vm in down if (cause := _cause(vm))]
+    if not found:
+        return ""
+    (name, cause), *others = found
+    more = f" ({count_noun(len(others), 'other VM', 'does', 'do')} not start either)" if others else ""
+    return f"{name} does not start{more}: {cause}"
+
+
+def _cause(vm: VM) -> str:
+    """Why the VM does not start. The text stays while KubeVirt tries again, because each text is a write."""
+    if not vm.should_run:
+        return ""
+    reason, message = (vm.vmi.start_failure, vm.vmi.message) if vm.vmi is not None else ("", "")
+    if not IMAGE_FAILURES.isdisjoint((reason, vm.printable_status)):
+        return "its image cannot be pulled"
+    if reason or vm.start_refusal:
+        return (f"{reason}: {message}" if message else reason) if reason else vm.start_refusal
+    if vm.start_failures:
+        return "its VMI ends before it runs"
+    return vm.printable_status if vm.printable_status in get_args(FailingStatus) else ""
 
 
 @once

@@ -10,6 +10,7 @@ from controllers.pool.actions import Heal, RunJob
 from controllers.pool.analysis import with_jobs
 from controllers.pool.autohealing import healing_status
 from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
+from controllers.pool.failures import why_not_started
 from controllers.pool.history import history
 from controllers.pool.hooks import held, pending_hooks
 from controllers.pool.plan import Plan
@@ -248,7 +249,7 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
     if snapshot.pool.spec.paused:
         return condition("Progressing", False, PoolReason.PAUSED, "spec.paused is true")
     if reason := deadline_exceeded(snapshot, now):
-        return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, reason)
+        return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, _with_cause(snapshot, reason))
     if snapshot.aborted:
         former = count_of(with_template(snapshot), active, "VM", "has", "have")
         message = f"{snapshot.aborted[1].message}; {former} the former template"
@@ -262,14 +263,20 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
     if outdated and closed:
         return condition("Progressing", True, PoolReason.WAITING_FOR_WINDOW, f"{behind}; {closed}")
     if outdated:
-        return condition("Progressing", True, PoolReason.UPDATING, behind)
+        return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, behind))
     if _is_updating(snapshot):
         available = sum(vm.available for vm in snapshot.active)
         message = f"{_with_template(snapshot)}, {count_verb(available, 'is', 'are')} available"
-        return condition("Progressing", True, PoolReason.UPDATING, message)
+        return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, message))
     if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
-        return condition("Progressing", True, PoolReason.SCALING, count_of(active, wanted, "VM", "exists", "exist"))
+        message = count_of(active, wanted, "VM", "exists", "exist")
+        return condition("Progressing", True, PoolReason.SCALING, _with_cause(snapshot, message))
     return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, limit.reason))
+
+
+def _with_cause(snapshot: PoolSnapshot, message: str) -> str:
+    why = why_not_started(snapshot)
+    return f"{message}; {why}" if why else message
 
 
 def _with_template(snapshot: PoolSnapshot) -> str:

@@ -149,3 +149,17 @@ def test_a_retained_disk() -> None:
     labels = {"poolhouse.dev/kept-by": "u-web", "poolhouse.dev/kept-for": "web-3"}
     given = {"metadata": {"namespace": "default", "name": "root-3", "labels": labels}}
     assert parse_retained_disk(given) == RetainedDisk("default", "root-3", "u-web", "web-3")
+
+
+@pytest.mark.parametrize(
+    ("condition", "created", "said"),
+    [
+        ({"reason": "FailedCreate", "status": "True", "message": "exceeded quota"}, False, "exceeded quota"),
+        ({"reason": "FailedCreate", "status": "True", "message": "exceeded quota"}, True, ""),
+        ({"reason": "FailedUpdateError", "status": "True", "message": "conflict"}, False, ""),
+        ({"reason": "FailedCreate", "status": "False", "message": "exceeded quota"}, False, ""),
+    ],
+)
+def test_why_kubevirt_could_not_create_the_vmi(condition: dict[str, str], created: bool, said: str) -> None:
+    status = {"created": created, "conditions": [{"type": "Failure", **condition}]}
+    assert parse_vm({"metadata": {"namespace": "shop", "name": "web-1"}, "status": status}).start_refusal == said

@@ -30,7 +30,7 @@ class PlanAnswer:
 
 
 class PlanClient:
-    def __init__(self, url: str, session: aiohttp.ClientSession, *, seconds: float = 2.0) -> None:
+    def __init__(self, url: str, session: aiohttp.ClientSession, *, seconds: float = 5.0) -> None:
         self._url = url.rstrip("/")
         self._session, self._seconds = session, seconds
         parts = urlsplit(url)

@@ -66,6 +66,7 @@ async def test_a_vm_leaves_its_services_and_waits_for_its_hooks_across_a_restart
         for name in ("web-1", "web-2"):
             await launcher(place, name)
             assert await in_service(place, name) == (True, True)
+        await until(lambda: ready(place), 2)  # the controller stops VMs that are not ready first
         smaller = place.document(1, scaleInStrategy=NEWEST, lifecycleHooks=[DRAIN, NOTIFY])
         chosen = (await shell.json("plan", "-f", "-", document=smaller))["plan"]
         victim = chosen[0]["vm"]
@@ -92,6 +93,10 @@ async def test_a_vm_leaves_its_services_and_waits_for_its_hooks_across_a_restart
         assert await place.names() == ["web-1", "web-2"]
         await shell.json("lifecycle", "complete", victim)
         await until(lambda: count(place), 1)
+
+
+async def ready(place: Place) -> int:
+    return int((await place.seen())["status"]["readyReplicas"])
 
 
 async def count(place: Place) -> int:

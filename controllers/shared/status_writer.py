@@ -1,5 +1,6 @@
 """Writes a changed status of an object, at most once a second, with the decisions since the last write."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ S = TypeVar("S", bound=Model)
 S_co = TypeVar("S_co", bound=Model, covariant=True)
 
 INTERVAL_SECONDS = 1.0
+OWN_VERSIONS = 16
+"""number of own writes whose events are recognized; a watch that is further behind shows older events as foreign"""
 
 
 class View(ObjectMeta, Protocol[S_co]):
@@ -33,6 +36,9 @@ class LastWrite:
     at: float = float("-inf")
     decisions: list[Decision] = field(default_factory=list)
     """decisions that the stored status may lack. They are written with the next change of the status."""
+
+    versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS))
+    """resourceVersions of the object after the last writes"""
 
     def record(self, decisions: Iterable[Decision]) -> None:
         self.decisions += decisions
@@ -75,7 +81,10 @@ class StatusWriter(Generic[S]):
         """Raises Invalid if the name now belongs to another object."""
         change = status_patch(_with_decisions(fresh, last.decisions), uid=view.uid)
         with suppress(NotFound):  # the object has been deleted
-            await self.api.patch(self.resource, view.namespace, view.name, change, kind="json", subresource="status")
+            stored = await self.api.patch(
+                self.resource, view.namespace, view.name, change, kind="json", subresource="status"
+            )
+            last.versions.append(stored["metadata"]["resourceVersion"])
         last.at = self.clock()
 
 

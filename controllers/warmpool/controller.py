@@ -277,12 +277,24 @@ class WarmPoolController:
             self.expectations.forget(old.uid)
             self.apply.forget(old.uid)
             self._memory.pop(old.uid, None)
+        if old is not None and new is not None:
+            self._adopt_failures(old, new)
         changed = [each for each in (old, new) if each is not None]
         for each in changed:
             self.enqueue(each.key, self._batch_seconds(each.key) if _is_status_change(old, new) else 0)
         if _default_candidate(old) != _default_candidate(new):
             for other in self.stores.pools.by("namespace", changed[0].namespace):
                 self.enqueue(other.key, 0)
+
+    def _adopt_failures(self, old: WarmPool | InvalidWarmPool, new: WarmPool | InvalidWarmPool) -> None:
+        """Adopts failures that another process has written, which believes that it leads. Otherwise each process would
+        replace the other's failures in the status by its own every second."""
+        memory = self._memory.get(new.uid)
+        if memory is None or new.resource_version in memory.last_write.versions:
+            return
+        if new.status.failures != old.status.failures:
+            memory.failures = FailureBackoff.from_status(new.status)
+            memory.template_hash = new.status.template_hash or memory.template_hash
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}

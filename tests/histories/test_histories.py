@@ -86,3 +86,26 @@ def test_two_leaders_agree_on_the_claims_that_wait() -> None:
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
         assert runner.run(writes_at_rest()) == Counter()
+
+
+def test_two_leaders_agree_on_the_failures_of_a_pool() -> None:
+    """Each process deletes some of the VMs that do not get ready in time, and sees in the status what the other counts."""
+
+    async def writes_while_the_pool_waits() -> int:
+        world = World(Random("two leaders"))
+        async with engine(world):
+            desk = Desk(world.api("users"), HERE)
+            fails = {"metadata": {"annotations": {"sim.poolhouse.dev/fail": "ErrImagePull"}}}
+            running = {"spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}}}
+            await desk.pool(4, readiness={"timeoutSeconds": 5}, template={**fails, **running})
+            both = [Process.start(world, build_warm, Network(world.random)) for _ in range(2)]
+            await asyncio.sleep(600)
+            written = list[str]()
+            world.server.observers.append(lambda change: written.append(change.plural))
+            await asyncio.sleep(60)
+            for each in both:
+                await each.kill()
+            return len(written)
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        assert runner.run(writes_while_the_pool_waits()) < 10

@@ -28,11 +28,12 @@ class FakeApi:
 
     async def patch(
         self, resource: Any, namespace: str, name: str, change: list[dict[str, Any]], *, kind: str, subresource: str
-    ) -> None:
+    ) -> dict[str, Any]:
         assert (namespace, name, kind, subresource) == ("default", "web", "json", "status")
         if self.gone:
             raise NotFound("gone", status=404)
         self.patches.append(change)
+        return {"metadata": {"resourceVersion": f"after-{len(self.patches)}"}}
 
 
 async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
@@ -45,6 +46,7 @@ async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
     now = 11.0
     assert await writer.update(View(), ReplicaSetStatus(replicas=2), last) == StatusUpdate(written=True)
     assert [each[-1]["value"]["replicas"] for each in api.patches] == [1, 2]
+    assert list(last.versions) == ["after-1", "after-2"]
 
 
 async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:

@@ -71,8 +71,9 @@ class FakeApi:
     def __init__(self) -> None:
         self.statuses: list[dict[str, Any]] = []
 
-    async def patch(self, resource: Any, namespace: str, name: str, change: Any, **options: Any) -> None:
+    async def patch(self, resource: Any, namespace: str, name: str, change: Any, **options: Any) -> dict[str, Any]:
         self.statuses.append(change[-1]["value"])
+        return {"metadata": {"resourceVersion": f"own-{len(self.statuses)}"}}
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -246,6 +247,32 @@ async def test_a_restart_keeps_the_backoff() -> None:
     world = World(a_pool(3, status={"failures": failures}))
     await world.reconcile()
     assert world.backend.attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "written", "adopted"),
+    [
+        pytest.param("other", {"consecutive": 8, "lastReason": "FailedCreate"}, 8, id="another process counted more"),
+        pytest.param("other", {"consecutive": 1, "lastReason": "FailedCreate"}, 1, id="another process counted fewer"),
+        pytest.param("other", None, 0, id="another process got a VM"),
+        pytest.param("own-1", {"consecutive": 8, "lastReason": "FailedCreate"}, 3, id="the event of an own write"),
+        pytest.param("other", {"consecutive": 2, "lastReason": "FailedCreate"}, 3, id="a user changes the spec"),
+    ],
+)
+async def test_failures_that_another_leader_writes_are_adopted(
+    version: str, written: dict[str, Any] | None, adopted: int
+) -> None:
+    before = a_pool(3, status={"failures": {"consecutive": 2, "lastReason": "FailedCreate"}})
+    world = World(before)
+    world.backend.full = True
+    await world.reconcile()
+    after = replace(a_pool(4, status={"failures": written}), resource_version=version)
+    world.pools.put(KEY, after)
+    world.controller.pool_changed(before, after)
+    world.seconds += 1
+    await world.reconcile()
+    failures = world.api.statuses[-1].get("failures") or {"consecutive": 0}
+    assert failures["consecutive"] == adopted + world.backend.attempts - 1
 
 
 async def test_vms_are_not_created_twice_while_the_cache_lags_behind() -> None:

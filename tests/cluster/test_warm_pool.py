@@ -144,6 +144,19 @@ async def test_a_failing_template_opens_the_circuit_breaker_which_closes_after_a
         await place.hears("CircuitBreakerOpen", "CircuitBreakerClosed")
 
 
+async def test_two_leaders_agree_on_the_failures_of_a_pool(place: PoolNamespace, ours: Any) -> None:
+    """Each process deletes some of the VMs that do not get ready in time."""
+    refill = {"backoffSeconds": 600, "maxBackoffSeconds": 600}
+    await place.pool(4, template=template(fail="ErrImagePull"), readiness={"timeoutSeconds": 1}, refill=refill)
+    async with controllers(ours) as one, controllers(ours) as other:
+
+        async def has_failed() -> bool:
+            return (await place.status()).get("failures", {}).get("lastReason") == "ReadinessTimeout"
+
+        await until(has_failed, True)
+        await rests(lambda: (one.written(), other.written()), 3)
+
+
 async def test_a_used_up_quota_is_reported_and_retried(place: PoolNamespace, ours: Any) -> None:
     quota = {"metadata": {"namespace": place.namespace, "name": "q"}}
     quota["spec"] = {"hard": {"count/virtualmachines.kubevirt.io": "2"}}  # type: ignore[assignment]

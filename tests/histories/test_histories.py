@@ -89,7 +89,7 @@ def test_two_leaders_agree_on_the_claims_that_wait() -> None:
 
 
 def test_two_leaders_agree_on_the_failures_of_a_pool() -> None:
-    """Each process deletes some of the VMs that do not get ready in time, and sees in the status what the other counts."""
+    """Each process deletes some of the VMs that do not get ready in time, and reads the other's count in the status."""
 
     async def writes_while_the_pool_waits() -> int:
         world = World(Random("two leaders"))

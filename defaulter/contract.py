@@ -22,7 +22,7 @@ from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
-from defaulter.known_shapes import KnownShapes, NewVM, new_vm
+from defaulter.known_shapes import KnownShapes, NewVM, ShapeResult, new_vm
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.limits import excessive_sizes
 from defaulter.machine_types import resolve_alias
@@ -62,6 +62,7 @@ __all__ = [
     "NodeIndex",
     "Problem",
     "Problems",
+    "ShapeResult",
     "UndecidedDocument",
     "Version",
     "defaulted_fields",

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
@@ -27,6 +27,8 @@ from defaulter.vm_paths import VMLocation, locate, opted_out
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""
 MAX_SHAPES = 128
+ShapeResult = Literal["known", "learned", "not_repeatable"]
+"""Whether the shape of a new VM gave the answer, or whether the service's answer was remembered."""
 MAX_DOCUMENT_BYTES = 32 * 1024
 _FIRMWARE_IDS = ("uuid", "serial")
 _INTERFACES: Path = ("domain", "devices", "interfaces")
@@ -88,8 +90,8 @@ def _merged(given: Any, changes: Any) -> Any:
 class KnownShapes:
     """The answers of the last `REMEMBERED_SECONDS`, at most `MAX_SHAPES`."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, now: Callable[[], float], count: Callable[[ShapeResult], None] = lambda result: None) -> None:
+        self._now, self._count = now, count
         self._answers: OrderedDict[bytes, tuple[float, KnownAnswer]] = OrderedDict()
 
     def __bool__(self) -> bool:
@@ -97,13 +99,18 @@ class KnownShapes:
 
     def find(self, vm: NewVM) -> KnownAnswer | None:
         until, answer = self._answers.get(vm.shape, (0.0, None))
-        return answer if until > self._now() else None
+        if until <= self._now() or answer is None:
+            return None
+        self._count("known")
+        return answer
 
     def learn(self, vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> None:
         """Remembers the answer to a VM, unless it could not be repeated. `completed` has the record of its defaults."""
         answer = _read_answer(vm, completed, warnings, undecided)
         if answer is None or not _is_same_text(answer.apply(vm), completed):
+            self._count("not_repeatable")
             return
+        self._count("learned")
         self._answers[vm.shape] = self._now() + REMEMBERED_SECONDS, answer
         self._answers.move_to_end(vm.shape)
         while len(self._answers) > MAX_SHAPES:

@@ -196,7 +196,7 @@ def _parts(
             nodes=node_index,
             kubevirt=lambda: cluster_settings.choose(kubevirts.all),
             read_specs=InstancetypeReader(api, monotonic).read,
-            known_shapes=KnownShapes(monotonic),
+            known_shapes=KnownShapes(monotonic, metrics.shape),
         )
         defaulting = handler = DefaultingHandler(
             defaulter,

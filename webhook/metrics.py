@@ -1,9 +1,11 @@
 """Metrics of admission."""
 
 from collections.abc import Callable, Collection
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from defaulter.contract import ShapeResult
 from runtime.circuit_breaker import CircuitState
 from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse
@@ -45,6 +47,16 @@ class Metrics:
         )
         for drift in DriftReason:
             self.drift.labels(drift)
+        self.shapes = Counter(
+            PREFIX + "shapes_total",
+            "New VMs and VMIs that were defaulted, by result: the answer for the shape was remembered (known), the "
+            "defaulter was asked and its answer is remembered now (learned), or it cannot be remembered "
+            "(not_repeatable).",
+            ("result",),
+            registry=registry,
+        )
+        for each in get_args(ShapeResult):
+            self.shapes.labels(each)
         self.unreadable = Counter(
             PREFIX + "unreadable_requests_total",
             "Requests refused before their content was examined, by path and status code.",
@@ -66,6 +78,9 @@ class Metrics:
             registry=self.registry,
         )
         gauge.set_function(lambda: BREAKER_STATES[state()])
+
+    def shape(self, result: ShapeResult) -> None:
+        self.shapes.labels(result).inc()
 
     def reviewed(self, entry: str, request: AdmissionRequest, response: AdmissionResponse, seconds: float) -> None:
         if isinstance(response.reason, FailOpenReason):

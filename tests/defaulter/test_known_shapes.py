@@ -233,7 +233,9 @@ async def test_the_second_vm_of_a_shape_needs_no_call(libvirt: Libvirt) -> None:
         macs = {inner(each.object)["domain"]["devices"]["interfaces"][0]["macAddress"] for each in answers}
         assert len(macs) == 2
 
-    assert await calls(libvirt, ask, KnownShapes(lambda: 0.0)) == 1
+    counted = list[str]()
+    assert await calls(libvirt, ask, KnownShapes(lambda: 0.0, counted.append)) == 1
+    assert counted == ["learned", "known", "known"]
     assert await calls(libvirt, ask, None) == 3
 
 
@@ -278,7 +280,9 @@ async def test_random_addresses_are_not_remembered(libvirt: Libvirt) -> None:
             found = (await defaulter.complete(ONE, seed=SEED)).object
             assert inner(found)["domain"]["devices"]["interfaces"][0]["macAddress"] == service.macs[0]
 
-    assert await calls(libvirt, ask, KnownShapes(lambda: 0.0)) == 2
+    counted = list[str]()
+    assert await calls(libvirt, ask, KnownShapes(lambda: 0.0, counted.append)) == 2
+    assert counted == ["not_repeatable"] * 2
 
 
 @pytest.mark.libvirt

@@ -80,7 +80,8 @@ def drift(seed: int) -> list[float]:
 
 def rare(seed: int) -> list[float]:
     """One claim an hour with times between claims whose coefficient of variation is 4."""
-    random_, time, found = random.Random(seed), 0.0, []
+    found: list[float] = []
+    random_, time = random.Random(seed), 0.0
     share = 0.5 * (1 + math.sqrt(15 / 17))
     while True:
         time += random_.expovariate(2 * (share if random_.random() < share else 1 - share) / HOUR)

@@ -137,8 +137,7 @@ class BareLibvirt(subprocess.Popen[str]):
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "bench.defaulting", BARE_LIBVIRT]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        super().__init__(command, **pipes, stderr=subprocess.DEVNULL, text=True)
+        super().__init__(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
     def replay(self, document: Json, times: int, threads: int = 1, defines: int = 3) -> tuple[list[float], float]:
         """Returns the seconds of each replay, and the total. At least `defines` domains are defined in each."""

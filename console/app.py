@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from markupsafe import Markup
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
+from cli.cluster import with_namespace
 from cli.detach import WouldDelete
 from cli.output import Failed
 from console import access, acts, change, pages
@@ -209,7 +210,7 @@ class Console:
         while not self._stopping.is_set() and not await request.is_disconnected():
             version = state.version
             began = asyncio.get_running_loop().time()
-            for name, html, digest in await self._rendered(path, query):
+            for name, html, digest in await self._rendered(path, query, known):
                 if known.get(name) != digest:
                     known[name] = digest
                     yield f"data: {json.dumps({'part': name, 'hash': digest, 'html': html})}\n\n"
@@ -218,10 +219,11 @@ class Console:
             await self._pause(max(RENDER_SECONDS, 4 * took))
             await self._until_changed(version)
 
-    async def _rendered(self, path: str, query: Mapping[str, str]) -> list[tuple[str, str, str]]:
-        """The parts of a page, or what became of it: an object that is deleted leaves its last state on the page."""
+    async def _rendered(self, path: str, query: Mapping[str, str], known: Container[str]) -> list[tuple[str, str, str]]:
+        """The parts of a page, or what became of it: an object that is deleted leaves its last state on the page. The
+        browser shows the `known` parts."""
         status, page = await self._build(path, query)
-        if status == 200:
+        if status == 200 or page.parts[0].name in known:
             return [(name, html, digest) for name, (html, digest) in self._renderer.parts(page).items()]
         text = page.parts[0].values["text"]
         values = {**connection_values(self._context.state.problems), "others": [("This page", text)]}
@@ -260,7 +262,7 @@ class Console:
         except Failed as error:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
-            return self._back(back, error.message, failed=True)
+            return self._back(back, with_namespace(error), failed=True)
         return self._back(back, message)
 
     async def _confirm(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
@@ -275,7 +277,7 @@ class Console:
         except Failed as error:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
-            return self._back(back, error.message, failed=True)
+            return self._back(back, with_namespace(error), failed=True)
         return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
 
     async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[acts.Act, acts.Target]:

@@ -153,7 +153,10 @@ def _leaf(random: Random, name: str) -> Any:
 def _match_sources(spec: Json) -> None:
     """Gives each disk a volume, and each interface a network."""
     devices = spec.get("domain", {}).get("devices", {}) if isinstance(spec.get("domain"), dict) else {}
-    sources = (("disks", "volumes", {"emptyDisk": {"capacity": "1Gi"}}), ("interfaces", "networks", {"pod": {}}))
+    sources: tuple[tuple[str, str, Json], ...] = (
+        ("disks", "volumes", {"emptyDisk": {"capacity": "1Gi"}}),
+        ("interfaces", "networks", {"pod": {}}),
+    )
     for kind, key, source in sources if isinstance(devices, dict) else ():
         named = {each.get("name"): each for each in devices.get(kind) or () if isinstance(each, dict)}
         devices[kind] = list(named.values())

@@ -175,6 +175,14 @@ class Browser:
         """Messages of the browser's console: refused scripts and styles, failed requests, exceptions."""
         return [each["message"] for each in self.driver.get_log("browser") if each["level"] in ("SEVERE", "WARNING")]
 
+    def beyond(self, width: int) -> int:
+        """How many pixels of the page are right of a window of this width."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        wide, visible = self.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        return max(0, int(wide) - int(visible))
+
     def colours(self, scheme: str) -> None:
         """Makes the system prefer `light` or `dark`."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]

@@ -27,6 +27,8 @@ IMAGES = ROOT / "docs" / "img" / "console"
 SCREENSHOTS = os.environ.get("POOLHOUSE_SCREENSHOTS")
 MAX_PICTURE_BYTES = 150_000
 SHOP = "shop"
+WIDTHS = (1280, 640, 320)
+"""pixels of a desktop, the same at 200 %, and a telephone"""
 
 
 @pytest.fixture(scope="module")
@@ -119,13 +121,31 @@ def test_a_page_is_accessible_and_breaks_no_rule(shop: Browser, name: str) -> No
         found = Axe().run(shop.driver)["violations"]
         assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
     shop.colours("light")
-    width = "return [document.documentElement.scrollWidth, innerWidth]"
-    shop.driver.set_window_size(640, 900)  # 1280 pixels at 200 %
-    wide, visible = shop.driver.execute_script(width)
-    shop.driver.set_window_size(1280, 900)
-    assert wide <= visible, f"{wide - visible} pixels beyond the window"
+    assert {width: shop.beyond(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0)
+    assert "This page:" not in shop.text()
     # The browser itself reports the 404 of a missing object.
     assert [each for each in shop.errors() if "404" not in each or name != "absent"] == []
+
+
+def test_long_names_fit(paths: StackPaths, shop: Browser) -> None:
+    namespace, name = "n" * 63, "pool-" + "x" * 40
+    (pool,) = (each for each in yaml.safe_load_all((ROOT / "examples" / "pool.yaml").read_text()))
+    pool = {**pool, "metadata": {"name": name}, "spec": {**pool["spec"], "replicas": 1}}
+    kubectl(paths, "create", "namespace", namespace)
+    kubectl(paths, "apply", "-n", namespace, "-f", "-", document=pool)
+    for path in ("/", f"/vmpool/{namespace}/{name}", f"/vm/{namespace}/{name}-1", f"/vmpool/{namespace}/absent"):
+        shop.open(path)
+        shop.reads(namespace)
+        assert {width: shop.beyond(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0), path
+    shop.open("/")
+    shop.reads(name)
+    # The message of each row is in sight.
+    assert (
+        shop.driver.execute_script("const s = document.querySelector('.scroll'); return s.scrollWidth - s.clientWidth")
+        <= 0
+    )
+    kubectl(paths, "delete", "namespace", namespace, "--wait=false")
+    kubectl(paths, "delete", "vmpool", name, "-n", namespace)
 
 
 def test_the_keyboard_reaches_an_act(shop: Browser) -> None:

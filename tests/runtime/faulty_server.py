@@ -119,9 +119,8 @@ class Server:
                 }
             )
         )
-        return await Api.connect(
-            kubeconfig, **{"user_agent": "test", "identity": "test", "metrics": Metrics()} | options
-        )
+        given: dict[str, Any] = {"user_agent": "test", "identity": "test", "metrics": Metrics()}
+        return await Api.connect(kubeconfig, **given | options)
 
     async def __aenter__(self) -> Server:
         self._server = await asyncio.start_server(

@@ -45,10 +45,10 @@ def assess(document: Json) -> Health:
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
         return Health("Progressing", "it is being deleted")
-    if problem := next(_problems(status), None):
-        return Health("Degraded", problem)
     if int(status.get("observedGeneration") or 0) < int(metadata.get("generation") or 1):
         return Health("Progressing", "the controller has not observed the last change yet")
+    if problem := next(_problems(status), None):
+        return Health("Degraded", problem)
     if spec.get("paused"):
         return Health("Progressing", "paused")
     found = {each["type"]: each for each in status.get("conditions") or ()}

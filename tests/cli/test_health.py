@@ -77,6 +77,11 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
             Health("Progressing", "the controller has not observed the last change yet"),
             id="nobody has looked",
         ),
+        pytest.param(
+            pool(condition("Stalled", True, "UpdateAborted"), generation=2),
+            Health("Progressing", "the controller has not observed the last change yet"),
+            id="a problem of before the change",
+        ),
         pytest.param(pool(replicas=5), Health("Progressing", "3 of 5 are ready"), id="a set without conditions"),
         pytest.param(
             pool(condition("Available", False, "X"), deletionTimestamp="2026-01-01T00:00:00Z"),

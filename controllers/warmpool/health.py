@@ -131,8 +131,8 @@ class HealthTracker:
     """The key is the VM's UID."""
 
     def observe(self, pool: WarmPool, vms: Iterable[WarmVM]) -> Mapping[str, VMHealth]:
-        """The health of each VM. A period counts once, even if it has several observations."""
-        return {m.uid: self._observe(pool, m) for m in vms}
+        """The health of each unclaimed VM. A period counts once, even if it has several observations."""
+        return {m.uid: self._observe(pool, m) for m in vms if m.unclaimed}
 
     def seconds_until_period_ends(self, pool: WarmPool, vms: Iterable[WarmVM]) -> float | None:
         """Seconds until the next observation of a failing VM counts. None without a failing VM."""

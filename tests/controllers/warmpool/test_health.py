@@ -162,6 +162,12 @@ def test_seconds_since_a_vm_waited_for_scheduling(observer: Observer) -> None:
     assert observer.at(replace(waiting, vmi=a_vmi()), 7).unscheduled_ago == 7
 
 
+def test_only_unclaimed_vms_are_observed(observer: Observer) -> None:
+    """The pool does not heal a claimed VM."""
+    vms = [HEALTHY_VM, a_vm("claimed", WarmState.IN_USE)]
+    assert observer.tracker.observe(observer.pool, vms).keys() == {HEALTHY_VM.uid}
+
+
 def test_a_deleted_vm_is_forgotten(observer: Observer) -> None:
     observer.at(FAILING, 10, 10)
     observer.tracker.forget(FAILING.uid)

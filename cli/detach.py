@@ -17,13 +17,11 @@ from cli.completion import complete_names
 from cli.conflicts import again_if_changed
 from cli.output import Failed, is_structured, output_option, print_result
 from cli.parameters import POOL, VM
-from cli.pools import POOL_KIND, get_pool, get_vm, list_vms
+from cli.pools import BURST, POOL_KIND, get_pool, get_vm, list_vms
 
 if TYPE_CHECKING:
     from controllers.pool.observe import Stores
     from runtime.api import Api
-
-BURST = 250
 
 
 @click.command()

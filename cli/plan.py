@@ -17,7 +17,7 @@ from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests
 from cli.output import Failed, Listing, field, is_structured, print_structured
 from cli.parameters import parse_name, qualified_name
-from cli.pools import POOL_KIND
+from cli.pools import BURST, POOL_KIND
 
 if TYPE_CHECKING:
     from controllers.pool.observe import Stores as PoolStores
@@ -45,7 +45,7 @@ def planned_kinds() -> tuple[Kind, ...]:
     "-f", "--filename", "source", type=click.File("rb"), help="Manifest with pools and replica sets; - reads stdin."
 )
 @click.option(
-    "--burst", type=click.IntRange(1), default=250, show_default=True, help="POOLHOUSE_BURST of the controllers."
+    "--burst", type=click.IntRange(1), default=BURST, show_default=True, help="POOLHOUSE_BURST of the controllers."
 )
 @click.option("--server-side", is_flag=True, help="With -f: plan `kubectl apply --server-side`.")
 @click.option("--force-conflicts", is_flag=True, help="With --server-side: take fields over from other managers.")

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from runtime.api import Api
 
 POOL_KIND = "VirtualMachinePool"
+BURST = 250
+"""the default of the controllers' POOLHOUSE_BURST, with which simulations run"""
 
 
 def is_controlled_by(document: Json, uid: str) -> bool:

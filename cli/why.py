@@ -19,19 +19,18 @@ from cli.completion import complete_names
 from cli.output import Failed, Listing, field, is_structured, output_option, print_structured
 from cli.parameters import parse_name, short_name
 from cli.past import DELETIONS, VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
-from cli.pools import POOL_KIND
+from cli.pools import BURST, POOL_KIND
 from kinds.meta import UID_LENGTH
 
 if TYPE_CHECKING:
     from controllers.pool.snapshot import Pool, PoolSnapshot
     from controllers.replicaset.observe import ReplicaSetSnapshot
+    from controllers.shared.vm import VM
     from controllers.shared.vmi import VMI
     from runtime.api import Api
     from runtime.resource import Resource
 
 MAX_ROWS = 20
-MAX_STEPS = 50
-BURST = 250
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
 SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
@@ -342,13 +341,13 @@ def _past(events: Sequence[Json], vm: Identity, decisions: Sequence[Logged]) -> 
 
 async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
     from controllers.pool.observe import list_stores, observe
-    from controllers.pool.simulate import rows, simulate
+    from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
     from controllers.pool.snapshot import PoolSnapshot
 
     snapshot = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, PoolSnapshot):
         return _no_state("pool", snapshot.problem if snapshot else None)
-    found = simulate(snapshot, datetime.now(UTC), MAX_STEPS)
+    found = simulate(snapshot, datetime.now(UTC), MAX_STEPS_OF_ANSWER)
     return list(pool_facts(snapshot, vm)), [row for row in rows(found) if row["vm"] == vm]
 
 
@@ -379,23 +378,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         return
     snapshot = with_abort(snapshot, now := datetime.now(UTC))
     pool = snapshot.pool
-    if vm.deleting:
-        yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
-    if vm.held and vm.hold is not None:
-        then = "deletes" if vm.terminating else "restarts"
-        yield f"it is out of service since {vm.hold.since}, until its lifecycle hooks end and the pool {then} it"
-    elif vm.should_run:
-        status = vm.printable_status or "no status yet"
-        yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
-        yield from _start_failure(vm.vmi)
-        if vm.start_refusal:
-            yield f"KubeVirt says FailedCreate: {vm.start_refusal}"
-    elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):
-        yield f"its guest has shut down, and run strategy {vm.run_strategy} does not start it again"
-    else:
-        yield "it should be halted"
-    if vm.start_failures:
-        yield f"its last {count_noun(vm.start_failures, 'start')} failed"
+    yield from _run_state(vm)
     if snapshot.aborted is not None:
         yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
         yield "it gets the former template again" if snapshot.outdated(vm) else "it has the former template"
@@ -424,6 +407,27 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     for healed in pool.status.healing.machines if pool.status.healing else ():
         if healed.name == name:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
+
+
+def _run_state(vm: VM) -> Iterator[str]:
+    """Whether the VM runs, and what keeps it from it."""
+    if vm.deleting:
+        yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
+    if vm.held and vm.hold is not None:
+        then = "deletes" if vm.terminating else "restarts"
+        yield f"it is out of service since {vm.hold.since}, until its lifecycle hooks end and the pool {then} it"
+    elif vm.should_run:
+        status = vm.printable_status or "no status yet"
+        yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
+        yield from _start_failure(vm.vmi)
+        if vm.start_refusal:
+            yield f"KubeVirt says FailedCreate: {vm.start_refusal}"
+    elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):
+        yield f"its guest has shut down, and run strategy {vm.run_strategy} does not start it again"
+    else:
+        yield "it should be halted"
+    if vm.start_failures:
+        yield f"its last {count_noun(vm.start_failures, 'start')} failed"
 
 
 def _start_failure(vmi: VMI | None) -> Iterator[str]:

@@ -21,7 +21,6 @@ from cli.pools import POOL_KIND
 from console.cluster_state import Right
 from kinds import KINDS, meta
 from kinds.claim import CLAIM
-from kinds.kind import Kind
 from kinds.pool import POOL
 from kinds.warmpool import WARM_POOL
 from runtime.resource import VMS, Resource
@@ -483,7 +482,3 @@ def acts_of(target: Target) -> list[Act]:
 
 async def perform(api: Api, cluster: Cluster, act: Act, target: Target, values: Values) -> str:
     return await act.run(api, replace(cluster, namespace=target.namespace), target, values)
-
-
-def kind_named(short: str) -> Kind | None:
-    return next((kind for kind in KINDS if kind.short_name == short), None)

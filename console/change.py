@@ -19,7 +19,8 @@ from cli.manifests import Manifest, read_manifests
 from cli.output import Failed
 from cli.plan import simulate_pool, simulate_replica_set, update_lines
 from cli.policy import impact_of
-from console.cluster_state import BURST, ClusterState
+from cli.pools import BURST
+from console.cluster_state import ClusterState
 from console.page import Page, Part, Query, object_path
 from kinds import KINDS
 from kinds.kind import Kind

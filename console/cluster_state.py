@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, NoReturn, TypeVar
 
 from apimachinery.unstructured import Json
+from cli.pools import BURST
 from controllers.pool import observe as pools
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VM_SNAPSHOTS, ListedStore
@@ -28,7 +29,6 @@ from runtime.resource import Key, Resource, object_key
 T = TypeVar("T")
 V = TypeVar("V")
 
-BURST = 250
 LOOK_SECONDS = 0.25
 Version = tuple[int, tuple[tuple[str, str], ...]]
 FETCH_SECONDS = 3.0

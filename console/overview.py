@@ -10,21 +10,21 @@ from cli.overview import current, object_row
 from console.cluster_state import ClusterState
 from console.page import Page, Part, Query, Slice, matches, object_path, with_query
 from kinds import KINDS
+from kinds.kind import Kind
 
 ORDER = {"Degraded": 0, "Progressing": 1, "Healthy": 2}
 
 
 def overview(state: ClusterState, query: Query) -> Page:
     now = state.now()
-    rows = [row for kind in KINDS for row in _rows(state, kind.kind, now)]
+    rows = [row for kind in KINDS for row in _rows(state, kind, now)]
     return Page(
         "Overview",
         [Part("summary", "summary.html", summary(rows, query)), Part("objects", "objects.html", table(rows, query))],
     )
 
 
-def _rows(state: ClusterState, kind_name: str, now: datetime) -> list[Json]:
-    kind = next(kind for kind in KINDS if kind.kind == kind_name)
+def _rows(state: ClusterState, kind: Kind, now: datetime) -> list[Json]:
     return [
         {**object_row(kind, each, now), "short": kind.short_name, "path": path_of(kind.short_name, each)}
         for each in current(state.list(kind), kind, now)

@@ -17,12 +17,11 @@ from console.words import STATE_WORDS, VMState, vm_state
 from controllers.pool.describe import describe_update
 from controllers.pool.plan import plan
 from controllers.pool.selection import DisruptionBudget
+from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, simulate
 from controllers.pool.simulate import rows as simulated_rows
-from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 
-MAX_STEPS = 50
 MAX_NEXT = 12
 MAX_NAMES = 3
 CELLS_IN_ROW = 40
@@ -173,7 +172,7 @@ def _steps(texts: Sequence[str], done: int) -> list[Json]:
 def next_actions(snapshot: PoolSnapshot, now: datetime) -> Json:
     """The actions that the controller would take, if all succeed, and what waits now."""
     decided = plan(snapshot, now)
-    found = simulate(snapshot, now, MAX_STEPS, max_actions=MAX_NEXT + 1)
+    found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER, max_actions=MAX_NEXT + 1)
     rows = list(simulated_rows(found))
     return {
         "rows": rows[:MAX_NEXT],

@@ -10,15 +10,13 @@ from console import words
 from console.cluster_state import ClusterState
 from console.page import object_path
 from console.words import STATE_WORDS, vm_state, vmi_state
-from controllers.pool.simulate import rows, simulate
+from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.simulate import simulate as simulate_set
 from kinds import meta
 from kinds.pool import POOL
 from kinds.replicaset import REPLICA_SET
-
-MAX_STEPS = 50
 
 
 def head(state: ClusterState, document: Json, short: str) -> Json:
@@ -77,7 +75,7 @@ def why(state: ClusterState, document: Json, short: str) -> Json:
     if kind == POOL.kind:
         snapshot = state.pool(owner)
         if isinstance(snapshot, PoolSnapshot):
-            found = rows(simulate(snapshot, now, MAX_STEPS))
+            found = rows(simulate(snapshot, now, MAX_STEPS_OF_ANSWER))
             return {"facts": list(pool_facts(snapshot, name)), "next": [each for each in found if each["vm"] == name]}
     if kind == REPLICA_SET.kind:
         replicas = state.replica_set(owner)

@@ -28,7 +28,7 @@ from kinds.pool_strategies import UpdateProactive
 
 MAX_STEPS = 200
 MAX_STEPS_OF_ANSWER = 50
-"""limit for a response over HTTP, for which the webhook waits"""
+"""limit for an answer for which somebody waits, such as a response of the webhook or a page"""
 WITHOUT_VM = (
     actions.SaveRevision,
     actions.RewriteRevision,

@@ -159,7 +159,7 @@ def _available(snapshot: PoolSnapshot) -> Condition:
     """The condition Available of the VMs that should run. A pool without any VM is not available."""
     limit = snapshot.pool.max_unavailable
     down = snapshot.missing + sum(vm.should_run and not vm.available for vm in snapshot.active)
-    message = f"{count_noun(down, 'VM', 'is', 'are')} unavailable, maxUnavailable is {limit}"
+    message = _with_cause(snapshot, f"{count_noun(down, 'VM', 'is', 'are')} unavailable, maxUnavailable is {limit}")
     if down <= limit and (not snapshot.missing or snapshot.active):
         return condition("Available", True, PoolReason.MINIMUM_REPLICAS_AVAILABLE, message)
     return condition("Available", False, PoolReason.MINIMUM_REPLICAS_UNAVAILABLE, message)

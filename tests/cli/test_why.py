@@ -60,6 +60,11 @@ def test_why_a_vm_does_not_start_is_said() -> None:
     assert f"KubeVirt says Unschedulable: {nodes}" in list(pool_facts(snapshot(1, stuck), "web-1"))
 
 
+def test_why_kubevirt_creates_no_vmi_is_said() -> None:
+    refused = vm(1, ready=False, vmi_exists=False, start_refusal="exceeded quota")
+    assert "KubeVirt says FailedCreate: exceeded quota" in list(pool_facts(snapshot(1, refused), "web-1"))
+
+
 def test_that_healing_is_off_is_said() -> None:
     off = "healing is off: spec.autohealing of its pool is not set"
     assert off in list(pool_facts(snapshot(1, vm(1)), "web-1"))

@@ -70,7 +70,8 @@ class VMController:
                     await self._apply(action, vm, document)
             except (Invalid, Forbidden, AlreadyExists, HotplugRefused) as error:
                 # The VM's status shows the failure, and the queue retries with a backoff.
-                self._failures[key] = FAILURES.get(type(error), "FailedCreate"), str(error)
+                message = error.message if isinstance(error, ApiError) else str(error)
+                self._failures[key] = FAILURES.get(type(error), "FailedCreate"), message
                 await self._write_status(vm, self._plan(vm))
                 raise
             self._failures.pop(key, None)

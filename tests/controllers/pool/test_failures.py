@@ -216,5 +216,7 @@ def test_why_vms_do_not_start(vms: tuple[VM, ...], said: str) -> None:
 def test_conditions_say_why_a_vm_does_not_start() -> None:
     found = snapshot(1, vm(1, **STARTING, vmi_exists=False, start_refusal="exceeded quota"))
     conditions = {each.type: each for each in pool_status(found, plan(found, NOW), NOW).conditions}
-    said = "1 of 1 VM exists; web-1 does not start: exceeded quota"
+    cause = "web-1 does not start: exceeded quota"
+    said = f"1 of 1 VM exists; {cause}"
     assert (conditions["Progressing"].message, conditions["Reconciling"].message) == (said, said)
+    assert conditions["Available"].message == f"1 VM is unavailable, maxUnavailable is 1; {cause}"

@@ -49,7 +49,7 @@ def list_held(cluster: Cluster, pool: str | None, output: str) -> None:
     """List the VMs that wait for lifecycle hooks, and the time at which each hook times out."""
     rows = [row for row in cluster.run(lambda api: _rows(api, cluster.scope)) if pool in (None, row["pool"])]
     nothing = f"no VM of {pool} waits for a lifecycle hook" if pool else "no VM waits for a lifecycle hook"
-    LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
+    LISTING.show(output, rows, nothing=f"{nothing} in {cluster.place}", everywhere=cluster.everywhere)
 
 
 @lifecycle.command()

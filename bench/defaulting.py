@@ -123,7 +123,7 @@ def bare_libvirt() -> None:
                 )
                 for text in texts  # noqa: B023
             ]
-            return [replay(other) for _ in range(request["times"] // threads)]  # noqa: B023
+            return [replay(other) for _ in range(thread, request["times"], threads)]  # noqa: B023
 
         begun = time.perf_counter()
         with ThreadPoolExecutor(threads) as pool:

@@ -38,6 +38,7 @@ def test_the_row_of_a_pool_has_its_counts_and_problem() -> None:
         {"type": "Default", "status": "False", "reason": "NotWanted", "message": ""},
     ]
     said = shown(
+        observedGeneration=1,
         availableReplicas=1,
         queuedClaims=1,
         claimed=2,

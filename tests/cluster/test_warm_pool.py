@@ -291,7 +291,8 @@ async def test_a_new_image_of_a_data_source_refreshes_the_pool(place: PoolNamesp
             "storage": {"resources": {"requests": {"storage": "1Gi"}}},
         },
     }
-    with_disk = template()
+    # A rollout that completes between two status writes leaves no decision until the status changes again.
+    with_disk = template(start_seconds="1")
     with_disk["spec"]["dataVolumeTemplates"] = [disk]
     vmi = with_disk["spec"]["template"]["spec"]
     vmi["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]

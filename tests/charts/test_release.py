@@ -13,6 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from local.paths import StackPaths
 from manifests import admission_policy, rbac, webhooks
 from manifests.crd import crds
 from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, NotFound
+from runtime.errors import ApiError, Forbidden, NotFound, Throttled
 from runtime.resource import SECRETS, Resource
 from service.certificates import KeyPair, join_pem
 from tests.charts.documentation import Shell, documented_command
@@ -38,7 +39,7 @@ from tests.charts.rbac_recorder import Right
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, VMS
 from tests.conftest import stack
-from tests.waiting import until
+from tests.waiting import eventually, until
 
 Json = dict[str, Any]
 
@@ -107,11 +108,24 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *admission_policy.dry_run_policies(""),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+        for document in crds():
+            await eventually(partial(_lists, api, document["spec"]))
         for document in installed:
             metadata = document["metadata"]
             await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
         for document in crds():
             await until(lambda name=document["metadata"]["name"]: _exists(api, "CustomResourceDefinition", name), False)
+
+
+async def _lists(api: Api, definition: Json) -> bool:
+    """Whether the API server can list the objects of a new kind. If it cannot yet when the kind is deleted, it can miss
+    the event after which it would try again, and then it waits for its next resync (5 minutes)."""
+    names, version = definition["names"], definition["versions"][0]["name"]
+    try:
+        await api.list(Resource(definition["group"], version, names["plural"], names["kind"]), None)
+    except (NotFound, Throttled):
+        return False
+    return True
 
 
 async def _exists(api: Api, kind: str, name: str) -> bool:

@@ -28,8 +28,13 @@ class CronSchedule:
         return self._first(moment, reverse=True)
 
     def _first(self, moment: datetime, *, reverse: bool) -> datetime | None:
-        found = next(CronSim(self.cron, moment.astimezone(ZoneInfo(self.time_zone)), reverse), None)
-        return found.astimezone(UTC) if found is not None else None
+        # CronSim counts by the clock on the wall. In the hour that occurs twice it would find times of the first one
+        # again when it goes forwards, and miss them when it goes backwards.
+        local = moment.astimezone(ZoneInfo(self.time_zone))
+        repeated = moment - local.replace(fold=0).astimezone(UTC)
+        begin = (moment + repeated).astimezone(local.tzinfo) if reverse else local
+        due = (each.astimezone(UTC) for each in CronSim(self.cron, begin, reverse))
+        return next((each for each in due if (each < moment if reverse else each > moment)), None)
 
 
 def cron_error(text: str) -> str:

@@ -44,6 +44,34 @@ def at(text: str) -> datetime:
             "2026-10-26 01:30",
             id="a time that occurs twice is due once",
         ),
+        pytest.param(
+            CronSchedule("30 2 * * *", BERLIN),
+            "2026-10-25 01:15",
+            "2026-10-25 00:30",
+            "2026-10-26 01:30",
+            id="and not again in the second of the hours",
+        ),
+        pytest.param(
+            CronSchedule("30 2 * * *", BERLIN),
+            "2026-10-25 01:45",
+            "2026-10-25 00:30",
+            "2026-10-26 01:30",
+            id="nor after it in the second of the hours",
+        ),
+        pytest.param(
+            CronSchedule("45 1 * * *", "Australia/Lord_Howe"),
+            "2026-04-04 15:10",
+            "2026-04-04 14:45",
+            "2026-04-05 15:15",
+            id="half an hour can occur twice too",
+        ),
+        pytest.param(
+            CronSchedule("*/20 * * * *", BERLIN),
+            "2026-10-25 01:15",
+            "2026-10-25 01:00",
+            "2026-10-25 01:20",
+            id="a schedule that repeats within the hour is due in both",
+        ),
     ],
 )
 def test_due_times_around_a_moment(schedule: CronSchedule, moment: str, before: str, after: str) -> None:

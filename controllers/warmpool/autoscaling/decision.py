@@ -54,15 +54,12 @@ class Demand:
 
 def decide(spec: Autoscaling, demand: Demand, now: datetime) -> Decision:
     reason, wanted, message = _wanted(spec, demand, now)
-    decided = Decision(wanted, reason, message, wanted)
-    without_schedules = min(max(wanted, spec.min_replicas), spec.max_replicas)
-    for limit in (_least, _most, _ceiling):
-        decided = limit(spec, demand, now, decided)
+    needed = Decision(wanted, reason, message, wanted)
+    decided = _ceiling(spec, demand, now, _bounded(spec, demand, now, needed))
     decided = replace(decided, wanted=decided.replicas)
     if decided.reason != Reason.IDLE_CEILING:
         decided = _delayed(spec, demand, now, decided)
-    changes = (decided.next_change, *_schedule_changes(spec, decided, without_schedules, now))
-    return replace(decided, next_change=min(filter(None, changes), key=lambda each: each.at, default=None))
+    return replace(decided, next_change=_next_change(spec, demand, now, needed, decided))
 
 
 def window_seconds(spec: Autoscaling | None, on_empty: OnEmpty, boot_seconds: float) -> float:
@@ -114,6 +111,10 @@ def _learning(history: DemandHistory, time: float) -> bool:
     return history.since is None or time - history.since < LEARNING_SECONDS
 
 
+def _bounded(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
+    return _most(spec, _least(spec, demand, now, decided))
+
+
 def _least(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
     period, least = _active_minimum(spec, demand.history.boot_seconds or 0.0, now)
     if decided.replicas >= least:
@@ -135,7 +136,7 @@ def _active_minimum(spec: Autoscaling, boot_seconds: float, now: datetime) -> tu
     return found
 
 
-def _most(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
+def _most(spec: Autoscaling, decided: Decision) -> Decision:
     most = spec.max_replicas
     if decided.replicas <= most:
         return decided
@@ -152,10 +153,8 @@ def _ceiling(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision
     used = demand.history.idle_hours(time)
     if used + spec.min_replicas * left < hours:
         return decided
-    tomorrow = datetime.fromtimestamp((time // DAY + 1) * DAY, UTC)
     message = f"{decided.message}; VMs waited {used:.1f} hours today, maxIdleVMHoursPerDay is {hours}"
-    change = Change(tomorrow, decided.replicas, decided.reason)
-    return replace(decided, replicas=spec.min_replicas, reason=Reason.IDLE_CEILING, message=message, next_change=change)
+    return replace(decided, replicas=spec.min_replicas, reason=Reason.IDLE_CEILING, message=message)
 
 
 def _delayed(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision) -> Decision:
@@ -165,29 +164,51 @@ def _delayed(spec: Autoscaling, demand: Demand, now: datetime, decided: Decision
     highest = max(recent, key=lambda each: (each.replicas, each.at), default=None)
     if highest is None or highest.replicas <= decided.replicas:
         return decided
-    due = highest.at + delay
     message = (
         f"{decided.message}; {count_noun(highest.replicas, 'VM', 'was', 'were')} needed until {highest.at:%H:%M:%S} UTC"
     )
-    return replace(
-        decided,
-        replicas=highest.replicas,
-        reason=Reason.SCALE_DOWN_DELAYED,
-        message=message,
-        next_change=Change(due, decided.replicas, decided.reason),
-    )
+    return replace(decided, replicas=highest.replicas, reason=Reason.SCALE_DOWN_DELAYED, message=message)
 
 
-def _schedule_changes(spec: Autoscaling, decided: Decision, without: int, now: datetime) -> Iterator[Change]:
+def _next_change(
+    spec: Autoscaling, demand: Demand, now: datetime, needed: Decision, decided: Decision
+) -> Change | None:
+    """The first change of the size that is known, if the demand stays the same."""
+    if decided.reason == Reason.IDLE_CEILING:
+        tomorrow = datetime.fromtimestamp((now.timestamp() // DAY + 1) * DAY, UTC)
+        after = _bounded(spec, demand, tomorrow, needed)
+        return Change(tomorrow, after.replicas, after.reason) if after.replicas != decided.replicas else None
+    delay = timedelta(seconds=spec.scale_down_delay_seconds)
+    held = [(each.at + delay, each.replicas) for each in demand.recommendations if each.replicas <= spec.max_replicas]
+    moments = {until for until, _ in held}
+    for moment in _schedule_moments(spec, demand, now, needed, decided):
+        moments |= {moment, moment + delay}
+    before = decided.wanted
+    for moment in sorted(each for each in moments if each > now):
+        after = _bounded(spec, demand, moment, needed)
+        held.append((moment + delay, before))
+        before = after.replicas
+        replicas = max([after.replicas, *(size for until, size in held if until > moment)])
+        if replicas != decided.replicas:
+            reason = after.reason if replicas == after.replicas else Reason.SCALE_DOWN_DELAYED
+            return Change(moment, replicas, reason)
+    return None
+
+
+def _schedule_moments(
+    spec: Autoscaling, demand: Demand, now: datetime, needed: Decision, decided: Decision
+) -> Iterator[datetime]:
+    """When the next period begins to count of each schedule that makes the pool larger, and when the one that counts
+    ends."""
+    boot = timedelta(seconds=demand.history.boot_seconds or 0.0)
     for period in spec.schedules:
         cron = CronSchedule(period.schedule, period.time_zone)
-        begins, begun = cron.next_after(now), cron.last_before(now + timedelta(seconds=1))
-        if begins is not None and period.min_replicas > decided.replicas:
-            yield Change(begins, period.min_replicas, Reason.SCHEDULE)
-        if begun is not None and decided.reason == Reason.SCHEDULE:
-            ends = begun + timedelta(seconds=period.duration_seconds)
-            if ends > now:
-                yield Change(ends, without, Reason.WAIT_TARGET)
+        begins = cron.next_after(now + boot) if period.min_replicas > decided.replicas else None
+        if begins is not None:
+            yield begins - boot
+        begun = cron.last_before(now + boot + timedelta(seconds=1)) if period.min_replicas > needed.replicas else None
+        if begun is not None:
+            yield begun + timedelta(seconds=period.duration_seconds)
 
 
 def _but(decided: Decision, what: str, limit: int) -> str:

@@ -96,8 +96,36 @@ def test_the_decision(spec: Autoscaling, demand: Demand, replicas: int, reason: 
     ("spec", "demand", "change"),
     [
         pytest.param(a_spec(), Demand(BUSY), None, id="none is known"),
-        pytest.param(a_spec(schedules=[LATER]), Demand(BUSY), (minutes(60), 20, "Schedule"), id="a period begins"),
-        pytest.param(a_spec(schedules=[PERIOD]), Demand(BUSY), (minutes(60), 4, "WaitTarget"), id="a period ends"),
+        pytest.param(
+            a_spec(schedules=[LATER]), Demand(BUSY), (minutes(59), 20, "Schedule"), id="a period begins a boot early"
+        ),
+        pytest.param(
+            a_spec(schedules=[PERIOD]), Demand(BUSY), (minutes(70), 4, "WaitTarget"), id="the delay follows a period"
+        ),
+        pytest.param(
+            a_spec(schedules=[PERIOD], minReplicas=6, scaleDownDelaySeconds=0),
+            Demand(BUSY),
+            (minutes(60), 6, "MinReplicas"),
+            id="a period ends without a delay",
+        ),
+        pytest.param(
+            a_spec(schedules=[{**PERIOD, "durationSeconds": 7200, "minReplicas": 9}, PERIOD]),
+            Demand(BUSY),
+            (minutes(70), 9, "Schedule"),
+            id="the lower of two periods is left",
+        ),
+        pytest.param(
+            a_spec(schedules=[{**PERIOD, "durationSeconds": 7200}, {**PERIOD, "minReplicas": 9}]),
+            Demand(BUSY),
+            (minutes(130), 4, "WaitTarget"),
+            id="the end of a lower period changes nothing",
+        ),
+        pytest.param(
+            a_spec(),
+            Demand(BUSY, 0, (Recommendation(minutes(-4), 8), Recommendation(minutes(-1), 6))),
+            (minutes(6), 6, "ScaleDownDelayed"),
+            id="a later size still holds",
+        ),
         pytest.param(
             a_spec(),
             Demand(BUSY, 0, (Recommendation(minutes(-4), 8),)),
@@ -110,11 +138,60 @@ def test_the_decision(spec: Autoscaling, demand: Demand, replicas: int, reason: 
             (minutes(720), 4, "WaitTarget"),
             id="the ceiling ends at midnight",
         ),
+        pytest.param(
+            a_spec(maxIdleVMHoursPerDay=30, schedules=[LATER]),
+            Demand(idle(30)),
+            (minutes(720), 4, "WaitTarget"),
+            id="the ceiling holds in a period",
+        ),
     ],
 )
 def test_the_next_change(spec: Autoscaling, demand: Demand, change: Any) -> None:
     found = decide(spec, demand, NOON).next_change
     assert (found and (found.at, found.replicas, str(found.reason))) == change
+
+
+@pytest.mark.parametrize(
+    ("day", "office", "night"),
+    [
+        pytest.param("2026-03-28", "07:00", "01:30", id="winter"),
+        pytest.param("2026-03-29", "06:00", "01:00", id="half past two does not exist"),
+        pytest.param("2026-03-30", "06:00", "00:30", id="summer"),
+        pytest.param("2026-10-25", "07:00", "00:30", id="half past two comes twice"),
+        pytest.param("2026-10-26", "07:00", "01:30", id="winter again"),
+    ],
+)
+def test_periods_keep_the_clock_of_their_time_zone_and_their_length(day: str, office: str, night: str) -> None:
+    for schedule, begins in (("0 8 * * *", office), ("30 2 * * *", night)):
+        period = {**PERIOD, "schedule": schedule, "timeZone": "Europe/Berlin"}
+        spec, begun = a_spec(schedules=[period], target=SPARE), datetime.fromisoformat(f"{day}T{begins}Z")
+        sizes = [
+            decide(spec, Demand(BUSY), begun + timedelta(seconds=each)).replicas for each in (-61, -60, 3599, 3600)
+        ]
+        assert sizes == [0, 20, 20, 0]
+
+
+def test_every_change_of_the_size_was_announced() -> None:
+    """Three days with the end of summer time, with a demand that stays the same, one decision every five minutes."""
+    periods = [
+        {**PERIOD, "schedule": "0 8 * * *", "timeZone": "Europe/Berlin", "durationSeconds": 7200},
+        {**PERIOD, "schedule": "30 8 * * *", "timeZone": "Europe/Berlin", "minReplicas": 9, "durationSeconds": 9000},
+        {**PERIOD, "schedule": "30 2 * * *", "timeZone": "Europe/Berlin", "minReplicas": 5},
+        {**PERIOD, "schedule": "0 12 * * *", "minReplicas": 3},
+    ]
+    spec, demand = a_spec(schedules=periods, target=SPARE, minReplicas=1), Demand(BUSY, 20)
+    begin, changes = datetime(2026, 10, 24, tzinfo=UTC), []
+    before = decide(spec, demand, begin)
+    for each in range(5, 3 * 24 * 60, 5):
+        now = begin + timedelta(minutes=each)
+        demand = replace(demand, recommendations=remember(demand.recommendations, before, spec, now))
+        decided = decide(spec, demand, now)
+        assert before.next_change is not None
+        due = now >= before.next_change.at
+        assert decided.replicas == (before.next_change.replicas if due else before.replicas), now
+        changes += [decided.replicas] if due else []
+        before = decided
+    assert changes == 3 * [5, 2, 20, 9, 2, 3, 2]
 
 
 def test_a_period_begins_a_boot_early() -> None:

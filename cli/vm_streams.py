@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
+import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -53,7 +54,7 @@ async def attach_console(api: Api, namespace: str, vmi: str) -> None:
     async with api.websocket(stream_path(namespace, vmi, "console"), PLAIN_PROTOCOL) as socket:
         click.echo(f"connected to the console of {vmi}; Ctrl+] ends it, Enter wakes a silent one", err=True)
         with _raw_terminal():
-            async with _input() as typed:
+            async with standard_input() as typed:
                 sending = asyncio.ensure_future(_send_typed(typed, socket))
                 printing = asyncio.ensure_future(_print_received(socket))
                 await _first_of(sending, printing)
@@ -163,21 +164,21 @@ def _raw_terminal() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _input() -> AsyncIterator[asyncio.StreamReader]:
+async def standard_input() -> AsyncIterator[asyncio.StreamReader]:
     """Standard input as a stream."""
     loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
-    try:
-        # The transport closes the descriptor and makes it non-blocking. In a terminal, a copy would share that with the
-        # output, so the terminal is opened again.
-        given = sys.stdin.fileno()
-        own = os.open(os.ttyname(given), os.O_RDONLY | os.O_NOCTTY) if os.isatty(given) else os.dup(given)
-        pipe = os.fdopen(own, "rb", 0)
-        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    except ValueError:  # a regular file, such as /dev/null or a here-document
+    given = sys.stdin.fileno()
+    kind = os.fstat(given).st_mode
+    if not (os.isatty(given) or stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):  # epoll refuses files and /dev/null
         reader.feed_data(sys.stdin.buffer.read())
         reader.feed_eof()
         yield reader
         return
+    # The transport closes the descriptor and makes it non-blocking. In a terminal, a copy would share that with the
+    # output, so the terminal is opened again.
+    own = os.open(os.ttyname(given), os.O_RDONLY | os.O_NOCTTY) if os.isatty(given) else os.dup(given)
+    pipe = os.fdopen(own, "rb", 0)
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     try:
         yield reader
     finally:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +14,7 @@ from click.testing import CliRunner
 
 from cli.claims import DefaultCommandGroup, _extended, claim_row, extended_ttl
 from cli.output import Failed
-from cli.vm_streams import stream_path, viewer_command
+from cli.vm_streams import standard_input, stream_path, viewer_command
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -150,3 +153,25 @@ def test_which_viewer_is_started(installed: set[str], command: list[str] | None)
 def test_the_path_is_kubevirts() -> None:
     path = "/apis/subresources.kubevirt.io/v1/namespaces/ci/virtualmachineinstances/ci-1/vnc"
     assert stream_path("ci", "ci-1", "vnc") == path
+
+
+@pytest.mark.parametrize("kind", ["file", "/dev/null", "pipe"])
+def test_the_console_reads_any_input(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = b"" if kind == "/dev/null" else b"poweroff\n"
+    if kind == "pipe":
+        given, keys = os.pipe()
+        os.write(keys, typed)
+        os.close(keys)
+    else:
+        path = Path(kind) if typed == b"" else tmp_path / "keys"
+        if typed:
+            path.write_bytes(typed)
+        given = os.open(path, os.O_RDONLY)
+
+    async def read() -> bytes:
+        async with standard_input() as reader, asyncio.timeout(10):
+            return await reader.read()
+
+    with os.fdopen(given) as stdin:
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert asyncio.run(read()) == typed

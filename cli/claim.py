@@ -12,7 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -32,6 +31,9 @@ POLL_SECONDS = 0.05
 MAX_POLL_SECONDS = 1.0
 SSH_PORT = 22
 SSH_TIMEOUT_SECONDS = 15.0
+RETRY_SECONDS = 0.5
+RELEASE_SECONDS = 3.0
+"""time in which a release is tried again, and in which a creation without an answer is expected to be carried out"""
 FINISHED = ("Released", "Expired", "Failed")
 
 
@@ -87,7 +89,8 @@ def claim(
         raise click.UsageError("--ssh needs --wait")
     if (command or release_after) and not ssh:
         raise click.UsageError("--exec and --rm need --ssh USER")
-    name = name or f"claim-{uuid4().hex[:8]}"
+    unique = name is None
+    name = name or f"claim-{uuid4().hex[:12]}"
     overrides = {"instancetype": instancetype, "image": image, "placement": placement}
     spec: Json = {
         "poolName": pool,
@@ -108,10 +111,12 @@ def claim(
         }
         if why := await _why_not_served(api, body):
             raise Failed(f"{name}: {why}")
-        document = await api.create(CLAIMS, body)
+        sent.append(name)
+        document = await _create(api, body, unique=unique)
         created.append(document["metadata"]["uid"])
         return await _wait_until_settled(api, document, time.monotonic() + seconds) if wait else document
 
+    sent: list[str] = []
     created: list[str] = []
     if release_after:  # a job of a CI system is cancelled by SIGTERM
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
@@ -124,8 +129,47 @@ def claim(
         if ssh:
             sys.exit(_run(cluster, ssh_arguments(cluster, ssh, status, command)))
     finally:
-        if release_after and created:
-            cluster.run(lambda api: _release(api, cluster.namespace, name, created[0]))
+        if release_after and (created or (sent and unique)):
+            _release_or_warn(cluster, name, next(iter(created), None))
+
+
+async def _create(api: Api, body: Json, *, unique: bool) -> Json:
+    """Creates a claim. If the answer is lost, a claim with a unique name is created again: one that then exists is this
+    claim. Of another claim, only its user knows whose it is."""
+    from controllers.claim.snapshot import CLAIMS
+    from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists
+
+    namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+    try:
+        return await api.create(CLAIMS, body)
+    except OUTCOME_UNKNOWN as error:
+        if not unique:
+            advice = f"if the claim exists, `poolhouse release {name}` releases it"
+            raise Unreachable(f"no answer: {error}; {advice}") from None
+    await asyncio.sleep(RETRY_SECONDS)
+    try:
+        return await api.create(CLAIMS, body)
+    except AlreadyExists:
+        return await api.get(CLAIMS, namespace, name)
+
+
+def _release_or_warn(cluster: Cluster, name: str, uid: str | None) -> None:
+    """Releases the claim, with retries. The command ends with its own exit code even if this fails."""
+    end = time.monotonic() + RELEASE_SECONDS
+    while True:
+        try:
+            found = cluster.run(lambda api: _release(api, cluster.namespace, name, uid))
+        except click.ClickException as error:
+            why = error.message
+        else:
+            if found or uid:
+                return
+            why = ""  # a request without an answer may still be carried out
+        if time.monotonic() > end:
+            break
+        time.sleep(RETRY_SECONDS)
+    if why:
+        click.echo(f"claim {name} was not released: {why}; `poolhouse release {name}` releases it", err=True)
 
 
 async def _why_not_served(api: Api, body: Json) -> str:
@@ -160,13 +204,17 @@ def _report(name: str, status: Json, output: str, waited_seconds: float | None) 
         click.echo(describe(name, status))
 
 
-async def _release(api: Api, namespace: str, name: str, uid: str) -> None:
-    """Releases the claim unless it is gone, or another claim has its name."""
+async def _release(api: Api, namespace: str, name: str, uid: str | None) -> bool:
+    """Releases the claim. Returns whether it exists; with a UID, another claim of the name is left alone."""
     from controllers.claim.snapshot import CLAIMS
     from runtime.errors import Conflict, NotFound
 
-    with suppress(Conflict, NotFound):
-        await api.patch(CLAIMS, namespace, name, {"metadata": {"uid": uid}, "spec": {"release": True}})
+    change: Json = {"metadata": {"uid": uid} if uid else {}, "spec": {"release": True}}
+    try:
+        await api.patch(CLAIMS, namespace, name, change)
+    except (Conflict, NotFound):
+        return False
+    return True
 
 
 @click.command()

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from apimachinery.unstructured import Json
-from cli.claim import describe, ssh_arguments, unreachable
+from cli import claim as module
+from cli.claim import claim, describe, ssh_arguments, unreachable
 from cli.cluster import Cluster
 from cli.output import Failed
+from runtime.errors import AlreadyExists, Forbidden, NotFound, Unavailable, Unreachable
 
 TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
 READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}
@@ -78,3 +85,99 @@ def test_a_closed_port_is_reported_after_the_timeout() -> None:
         port = server.getsockname()[1]
         assert unreachable("127.0.0.1", port, 5) == ""
     assert unreachable("127.0.0.1", port, 1) == "Connection refused in 1 s"
+
+
+@dataclass
+class LossyApi:
+    """An API server whose answers are lost: `answers` has what happens to each creation, and to each release."""
+
+    answers: list[str]
+    stored: dict[str, Json] = field(default_factory=dict)
+    late: dict[str, Json] = field(default_factory=dict)
+    """claims that are created after the first release"""
+    released: list[str] = field(default_factory=list)
+
+    async def list(self, *_: Any) -> None:
+        raise Forbidden("pools are not for this user", status=403)
+
+    async def create(self, _: Any, body: Json) -> Json:
+        answer, name = self.answers.pop(0), body["metadata"]["name"]
+        if answer == "never arrived":
+            raise Unreachable("connection reset", call="POST claims")
+        if name in self.stored:
+            raise AlreadyExists("exists", status=409)
+        stored = {**body, "metadata": {**body["metadata"], "uid": "u"}, "status": READY}
+        if answer == "carried out later":
+            self.late[name] = stored
+            raise Unreachable("timeout", call="POST claims")
+        self.stored[name] = stored
+        if answer == "lost":
+            raise Unavailable("timeout", status=504)
+        return stored
+
+    async def get(self, _: Any, namespace: str, name: str) -> Json:
+        return self.stored[name]
+
+    async def patch(self, _: Any, namespace: str, name: str, change: Json) -> None:
+        if self.answers and self.answers.pop(0) == "refused":
+            raise Unavailable("busy", status=503)
+        if name not in self.stored:
+            self.stored |= self.late
+            raise NotFound("not found", status=404)
+        self.released.append(name)
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(module, "RELEASE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "ssh_arguments", lambda *_: ["/bin/sh", "-c", "exit 7"])
+    return CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("name", "answers", "code", "text", "released"),
+    [
+        pytest.param([], ["given"], 7, "", 1, id="no fault"),
+        pytest.param([], ["lost", "given"], 7, "", 1, id="the answer to the creation is lost"),
+        pytest.param([], ["never arrived", "given"], 7, "", 1, id="the creation does not arrive"),
+        pytest.param([], ["lost", "never arrived"], 3, "connection reset", 1, id="and the second does not arrive"),
+        pytest.param(
+            [],
+            ["never arrived", "carried out later", "late"],
+            3,
+            "timeout",
+            1,
+            id="carried out after the command gave up",
+        ),
+        pytest.param([], ["given", "refused"], 7, "", 1, id="a release is tried again"),
+        pytest.param([], ["given", *["refused"] * 10_000], 7, "was not released: no answer", 0, id="until it is late"),
+        pytest.param(["mine"], ["lost"], 3, "`poolhouse release mine` releases it", 0, id="a name that others may use"),
+        pytest.param(["mine"], ["given"], 7, "", 1, id="a given name"),
+    ],
+)
+def test_a_claim_is_released_at_the_end(
+    runs: CliRunner,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    name: list[str],
+    answers: list[str],
+    code: int,
+    text: str,
+    released: int,
+) -> None:
+    api = LossyApi([*answers])
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[LossyApi]:
+        yield api
+
+    async def connect(_: Cluster) -> Any:
+        return connected()
+
+    monkeypatch.setattr(Cluster, "connect", connect)
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text("{apiVersion: v1, kind: Config}")
+    found = runs.invoke(claim, [*name, "--ssh", "ci", "--rm", "--exec", "true", "--kubeconfig", str(kubeconfig)])
+    assert (found.exit_code, len(api.released)) == (code, released), found.output
+    assert text in found.output

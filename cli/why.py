@@ -135,7 +135,8 @@ async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
     state, following = (
         await _pool_state(api, namespace, name, pool) if member else ([*warm_state(vm), *detached(vm, pool)], [])
     )
-    claims = await _claims(api, namespace, identity) if vm is None or not member else []
+    gone_by = deletion_of(decisions, identity) if vm is None else None
+    claims = await _claims(api, namespace, identity, gone_by) if vm is None or not member else []
     return {
         "vm": name,
         "uid": identity.uid,
@@ -143,7 +144,7 @@ async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
         "controller": f"{controller['kind']} {controller['name']}" if controller else None,
         "exists": vm is not None,
         "member": member,
-        "deletion": _deletion(decisions, identity) if vm is None else None,
+        "deletion": gone_by.json() if gone_by is not None else None,
         "others": [_other(each, decisions, exists=each is present) for each in known if each is not identity],
         "past": past,
         "present": [*state, *claims],
@@ -250,12 +251,25 @@ async def _owners(api: Api, namespace: str | None, hidden: list[str] | None = No
     return [{**each, "kind": kind.kind} for kind, found in zip(kinds, lists, strict=True) for each in found or ()]
 
 
-async def _claims(api: Api, namespace: str, vm: Identity) -> list[str]:
+async def _claims(api: Api, namespace: str, vm: Identity, deletion: Logged | None) -> list[str]:
     """What the claims of the VM say about it. A finished claim explains why its VM is gone."""
     from controllers.claim.snapshot import CLAIMS
 
-    found = await list_visible(api, CLAIMS, namespace) or ()
-    return [text for each in found for text in claim_facts(each, vm)]
+    found = await list_visible(api, CLAIMS, namespace)
+    facts = [text for each in found or () for text in claim_facts(each, vm)]
+    return [*facts, *([] if found is None else who_deleted(deletion, claimed=bool(facts)))]
+
+
+def who_deleted(deletion: Logged | None, *, claimed: bool) -> Iterator[str]:
+    """What another client deleted, for a VM that a claim had: the pool saw only that the VM went."""
+    from controllers.warmpool.decisions import DELETED_BY_OTHER
+
+    if deletion is None or not deletion.message.endswith(DELETED_BY_OTHER):
+        return
+    if claimed:
+        yield "the claim exists, so the client deleted the VM itself; a claim gets no second VM"
+    else:
+        yield "the claim does not exist any more; whoever deletes a claim deletes its VM with it"
 
 
 def claim_facts(claim: Json, vm: Identity) -> Iterator[str]:

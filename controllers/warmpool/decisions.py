@@ -12,6 +12,8 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from kinds.decisions import Decision, vm_reference
 
+DELETED_BY_OTHER = "another client deleted the VM, or the claim"
+
 
 def decisions(pool: WarmPool, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
     time = format_time(now)
@@ -33,6 +35,6 @@ def deleted_by_other(vm: WarmVM, now: datetime) -> Decision:
     reference = vm_reference(vm.name, vm.uid)
     if vm.claim_uid:
         claim = f"claim {vm.owner.name}" if vm.owner.uid == vm.claim_uid else "its claim"
-        message = f"{claim} had it: another client deleted the VM, or the claim"
+        message = f"{claim} had it: {DELETED_BY_OTHER}"
         return decision(format_time(now), Reason.DELETED_BY_OTHER, message, reference)
     return shared.deleted_by_other(format_time(now), "warm pool", reference)

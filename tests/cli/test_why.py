@@ -10,9 +10,10 @@ import pytest
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.output import Failed
-from cli.past import Identity, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
-from cli.why import choose, claim_facts, deletions, parse_reference, pool_facts
+from cli.past import Identity, Logged, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
+from cli.why import choose, claim_facts, deletions, parse_reference, pool_facts, who_deleted
 from controllers.shared.vmi import VMI
+from controllers.warmpool.decisions import DELETED_BY_OTHER
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
 
@@ -211,6 +212,21 @@ def test_an_unknown_uid_names_the_known_ones() -> None:
     with pytest.raises(Failed, match="no VM web-1 with the UID cccc is known; there are web-1/1234abcd"):
         choose([VM], "web-1", "cccc")
     assert choose([], "web-1", "") == Identity("web-1")
+
+
+@pytest.mark.parametrize(
+    ("message", "claimed", "facts"),
+    [
+        pytest.param(DELETED_BY_OTHER, True, ["the claim exists, so the client deleted the VM itself"], id="the VM"),
+        pytest.param(DELETED_BY_OTHER, False, ["the claim does not exist any more"], id="the claim"),
+        pytest.param("another client than the warm pool deleted it", False, [], id="a VM without a claim"),
+    ],
+)
+def test_what_another_client_deleted(message: str, claimed: bool, facts: list[str]) -> None:
+    deletion = Logged(datetime(2026, 3, 1, tzinfo=UTC), "DeletedByOther", message, "", "abcd", "Pool ci")
+    found = [each.partition(";")[0] for each in who_deleted(deletion, claimed=claimed)]
+    assert found == facts
+    assert not list(who_deleted(None, claimed=claimed))
 
 
 def test_a_decision_with_an_event_is_not_told_twice() -> None:

@@ -47,7 +47,7 @@ class ClaimObserver:
             has_agent=any(vm.uid == claim.vm_uid and has_agent(vm) for vm in vms),
             timeline=record.timeline,
         )
-        if claim.vm_uid or any(not vm.deleting for vm in vms):
+        if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in vms):
             snapshot = replace(snapshot, pool=self._pool_of(claim, vms))
             recent = record.recent_application_health(now, snapshot.health_period_seconds)
             return replace(snapshot, application_health=recent)

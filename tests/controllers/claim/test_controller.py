@@ -223,6 +223,15 @@ def test_an_unpaused_vm_is_used_before_kubevirt_shows_it(
     assert (found.vmi.ready, vmi_health(found, Readiness()).verdict == "Healthy") == (ready, ready)
 
 
+def test_a_claim_that_has_ended_has_its_pool_when_its_vm_is_gone() -> None:
+    """The pool says when the claim is deleted."""
+    pool, pools = a_pool(), warm_pool.SOURCE.store()
+    pools.put(pool.key, pool)
+    observe = ClaimObserver(Allocator(Stores(SOURCE.store(), pools, a_cache())), lambda: 100.0)
+    released = {**bound_status("m"), "phase": "Released"}
+    assert observe(a_claim(status=released), ClaimRecord()).pool == pool
+
+
 @pytest.mark.parametrize(
     ("vms", "known"),
     [

@@ -35,9 +35,19 @@ def random_rank(vm: VM) -> str:
     return hashlib.sha256(vm.uid.encode()).hexdigest()
 
 
+def age_order(vm: VM) -> tuple[str, str, int]:
+    """Orders VMs from old to new. Of those with the same second, the pool created the lowest ordinal first."""
+    return vm.created_at, vm.base_name, vm.ordinal or 0
+
+
+def _newest_first(vm: VM) -> tuple[Any, ...]:
+    created_at, base_name, ordinal = age_order(vm)
+    return _descending(created_at), base_name, -ordinal
+
+
 ORDERS: dict[BasePolicy, Callable[[VM], Any]] = {
-    "Oldest": lambda vm: (vm.created_at, vm.name),
-    "Newest": lambda vm: (_descending(vm.created_at), vm.name),
+    "Oldest": age_order,
+    "Newest": _newest_first,
     "Random": lambda vm: (disruption_cost(vm), random_rank(vm)),
 }
 

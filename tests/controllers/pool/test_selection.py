@@ -34,7 +34,18 @@ def by(key: str, value: str) -> dict[str, Any]:
     [
         pytest.param(BORN, {"basePolicy": "Oldest"}, ["web-2", "web-1", "web-3"], id="the oldest"),
         pytest.param(BORN, {"basePolicy": "Newest"}, ["web-3", "web-1", "web-2"], id="the newest"),
-        pytest.param([vm(2), vm(1)], {"basePolicy": "Oldest"}, ["web-1", "web-2"], id="of one age, by name"),
+        pytest.param(
+            [vm(10), vm(2), vm(1)],
+            {"basePolicy": "Oldest"},
+            ["web-1", "web-2", "web-10"],
+            id="of one age, by ordinal",
+        ),
+        pytest.param(
+            [vm(10), vm(2), vm(1)],
+            {"basePolicy": "Newest"},
+            ["web-10", "web-2", "web-1"],
+            id="of one age, by ordinal from the highest",
+        ),
         pytest.param(
             [vm(1, printable_status="Migrating"), vm(2), vm(3, ready=False), halted(4)],
             {},

@@ -37,6 +37,7 @@ PERMISSION_ERRORS = {
 }
 """errors of missing permissions; EC2 sends some with status 400"""
 # fmt: on
+FAILURES_OF_EC2 = {"InternalError", "ServiceUnavailable", "Unavailable", "RequestTimeout", "RequestTimeoutException"}
 THROTTLE_SECONDS = 5.0
 DOWNLOAD_SECONDS = 3600
 """Lifetime of a URL for the download of the agent. With temporary credentials the URL ends with the credentials."""
@@ -114,14 +115,23 @@ class Boto3EC2Client:
         return found
 
     async def _call(self, call: Callable[[], T], threads: ThreadPoolExecutor | None = None) -> T:
-        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
+        from botocore.parsers import ResponseParserError
 
         try:
             return await asyncio.get_running_loop().run_in_executor(threads or self._threads, call)
         except ClientError as error:
             raise api_error(error.response) from error
-        except (ConnectionError, HTTPClientError) as error:
+        except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
             raise Unreachable(f"EC2 did not answer: {error}") from error
+        except ResponseParserError as error:  # no BotoCoreError
+            raise Unreachable(f"the answer is not one of EC2, but perhaps of a proxy: {error}") from error
         except BotoCoreError as error:  # missing credentials or invalid parameters
             raise Forbidden(f"EC2 cannot be called: {error}") from error
 
@@ -144,6 +154,6 @@ def api_error(response: Json) -> ApiError:
         return AlreadyExists(message, status=status, reason=code)
     if code in PERMISSION_ERRORS or status in (401, 403):
         return Forbidden(message, status=status, reason=code)
-    if status >= 500 or code in ("InternalError", "ServiceUnavailable", "Unavailable"):
+    if status >= 500 or code in FAILURES_OF_EC2:
         return Unavailable(message, status=status, reason=code)
     return Invalid(message, status=status, reason=code)

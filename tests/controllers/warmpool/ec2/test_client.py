@@ -142,7 +142,7 @@ async def test_refusals_over_http(aws: Any, status: int, code: str, kind: type[A
     assert isinstance(raised.value, SERVER_UNAVAILABLE) is (code in client.THROTTLING_ERRORS)
 
 
-@pytest.mark.parametrize("answer", [None, (502, "<html>a proxy</html>")])
+@pytest.mark.parametrize("answer", [None, (502, "<html>a proxy</html>"), (200, "<html>a proxy")])
 async def test_a_missing_answer_leaves_the_outcome_unknown(aws: Any, answer: tuple[int, str] | None) -> None:
     ec2_client, answers = aws
     answers(answer)
@@ -190,6 +190,7 @@ def test_throttling_errors_include_those_of_boto3() -> None:
         ("AuthFailure", 401, Forbidden),
         ("IdempotentParameterMismatch", 400, AlreadyExists),
         ("InternalError", 500, Unavailable),
+        ("RequestTimeout", 400, Unavailable),
         ("", 502, Unavailable),
     ],
 )

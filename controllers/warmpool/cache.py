@@ -14,6 +14,7 @@ from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from kinds import meta
 from kinds.decisions import Decision
 from kinds.warm_states import WarmState
+from runtime.errors import Forbidden, Invalid
 from runtime.resource import NODES, VMIS, VMS, Key
 from runtime.store import Store
 
@@ -196,6 +197,10 @@ class HasProblem(Protocol):
     @property
     def problem(self) -> str | None: ...
 
+    @property
+    def error(self) -> Exception | None:
+        """The error of `problem`; None also before the first answer."""
+
 
 @dataclass(frozen=True)
 class BackendView:
@@ -211,6 +216,13 @@ class BackendView:
 
         The controller does not plan from a stale cache."""
         return next((source.problem for source in self.sources if source.problem), "")
+
+    @property
+    def refused(self) -> bool:
+        """Whether the listing was refused, for example without rights or credentials. It fails until somebody acts;
+        without an answer, it may succeed at any time."""
+        found = next((source for source in self.sources if source.problem), None)
+        return found is not None and isinstance(found.error, (Forbidden, Invalid))
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,7 @@ class WarmPoolController:
     async def _reconcile(self, pool: WarmPool, memory: PoolMemory) -> float:
         view, now, clock = self.backend_of(pool), self.now(), self.clock()
         if view.problem:
-            return await self._wait_for_backend(pool, memory, view.problem)
+            return await self._wait_for_backend(pool, memory, view)
         memory.unavailable_since = None
         self._count_recovered(pool, memory, view)
         snapshot = self._autoscale(self._observe(pool, memory, view, clock), memory, now)
@@ -173,11 +173,12 @@ class WarmPoolController:
             memory.template_hash, memory.failures = template_hash, NO_FAILURES
         return memory
 
-    async def _wait_for_backend(self, pool: WarmPool, memory: PoolMemory, problem: str) -> float:
+    async def _wait_for_backend(self, pool: WarmPool, memory: PoolMemory, view: BackendView) -> float:
         if memory.unavailable_since is None:
             memory.unavailable_since = self.clock()
         if self.clock() - memory.unavailable_since >= UNAVAILABLE_SECONDS:
-            await self._write_status(pool, memory, unavailable_status(pool, problem, self.now()))
+            fresh = unavailable_status(pool, view.problem, self.now(), refused=view.refused)
+            await self._write_status(pool, memory, fresh)
         return UNAVAILABLE_SECONDS
 
     def _count_recovered(self, pool: WarmPool, memory: PoolMemory, view: BackendView) -> None:

@@ -83,13 +83,15 @@ def invalid_spec_status(pool: InvalidWarmPool, now: datetime) -> WarmPoolStatus:
     return pool.status.model_copy(update={"observed_generation": pool.generation, "conditions": merged})
 
 
-def unavailable_status(pool: WarmPool, why: str, now: datetime) -> WarmPoolStatus:
-    """The status of a pool whose VMs cannot be listed, with the last counts."""
-    message = f"{why}; the controller creates, counts and deletes no VM until it can list them"
+def unavailable_status(pool: WarmPool, why: str, now: datetime, *, refused: bool) -> WarmPoolStatus:
+    """The status of a pool whose VMs cannot be listed, with the last counts. A refusal lasts until somebody changes
+    rights or credentials; the pool is then Stalled."""
+    until = "until somebody corrects this and it can list them" if refused else "until it can list them"
+    message = f"{why}; the controller creates, counts and deletes no VM {until}"
     conditions = (
         condition("Progressing", False, Reason.BACKEND_UNAVAILABLE, message),
         condition("Degraded", True, Reason.BACKEND_UNAVAILABLE, message),
-        *Readiness("Stalled", Reason.BACKEND_UNAVAILABLE, message).conditions,
+        *Readiness("Stalled" if refused else "Reconciling", Reason.BACKEND_UNAVAILABLE, message).conditions,
     )
     merged = merge(conditions, pool.status.conditions, generation=pool.generation, now=now)
     return pool.status.model_copy(update={"conditions": merged})

@@ -96,12 +96,12 @@ def test_health(document: Json, found: Health) -> None:
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.document["kind"] != CLAIM.kind], ids=lambda row: row.name)
 def test_health_by_the_conditions_of_kstatus(row: Row) -> None:
-    """A pool of which too many VMs are unavailable, and a policy that is not enforced, are degraded also while the
-    controllers work on them."""
+    """A pool of which too many VMs are unavailable or whose VMs cannot be listed, and a policy that is not enforced,
+    are degraded also while the controllers work on them."""
     found = {each["type"]: each["status"] for each in row.document["status"]["conditions"]}
-    degraded = [found.get(kind) for kind in ("Available", "Enforced")]
+    degraded = [(kind, "False") for kind in ("Available", "Enforced")] + [("Degraded", "True")]
     working = {"Suspended": "Progressing"}.get(row.health, row.health)
-    assert assess(row.document).state == ("Degraded" if "False" in degraded else working)
+    assert assess(row.document).state == ("Degraded" if found.items() & set(degraded) else working)
 
 
 @pytest.mark.parametrize(

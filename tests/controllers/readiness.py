@@ -84,6 +84,12 @@ def _warm(name: str, observed: WarmPoolSnapshot, health: str, reason: str) -> Ro
     return Row(f"warm pool: {name}", document(WARM_POOL, warm_pool_status(observed, warm.NOW)), health, reason)
 
 
+def _unlisted(name: str, last: Json, health: str, *, refused: bool) -> Row:
+    """A warm pool whose VMs cannot be listed."""
+    found = unavailable_status(warm.a_pool(1, status=last), "EC2 lists nothing", warm.NOW, refused=refused)
+    return Row(f"warm pool: not listed, {name}", document(WARM_POOL, found), health, "BackendUnavailable")
+
+
 def _claim(name: str, found: Model, health: str, reason: str) -> Row:
     return Row(f"claim: {name}", document(CLAIM, found), health, reason)
 
@@ -125,7 +131,10 @@ def _rows() -> list[Row]:
     bound = c.snapshot(c.a_claim(status=c.bound_status("m")), vm)
     handed_over = claim_status.bound_and_ready(snapshot, vm, w.NOW)
     in_use = c.snapshot(c.a_claim(status=handed_over.json()), vm)
-    reconciling = {"conditions": [{"type": "Reconciling", "status": "True"}], "observedGeneration": 1}
+    reconciling, stalled = (
+        {"conditions": [{"type": each, "status": "True"}], "observedGeneration": 1}
+        for each in ("Reconciling", "Stalled")
+    )
     return [
         _pool("complete", p.snapshot(2, p.vm(1), p.vm(2)), "Healthy", "Ready"),
         _pool("no VMs are wanted", p.snapshot(0), "Healthy", "Ready"),
@@ -207,12 +216,8 @@ def _rows() -> list[Row]:
             "Degraded",
             "ProgressDeadlineExceeded",
         ),
-        Row(
-            "warm pool: the last status was Reconciling",
-            document(WARM_POOL, unavailable_status(w.a_pool(1, status=reconciling), "EC2 does not answer", w.NOW)),
-            "Degraded",
-            "BackendUnavailable",
-        ),
+        _unlisted("the last status was Reconciling", reconciling, "Degraded", refused=True),
+        _unlisted("the last status was Stalled", stalled, "Progressing", refused=False),
         _claim("an obstacle", claim_status.pending(snapshot, pending, w.NOW), "Progressing", "QuotaExceeded"),
         _claim("queued", claim_status.queued(snapshot, w.NOW), "Progressing", "Queued"),
         _claim("bound", claim_status.bound(snapshot, vm, "Cold", "empty", w.NOW), "Progressing", "Activating"),

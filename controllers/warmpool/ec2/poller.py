@@ -47,9 +47,11 @@ class EC2Poller:
     period_seconds: float
     clock: Callable[[], float]
     on_change: Callable[[], None] = lambda: None
-    """called when EC2 becomes reachable or unreachable, so that the pools are reconciled"""
+    """called when `problem` changes, so that the pools are reconciled"""
     problem: str | None = NOT_LISTED
     """why the cache may be stale; the controller neither counts nor terminates instances while there is a problem"""
+    error: Exception | None = None
+    """the error of `problem`; None also before the first answer"""
     _failures: int = 0
 
     async def run(self) -> None:
@@ -62,15 +64,17 @@ class EC2Poller:
         """Lists all instances. Returns the seconds until the next poll."""
         asked_at = self.clock()
         try:
-            filters = {f"tag:{CLUSTER}": [await self.cluster()], "instance-state-name": LISTED_STATES}
+            cluster = await self.cluster()
+        except (ApiError, TimeoutError) as error:
+            return self._failed("the UID of the namespace kube-system cannot be read", error)
+        try:
+            filters = {f"tag:{CLUSTER}": [cluster], "instance-state-name": LISTED_STATES}
             found = await self.client.describe(filters)
             # EC2 does not list these instances yet, or another client has terminated them.
             if missing := self.cache.missing_writes(found)[:MAX_FILTER_VALUES]:
                 found += await self.client.describe({"instance-id": missing})
         except (ApiError, TimeoutError) as error:
-            self._failures += 1
-            self._set_problem(f"EC2 can't be reached: {error}")
-            return RETRIES.delay(self._failures, "ec2")
+            return self._failed("the EC2 instances cannot be listed", error)
         self._failures = 0
         log_event(log, "MachinePolled", f"listed {len(found)} EC2 instances", level=logging.DEBUG)
         self.cache.replace(found, asked_at)
@@ -80,13 +84,20 @@ class EC2Poller:
                 await self._reconcile(vm)
         return self.period_seconds
 
-    def _set_problem(self, problem: str | None) -> None:
+    def _failed(self, what: str, error: Exception) -> float:
+        """Records the error. Returns the seconds until the next attempt."""
+        self._failures += 1
+        self._set_problem(f"{what}: {error}", error)
+        return RETRIES.delay(self._failures, "ec2")
+
+    def _set_problem(self, problem: str | None, error: Exception | None = None) -> None:
+        self.error = error
         if problem == self.problem:
             return
         if problem:
             log.warning("%s", problem)
         elif self.problem:
-            log.info("EC2 can be reached: this cluster has %d instances", len(self.cache.vms))
+            log.info("the EC2 instances are listed: this cluster has %d", len(self.cache.vms))
         self.problem = problem
         self.on_change()
 

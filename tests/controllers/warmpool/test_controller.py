@@ -36,7 +36,7 @@ from controllers.warmpool.warm_vm import Owner, WarmVM
 from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
-from runtime.errors import Invalid, Throttled
+from runtime.errors import Forbidden, Invalid, Throttled, Unavailable, Unreachable
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.resource import Key
@@ -82,6 +82,7 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 class Source:
     problem: str | None = None
+    error: Exception | None = None
 
 
 class World:
@@ -294,10 +295,25 @@ async def test_a_pool_at_rest_is_resynced_and_writes_nothing() -> None:
     assert world.backend.done == []
 
 
-async def test_an_unavailable_backend_stops_writes_and_is_reported_after_a_while() -> None:
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (None, "Reconciling"),
+        (Unreachable("no answer"), "Reconciling"),
+        (Unavailable("InternalError"), "Reconciling"),
+        (Throttled("RequestLimitExceeded"), "Reconciling"),
+        (TimeoutError(), "Reconciling"),
+        (Forbidden("UnauthorizedOperation"), "Stalled"),
+        (Invalid("InvalidParameterValue"), "Stalled"),
+    ],
+    ids=repr,
+)
+async def test_an_unavailable_backend_stops_writes_and_is_reported_after_a_while(
+    error: Exception | None, state: str
+) -> None:
     world = World(a_pool(3, status={"availableReplicas": 2}))
     world.add(a_vm("a", WarmState.UNHEALTHY))
-    world.source.problem = "connection refused"
+    world.source.problem, world.source.error = "connection refused", error
     await world.reconcile()
     assert world.api.statuses == []
     world.seconds += UNAVAILABLE_SECONDS
@@ -306,7 +322,10 @@ async def test_an_unavailable_backend_stops_writes_and_is_reported_after_a_while
     assert world.backend.done == []
     (said,) = world.api.statuses
     assert said["availableReplicas"] == 2, "the last counts stay"
-    assert conditions(said)["Degraded"] == ("True", "BackendUnavailable")
+    found = conditions(said)
+    assert found["Degraded"] == found[state] == ("True", "BackendUnavailable")
+    assert found["Ready"] == ("False", "BackendUnavailable")
+    assert len(found.keys() & {"Reconciling", "Stalled"}) == 1
     world.source.problem = None
     await world.reconcile()
     assert world.backend.attempts == 3

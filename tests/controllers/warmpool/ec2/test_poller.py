@@ -11,7 +11,7 @@ from controllers.warmpool.ec2.poller import NOT_LISTED, RETRIES, EC2Poller
 from controllers.warmpool.warm_vm import NO_OWNER
 from kinds.warm_states import WarmState
 from runtime.api import Api
-from runtime.errors import NotFound, Unreachable
+from runtime.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.warmpool.ec2.fake_client import POOL, order
 from tests.controllers.warmpool.ec2.test_backend import CLAIM, TAKEN, Process
 
@@ -67,7 +67,22 @@ async def test_while_ec2_is_unreachable_the_cache_stays_and_has_a_problem() -> N
     process.client.refuses = Unreachable("no answer")
     assert await poller.poll() == RETRIES.delay(1, "ec2")
     assert "no answer" in (poller.problem or "")
+    assert isinstance(poller.error, Unreachable)
     assert process.cache.vms.get(made.key) == made
+    process.client.refuses = None
+    await poller.poll()
+    assert (poller.problem, poller.error) == (None, None)
+
+
+async def test_an_error_of_the_api_server_is_not_reported_as_one_of_ec2() -> None:
+    async def cluster() -> str:
+        raise Forbidden("no right to get namespaces")
+
+    poller = poller_of(Process(), Pools())
+    poller.cluster = cluster
+    await poller.poll()
+    assert poller.problem == "the UID of the namespace kube-system cannot be read: no right to get namespaces"
+    assert isinstance(poller.error, Forbidden)
 
 
 async def test_instances_are_terminated_with_their_pool() -> None:

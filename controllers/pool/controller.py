@@ -184,7 +184,7 @@ class PoolController:
             await self._remember_healing(pool, fresh, memory)
         self.metrics.pool(pool, fresh)
         self._measure_later(replace(snapshot, pool=replace(pool, status=fresh)))
-        wait = None if pool.deleting else await self._update_status(pool, fresh)
+        wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
         _retry_unless_done(outcome)
         clock = self.clock()
         expected = (self.expectations.wait_seconds(each, clock) for each in self._writers(pool))
@@ -242,6 +242,11 @@ class PoolController:
             self.events.invalid_spec(pool)
         return update.wait_seconds
 
+    def _stored(self, pool: Pool) -> Pool:
+        """The pool with the stored status. A snapshot has what the memory adds to it, which may not be written yet."""
+        stored = self.stores.pools.get(pool.key)
+        return stored if isinstance(stored, Pool) and stored.uid == pool.uid else pool
+
     def _report_scale_in(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
         found = {(vm.uid, vm.scale_in): vm for vm in with_invalid_scale_in(snapshot)}
         for each in found.keys() - memory.reported_scale_in:
@@ -261,6 +266,8 @@ class PoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.writer.batches.forget(old.uid)
             self._memories.pop(old.uid, None)
+        elif old is not None and new is not None:
+            self._adopt(old.status, new)
         for pool in (old, new):
             if isinstance(pool, Pool):
                 for _, other in self.stores.sharing_disks(pool):
@@ -268,6 +275,18 @@ class PoolController:
         for each in (old, new):
             if each is not None:
                 enqueue(each.key, 0.0)
+
+    def _adopt(self, before: PoolStatus, new: Pool | InvalidPool) -> None:
+        """Drops what the process remembers of the status in favor of what another leader has written."""
+        memory, written = self._memories.get(new.uid), new.status
+        if memory is None or not memory.last_status_write.is_foreign(new.resource_version):
+            return
+        # A late event from before a replacement must not undo its record.
+        stale = memory.healing is not None and (written.healing or Healing()).replaced < memory.healing.replaced
+        if written.healing != before.healing and not stale:
+            memory.healing = None
+        if written.update != before.update:
+            memory.update = None
 
     def vm_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
         self.metrics.vm(old, new)

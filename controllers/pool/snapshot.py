@@ -37,6 +37,7 @@ class Pool(ObjectView):
     max_unavailable: int = 1
     deleting: bool = False
     created_at: str = ""
+    resource_version: str = field(default="", compare=False)
     promote: str = ""
     """the annotation poolhouse.dev/promote"""
     abort: str = ""
@@ -75,7 +76,9 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     created_at = metadata.get("creationTimestamp") or ""
     asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
     clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))
-    return Pool(*key, spec, status, limit, metadata.get("deletionTimestamp") is not None, created_at, *asked, *clients)
+    deleting = metadata.get("deletionTimestamp") is not None
+    version = text(metadata, "resourceVersion")
+    return Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,12 @@ class LastWrite:
     versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS))
     """resourceVersions of the object after the last writes"""
 
+    def is_foreign(self, resource_version: str) -> bool:
+        """Whether an event shows no own write of the status. Another process may have written it, which also believes
+        that it leads. A controller adopts counts and times that such a process has changed, because otherwise each
+        process would replace the other's in the status by its own."""
+        return resource_version not in self.versions
+
     def record(self, decisions: Iterable[Decision]) -> None:
         self.decisions += decisions
         del self.decisions[:-MAX_DECISIONS]

@@ -288,10 +288,8 @@ class WarmPoolController:
                 self.enqueue(other.key, 0)
 
     def _adopt_failures(self, old: WarmPool | InvalidWarmPool, new: WarmPool | InvalidWarmPool) -> None:
-        """Adopts failures that another process has written, which believes that it leads. Otherwise each process would
-        replace the other's failures in the status by its own every second."""
         memory = self._memory.get(new.uid)
-        if memory is None or new.resource_version in memory.last_write.versions:
+        if memory is None or not memory.last_write.is_foreign(new.resource_version):
             return
         if new.status.failures != old.status.failures:
             memory.failures = FailureBackoff.from_status(new.status)

@@ -12,11 +12,15 @@ from random import Random
 import pytest
 
 from controllers.warmpool.warm_pool import WARM_POOLS
+from tests.cluster.chaos import sized
 from tests.cluster.claiming import Counter as Desk
+from tests.cluster.pooling import Place
 from tests.histories.__main__ import KINDS, crash_at_each_write, run_history
+from tests.histories.api_server import Change
 from tests.histories.client import Network
 from tests.histories.history import History
 from tests.histories.pools import PoolHistory
+from tests.histories.pools import build as build_pool
 from tests.histories.warm_pools import build as build_warm
 from tests.histories.world import HERE, Process, World, engine
 from tests.virtual_loop import VirtualLoop
@@ -109,3 +113,33 @@ def test_two_leaders_agree_on_the_failures_of_a_pool() -> None:
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
         assert runner.run(writes_while_the_pool_waits()) < 10
+
+
+def test_two_leaders_agree_on_the_vms_that_fail() -> None:
+    """The clocks of the processes differ, so that each would store another time at which the VMs began to fail."""
+
+    async def stored_times() -> tuple[set[str], int]:
+        world, times = World(Random("two leaders")), list[str]()
+
+        def note(change: Change) -> None:
+            status = (change.new or {}).get("status", {})
+            times.extend(each["since"] for each in (status.get("healing") or {}).get("failures", ()))
+
+        async with engine(world):
+            place = Place(world.api("users"), HERE)
+            template = {**sized("64Mi"), "metadata": {"annotations": {"sim.poolhouse.dev/fail": "ErrImagePull"}}}
+            healing = {"failingStatuses": ["ErrImagePull"], "failingStatusSeconds": 3600}
+            await place.pool(4, template=template, autohealing=healing)
+            both = [Process.start(world, build_pool, Network(world.random), skew_seconds=s) for s in (0, 0.5)]
+            await asyncio.sleep(300)
+            world.server.observers.append(note)
+            # Both report that the progress deadline has passed.
+            await asyncio.sleep(400)
+            for each in both:
+                await each.kill()
+            return set(times), len(times)
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        times, writes = runner.run(stored_times())
+    assert writes
+    assert len(times) == 1

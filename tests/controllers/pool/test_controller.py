@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
 from controllers.shared.write_batches import WriteBatches
-from kinds.pool import PoolStatus
+from kinds.pool import Healing, PoolStatus
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
@@ -210,6 +211,48 @@ async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
         written.append(len(writer.statuses.written))
     assert writer.statuses.written[-1].healing is None
     assert written[0] == written[1] == written[2]
+
+
+@pytest.mark.parametrize(
+    ("version", "written", "adopted"),
+    [
+        pytest.param("other", {"replaced": 1, "failing": 1}, True, id="another process has written"),
+        pytest.param("own", {"replaced": 1, "failing": 1}, False, id="the event of an own write"),
+        pytest.param("other", {"replaced": 0, "failing": 1}, False, id="an event from before a replacement"),
+        pytest.param("other", {"replaced": 1}, False, id="a user changes the spec"),
+    ],
+)
+def test_healing_that_another_leader_writes_is_adopted(version: str, written: dict[str, int], adopted: bool) -> None:
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    before = a_pool(3, autohealing={}, status={"healing": {"replaced": 1}})
+    memory = controller._memory(before.uid)
+    memory.healing = Healing(replaced=1, failing=2)
+    memory.last_status_write.versions.append("own")
+    after = replace(a_pool(3, autohealing={}, status={"healing": written}), resource_version=version)
+    controller.pool_changed(lambda key, pause: None, before, after)
+    assert (memory.healing is None) is adopted
+
+
+async def test_a_postponed_status_of_healing_is_written_later() -> None:
+    writer = FakeWriter(lambda plan: PoolOutcome())
+    controller, seconds = controlled(writer, CollectorRegistry()), 0.0
+    controller.clock = controller.statuses.clock = lambda: seconds
+    for at, status in (
+        (0, "ErrImagePull"),
+        (0.1, "ImagePullBackOff"),
+        (0.2, "ImagePullBackOff"),
+        (2, "ImagePullBackOff"),
+    ):
+        seconds = at
+        written = writer.statuses.written[-1].json() if writer.statuses.written else {}
+        healing = {"failingStatuses": ["ErrImagePull", "ImagePullBackOff"], "failingStatusSeconds": 3600}
+        shown = a_pool(3, autohealing=healing, status=written)
+        controller.stores.pools.put(shown.key, shown)
+        failing = vm(1, ready=False, vmi_exists=False, printable_status=status)
+        controller.stores.vms.put(failing.key, failing)
+        await controller.reconcile(shown.key)
+    found = [each.healing.failures[0].status for each in writer.statuses.written if each.healing]
+    assert found == ["ErrImagePull", "ImagePullBackOff"]
 
 
 def blocked(*times: float) -> DeletedVMs:

@@ -93,7 +93,7 @@ class PoolController:
         """Begins to lead. The previous leader has counted the VMIs that failed before, and recorded its decisions."""
         for memory in self._memories.values():
             memory.failed_vmis.clear()
-            memory.last_status_write.decisions.clear()
+            memory.last_status_write.forget_decisions()
 
     def forget(self) -> None:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""

@@ -35,7 +35,10 @@ class LastWrite:
 
     at: float = float("-inf")
     decisions: list[Decision] = field(default_factory=list)
-    """decisions that the stored status may lack. They are written with the next change of the status."""
+    """decisions that the stored status may lack"""
+    unwritten: list[Decision] = field(default_factory=list)
+    """those that no write has contained. Each causes one write at most: the log is bounded, so that a decision that it
+    does not have may have been written."""
 
     versions: deque[str] = field(default_factory=lambda: deque(maxlen=OWN_VERSIONS))
     """resourceVersions of the object after the last writes"""
@@ -47,8 +50,13 @@ class LastWrite:
         return resource_version not in self.versions
 
     def record(self, decisions: Iterable[Decision]) -> None:
-        self.decisions += decisions
-        del self.decisions[:-MAX_DECISIONS]
+        new = list(decisions)
+        self.decisions = [*self.decisions, *new][-MAX_DECISIONS:]
+        self.unwritten = [*self.unwritten, *new][-MAX_DECISIONS:]
+
+    def forget_decisions(self) -> None:
+        self.decisions.clear()
+        self.unwritten.clear()
 
     def record_deletion(self, deletion: Decision, stored: LoggedStatus) -> None:
         """Records the deletion of one VM, unless the memory or the stored status has it for any reason."""
@@ -71,11 +79,12 @@ class StatusWriter(Generic[S]):
     interval_seconds: float = INTERVAL_SECONDS
 
     async def update(self, view: View[S], fresh: S, last: LastWrite) -> StatusUpdate:
-        """Writes the status if it differs from the view's, and if the last write is old enough. New decisions alone are
-        not written."""
+        """Writes the status if it differs from the view's or there are new decisions, and if the last write is old
+        enough."""
         if last.decisions and isinstance(view.status, LoggedStatus):
             last.decisions = without_recorded(last.decisions, view.status.decisions)
-        if fresh == view.status:
+            last.unwritten = without_recorded(last.unwritten, view.status.decisions)
+        if fresh == view.status and not last.unwritten:
             return StatusUpdate()
         wait = last.at + self.interval_seconds - self.clock()
         if wait > 0:
@@ -85,13 +94,16 @@ class StatusWriter(Generic[S]):
 
     async def write(self, view: View[S], fresh: S, last: LastWrite) -> None:
         """Raises Invalid if the name now belongs to another object."""
-        change = status_patch(_with_decisions(fresh, last.decisions), uid=view.uid)
+        written = list(last.decisions)
+        change = status_patch(_with_decisions(fresh, written), uid=view.uid)
         with suppress(NotFound):  # the object has been deleted
             stored = await self.api.patch(
                 self.resource, view.namespace, view.name, change, kind="json", subresource="status"
             )
             last.versions.append(stored["metadata"]["resourceVersion"])
         last.at = self.clock()
+        # An event may have added one during the request.
+        last.unwritten = without_recorded(last.unwritten, written)
 
 
 def _with_decisions(status: S, decisions: list[Decision]) -> S:

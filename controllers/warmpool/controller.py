@@ -96,7 +96,7 @@ class WarmPoolController:
     def begin(self) -> None:
         """Begins to lead. An earlier leader has recorded its decisions."""
         for memory in self._memory.values():
-            memory.last_write.decisions.clear()
+            memory.last_write.forget_decisions()
 
     async def reconcile(self, key: Key) -> float | None:
         pool = self.stores.pools.get(key)

@@ -55,6 +55,7 @@ class RecordedStatuses(StatusWriter[PoolStatus]):
 
     async def write(self, view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
         self.written.append(fresh)
+        last.unwritten.clear()
         last.at = self.clock()
 
 
@@ -197,7 +198,10 @@ async def test_a_failed_replacement_starts_no_pause(again: bool) -> None:
 
 
 async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
-    writer, now = FakeWriter(lambda plan: PoolOutcome()), 0.0
+    def heals(plan: Plan) -> PoolOutcome:
+        return PoolOutcome(not_done=tuple(each for each in plan.actions if not isinstance(each, Heal)))
+
+    writer, now = FakeWriter(heals), 0.0
     controller = controlled(writer, CollectorRegistry())
     controller.clock = controller.statuses.clock = lambda: now
     await controller.reconcile(("default", "web"))

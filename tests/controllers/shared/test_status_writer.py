@@ -71,13 +71,30 @@ def test_a_patch_replaces_the_whole_status() -> None:
     assert "observedGeneration" not in patch["value"]
 
 
-async def test_decisions_are_written_only_with_another_change() -> None:
-    api, last, made = FakeApi(), LastWrite(), decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "excess", "web-1/a")
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: 0.0)
-    last.record([made])
+async def test_new_decisions_are_written_once_also_without_another_change() -> None:
+    api, now, last = FakeApi(), 10.0, LastWrite()
+    first, second = (decision(f"2026-03-01T12:00:0{n}Z", "SuccessfulDelete", "excess", f"web-{n}/a") for n in (1, 2))
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    last.record([first])
+    assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate(written=True)
+    assert api.patches[0][-1]["value"]["decisions"] == [first.json()]
+    now = 20.0
+    # The log does not have it: the store is behind, another leader has overwritten it, or the log is full.
     assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate()
-    assert await writer.update(View(), ReplicaSetStatus(replicas=1), last) == StatusUpdate(written=True)
-    assert api.patches[0][-1]["value"]["decisions"] == [made.json()]
+    last.record([second])
+    stored = ReplicaSetStatus(decisions=(second,))
+    assert await writer.update(View(status=stored), stored, last) == StatusUpdate(), "another leader has written it"
+    assert len(api.patches) == 1
+
+
+async def test_new_decisions_wait_for_the_interval() -> None:
+    api, now, last = FakeApi(), 10.0, LastWrite(at=9.5)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    last.record([decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "excess", "web-1/a")])
+    assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate(wait_seconds=0.5)
+    now = 10.5
+    assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate(written=True)
+    assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate()
 
 
 async def test_a_stale_view_loses_no_decision() -> None:

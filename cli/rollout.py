@@ -556,7 +556,26 @@ async def abort_update(api: Api, cluster: Cluster, pool: str) -> None:
     revision, former = status.get("updateRevision"), status.get("currentRevision")
     if not former or former == revision:
         raise Failed(f"{pool} has no update to abort")
+    if not await _is_stored(api, cluster, former):
+        raise Failed(
+            f"{pool}: its former revision {former} is not stored any more; choose one of `rollout history {pool}` for"
+            f" `rollout undo {pool} --to-revision`, or apply the former template again"
+        )
     await _annotate(api, cluster, document, {meta.ABORT: revision, meta.PROMOTE: None})
+
+
+async def _is_stored(api: Api, cluster: Cluster, revision: str) -> bool:
+    """Whether the controller can return VMs to the revision. True for a user who may not read revisions."""
+    from controllers.pool.observe import REVISIONS
+    from runtime.errors import Forbidden, NotFound
+
+    try:
+        await api.get(REVISIONS, cluster.namespace, revision)
+    except Forbidden:
+        return True
+    except NotFound:
+        return False
+    return True
 
 
 @rollout.command()

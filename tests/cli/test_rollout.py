@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
 
+from cli.cluster import Cluster
 from cli.main import poolhouse
 from cli.output import Failed
 from cli.rollout import (
     _previous,
+    abort_update,
     differences,
     fields_to_restore,
     is_observed,
@@ -22,6 +24,10 @@ from cli.rollout import (
     step_to_end,
     summarize_changes,
 )
+from controllers.pool.observe import POOLS, REVISIONS
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import Forbidden, NotFound
 from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -323,3 +329,38 @@ def test_an_undone_image_is_named_in_the_template(spec: Any, sources: Any, expec
     assert fields["template"]["spec"]["dataVolumeTemplates"][0]["spec"] == expected
     assert pins == (expected == {"source": IMAGE})
     assert "sourceRef" in ROOT["spec"], "the revision stays"
+
+
+class Updating:
+    """An API server with a pool that is being updated from web-1 to web-2."""
+
+    def __init__(self, revision_error: Exception | None) -> None:
+        self._revision_error = revision_error
+        self.annotated: list[Any] = []
+
+    async def get(self, resource: Any, _namespace: str, name: str) -> dict[str, Any]:
+        if resource is POOLS:
+            document = pool(updateRevision="web-2", currentRevision="web-1")
+            document["metadata"]["resourceVersion"] = "7"
+            return document
+        assert (resource, name) == (REVISIONS, "web-1")
+        if self._revision_error:
+            raise self._revision_error
+        return {}
+
+    async def patch(self, _resource: Any, _namespace: str, _name: str, change: dict[str, Any]) -> None:
+        self.annotated.append(change["metadata"]["annotations"][meta.ABORT])
+
+
+@pytest.mark.parametrize("error", [None, Forbidden("you may not read revisions")])
+async def test_an_update_is_aborted(error: Exception | None) -> None:
+    api = Updating(error)
+    await abort_update(cast(Api, api), Cluster(None, "default"), "web")
+    assert api.annotated == ["web-2"]
+
+
+async def test_no_update_is_aborted_whose_former_revision_is_not_stored() -> None:
+    api = Updating(NotFound("web-1 not found"))
+    with pytest.raises(Failed, match="web-1 is not stored any more; choose one of `rollout history web`"):
+        await abort_update(cast(Api, api), Cluster(None, "default"), "web")
+    assert api.annotated == []

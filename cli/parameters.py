@@ -31,14 +31,14 @@ def qualified_name(kind: str, name: str) -> str:
 def parse_name(text: str, *kinds: str) -> tuple[str, str]:
     """Returns kind and name of NAME or KIND/NAME. NAME alone has the first kind. Raises `UsageError`."""
     prefix, _, name = text.rpartition("/")
-    kind = next((each for each in kinds if prefix.partition(".")[0].lower() in _spellings(each)), None)
+    kind = next((each for each in kinds if prefix.partition(".")[0].lower() in spellings(each)), None)
     if not name or ("/" in text and kind is None):
         forms = ", ".join(f"{short_name(each)}/NAME" for each in kinds)
         raise click.UsageError(f"{text!r} is invalid: give NAME, {forms}")
     return kind or kinds[0], name
 
 
-def _spellings(kind: str) -> tuple[str, ...]:
+def spellings(kind: str) -> tuple[str, ...]:
     short, long = short_name(kind), kind.lower()
     return short, f"{short}s", long, f"{long}s"
 

@@ -222,10 +222,11 @@ class Replay:
 
     @property
     def title(self) -> str:
-        days = (self.end - self.begin) / 86_400
+        hours = (self.end - self.begin) / 3600
+        span = f"{hours / 24:.1f} days" if hours >= 24 else count_noun(max(1, round(hours)), "hour")
         begin = format_time(datetime.fromtimestamp(self.begin, UTC))
         return (
-            f"{count_noun(len(self.arrivals), 'claim')} in {days:.1f} days from {begin}; a VM boots in"
+            f"{count_noun(len(self.arrivals), 'claim')} in {span} from {begin}; a VM boots in"
             f" {self.boot_seconds:.0f} s; target: {self.percentile} % of the claims within {self.wait_seconds} s"
         )
 

@@ -17,7 +17,7 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.completion import complete_names
 from cli.output import Failed, Listing, field, is_structured, output_option, print_structured
-from cli.parameters import parse_name, short_name
+from cli.parameters import parse_name, short_name, spellings
 from cli.past import DELETIONS, VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
 from cli.pools import BURST, POOL_KIND
 from kinds.meta import UID_LENGTH
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     from runtime.resource import Resource
 
 MAX_ROWS = 20
+EXPLAINED_BY = {
+    "VirtualMachineClaim": "claim list",
+    "VirtualMachinePool": "rollout status",
+    "VirtualMachineWarmPool": "warmpool why",
+    "MigrationPolicy": "policy explain",
+}
+"""commands that explain objects of other kinds"""
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
 SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
@@ -106,6 +113,9 @@ def parse_reference(text: str) -> tuple[str, str]:
         return parse_name(text, *VM_KINDS)[1], ""
     except click.UsageError:
         if (found := _REFERENCE.fullmatch(text)) is None:
+            for kind, command in EXPLAINED_BY.items():
+                if text.partition("/")[0].partition(".")[0].lower() in spellings(kind):
+                    raise click.UsageError(f"{text!r} is not a VM; `poolhouse {command}` explains it") from None
             raise
     return parse_name(found["name"], *VM_KINDS)[1], found["uid"]
 

@@ -252,8 +252,8 @@ def _autoscaling(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
         yield condition("Autoscaling", True, decided.reason, decided.message)
         return
     message = (
-        f"{snapshot.pool.scaled_by} sets spec.replicas through the scale subresource, which has no effect while"
-        " spec.autoscaling is set: remove the HorizontalPodAutoscaler or spec.autoscaling"
+        f"{snapshot.pool.scaled_by} sets spec.replicas through the scale subresource. With spec.autoscaling"
+        " this is only the minimum of the pool's first hour: remove the HorizontalPodAutoscaler or spec.autoscaling"
     )
     yield condition("Autoscaling", True, Reason.SCALE_IGNORED, f"{message}; {decided.message}")
 

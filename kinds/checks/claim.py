@@ -32,7 +32,7 @@ OVERRIDE_ANNOTATIONS = {
 """field of `spec.overrides` by annotation; the values of `securityGroups` are separated by commas"""
 VIRTUAL_KUBELET = "compute.amazonaws.com"
 """prefix of the annotations with which Pods of an AWS Virtual Kubelet choose their instance"""
-_IMMUTABLE_MESSAGE = "cannot be changed; delete the claim and create another, or change ttlSeconds"
+_IMMUTABLE_MESSAGE = "cannot be changed, only ttlSeconds, ttlSecondsAfterFinished and release can; create another claim"
 _RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
 
 

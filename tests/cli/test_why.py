@@ -138,6 +138,15 @@ def test_the_forms_of_a_vm(text: str, name: str, uid: str) -> None:
     assert parse_reference(text) == (name, uid)
 
 
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [("vmclaim/mine", "claim list"), ("vmpool/web", "rollout status"), ("vmwp/ci", "warmpool why")],
+)
+def test_another_kind_is_refused_with_its_command(text: str, command: str) -> None:
+    with pytest.raises(click.UsageError, match=f"not a VM; `poolhouse {command}` explains it"):
+        parse_reference(text)
+
+
 @pytest.mark.parametrize("text", ["pod/web-1", "web-1/", "/abcd1234", "pod/web-1/abcd1234"])
 def test_another_form_is_refused(text: str) -> None:
     with pytest.raises(click.UsageError, match="vm/NAME"):

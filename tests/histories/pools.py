@@ -9,6 +9,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time
 from controllers.pool.controller import build as build_pool
 from controllers.pool.hooks import ABANDON
@@ -150,9 +151,11 @@ class PoolWitness(Witness):
         if change.new is None:
             self.deleted[name] = now
         if change.old is None and change.actor.startswith("controllers"):
-            foreign = len(self.free) + sum(now - at < MOMENT_SECONDS for at in self.deleted.values())
-            terminating = sum(map(is_deleting, self.server.objects(change.plural)))
-            ordinal, limit = ordinal_of("web", name), self.most + foreign + terminating
+            # The server's objects, because `free` has a detached VM only once the user has got the answer.
+            vms = self.server.objects(change.plural)
+            others = sum(is_deleting(vm) or (controller_of(vm) or {}).get("uid") != self.pool_uid for vm in vms)
+            removed = sum(now - at < MOMENT_SECONDS for at in self.deleted.values())
+            ordinal, limit = ordinal_of("web", name), self.most + others + removed
             if ordinal is None or not 1 <= ordinal <= limit:
                 self.wrong.append(f"{name} was created, and at most {limit} ordinals were needed")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 if TYPE_CHECKING:
-    from service.certificates import Validity
+    from service.validity import Validity
 
 PREFIX = "kubevirt_poolhouse_"
 WAITS = (0.001, 0.005, 0.025, 0.1, 0.5, 1, 5, 15, 60, 300)

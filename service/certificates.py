@@ -5,7 +5,6 @@ CA. It signs certificates once every client has it. The old CA stays in the bund
 """
 
 import ipaddress
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,27 +16,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-RENEW_AT = 0.6
-"""fraction of its life after which a certificate is renewed; the rest is time to repair a failed renewal"""
+from service.validity import PEM_CERTIFICATE, Validity, read_validity
+
 BACKDATE = 0.1
 """fraction of its life by which notBefore is earlier than now, for clocks that are slow"""
 MAX_BACKDATE = timedelta(hours=1)
-_BLOCK = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\n?", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Validity:
-    start: datetime
-    end: datetime
-
-    def expired(self, now: datetime) -> bool:
-        return now >= self.end
-
-    def is_valid(self, now: datetime) -> bool:
-        return self.start <= now < self.end
-
-    def renewal_due(self, now: datetime) -> bool:
-        return now >= self.start + (self.end - self.start) * RENEW_AT
 
 
 @dataclass(frozen=True)
@@ -129,15 +112,10 @@ def join_pem(certificates: Sequence[bytes]) -> bytes:
 def split_pem(bundle: bytes) -> tuple[bytes, ...]:
     """The certificates of a bundle in canonical PEM. Blocks that cannot be parsed are left out."""
     found = []
-    for block in _BLOCK.findall(bundle):
+    for block in PEM_CERTIFICATE.findall(bundle):
         with suppress(ValueError):
             found.append(x509.load_pem_x509_certificate(block).public_bytes(serialization.Encoding.PEM))
     return tuple(found)
-
-
-def read_validity(certificate: bytes) -> Validity:
-    parsed = x509.load_pem_x509_certificate(certificate)
-    return Validity(parsed.not_valid_before_utc, parsed.not_valid_after_utc)
 
 
 def _signed(leaf: x509.Certificate, authority: x509.Certificate) -> bool:

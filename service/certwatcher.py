@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from service.certificates import Validity, read_validity
+from service.validity import Validity, read_validity
 
 log = logging.getLogger(__name__)
 

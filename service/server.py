@@ -15,8 +15,8 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.callers import CLIENT_CERTIFICATE, ConnectionLimit, address_of
-from service.certificates import Validity
 from service.certwatcher import CertWatcher
+from service.validity import Validity
 
 DRAIN_SECONDS = 15.0
 # More than the 600 requests that the API server sends at once. 2000 connections fit into memory.

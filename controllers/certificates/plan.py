@@ -15,10 +15,10 @@ from service.certificates import (
     ca_renewal_due,
     certificate_renewal_due,
     join_pem,
-    read_validity,
     signing_ca,
     split_pem,
 )
+from service.validity import read_validity
 
 NOT_VALID_YET = "it is not valid yet: the clock that created it was ahead, or this clock is behind"
 

@@ -7,7 +7,6 @@ import pytest
 from service.certificates import (
     KeyPair,
     PublishedCA,
-    Validity,
     ca_bundle,
     ca_renewal_due,
     certificate_renewal_due,
@@ -16,6 +15,7 @@ from service.certificates import (
     new_server_certificate,
     signing_ca,
 )
+from service.validity import Validity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

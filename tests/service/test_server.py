@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import datetime
 import json
+import select
 import socket
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import uvloop
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
@@ -140,6 +142,23 @@ async def test_draining_has_a_deadline() -> None:
         assert task.done()
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
+
+
+def test_new_connections_do_not_wait_for_a_turn_each() -> None:
+    """libuv accepts one connection for each listening socket in a turn of the event loop."""
+
+    async def turns(count: int) -> int:
+        async with serving(hello) as (port, _), AsyncExitStack() as stack:
+            clients = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(count)]
+            for client in clients:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            turn = 0
+            while len(select.select(clients, (), (), 0)[0]) < count:
+                await asyncio.sleep(0)
+                turn += 1
+            return turn
+
+    assert uvloop.run(turns(40)) < 40
 
 
 async def send_until_closed(port: int, *pieces: bytes, every_seconds: float = 1.0) -> tuple[float, bytes]:

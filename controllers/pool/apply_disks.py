@@ -92,6 +92,12 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
 
 
 async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
+    """Raises Conflict or NotFound if the VM is being deleted or is gone, because a disk is deleted with its owner.
+
+    Another leader may have retained the disk in a deletion of the VM whose events the informers do not have yet."""
+    vm = (await api.get(VMS, namespace, a.name))["metadata"]
+    if vm["uid"] != a.uid or "deletionTimestamp" in vm:
+        raise Conflict(f"{a.name} is being deleted or is another VM", status=409)
     owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
     # The PersistentVolumeClaim comes last: the pool finds the disk by its label, and so repeats unfinished work.
     for resource in (DATA_VOLUMES, PVCS):

@@ -301,6 +301,8 @@ class Restart(_Action, past="restarted VM"):
     by_subresource: bool
     """Whether to call the restart subresource: KubeVirt does not restart such a VM after its VMI is deleted."""
     reason: str
+    available: bool = True
+    """Whether the VM was available in the plan, so that the restart counts against maxUnavailable."""
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,11 @@ class PoolWriter:
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
     async def _restart(self, pool: Pool, a: actions.Restart) -> None:
+        """Raises Conflict if the VM has become available since the plan, which did not count it as disrupted."""
+        if not a.available:
+            live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
+            if live.ready and not live.held:
+                raise Conflict(f"{a.name} has become available", status=409)
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
         else:

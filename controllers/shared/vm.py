@@ -216,8 +216,8 @@ class VM(ObjectView):
             return False
         if not self.should_run:
             return not self.vmi_exists
-        # status.ready of a VM stays true for a moment after its VMI is deleted.
-        return self.ready and self.vmi is not None and not self.vmi.deleting
+        # status.ready of a VM stays true for a moment after its VMI is deleted, also while the next VMI starts.
+        return self.ready and self.vmi is not None and self.vmi.ready and not self.vmi.deleting
 
 
 def parse_vm(document: Json) -> VM:

@@ -175,7 +175,8 @@ class Place:
             metadata = {"labels": vm["spec"]["template"]["metadata"]["labels"], "name": name}
             metadata |= {"namespace": self.namespace, "ownerReferences": [{**owner, "uid": vm["metadata"]["uid"]}]}
             run = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
-            await self.api.create(VMIS, {**run, "spec": vm["spec"]["template"]["spec"]})
+            status = {"phase": "Running"}
+            await self.api.create(VMIS, {**run, "spec": vm["spec"]["template"]["spec"], "status": status})
             await self.api.patch(
                 VMS, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
             )

@@ -87,7 +87,8 @@ def vm(ordinal: int | str, **given: Any) -> VM:
 
 def vmi(name: str, *, revision: str = "", **given: Any) -> VMI:
     """The VMI of a VM of the pool."""
-    return VMI("default", name, f"run-{name}", owner_uid=f"u-{name}", labels={meta.REVISION: revision}, **given)
+    facts = {"ready": True, **given}
+    return VMI("default", name, f"run-{name}", owner_uid=f"u-{name}", labels={meta.REVISION: revision}, **facts)
 
 
 def halted(ordinal: int, **given: Any) -> VM:

@@ -106,8 +106,10 @@ def test_available() -> None:
     assert over.halted
     found = parse_vm(vm(spec={"running": True}, status={"created": True, "ready": True}))
     assert not found.available, "its run is not seen"
-    assert replace(found, vmi=VMI("default", "web-1", "run")).available
-    assert not replace(found, vmi=VMI("default", "web-1", "run", deleted_at="now")).available
+    ready = VMI("default", "web-1", "run", ready=True)
+    assert replace(found, vmi=ready).available
+    assert not replace(found, vmi=replace(ready, deleted_at="now")).available
+    assert not replace(found, vmi=replace(ready, ready=False)).available, "the next VMI starts"
 
 
 @pytest.mark.parametrize(

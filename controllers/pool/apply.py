@@ -283,7 +283,8 @@ class PoolWriter:
         """Raises Conflict if the VM has become available since the plan, which did not count it as disrupted."""
         if not a.available:
             live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
-            if live.ready and not live.held:
+            held = live.hold is not None and live.hold.vmi_uid == a.vmi_uid
+            if live.ready and not held:
                 raise Conflict(f"{a.name} has become available", status=409)
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)

@@ -297,9 +297,7 @@ def _started(vm: VM) -> VM:
     if not vm.should_run:
         return vm
     uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision, meta.IN_SERVICE: "true"}
-    vmi = VMI(
-        vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running", ready=True, disks=vm.disks
-    )
+    vmi = VMI(vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running", ready=True, disks=vm.disks)
     return replace(vm, vmi_exists=True, ready=True, start_failures=0, vmi=vmi, hold=None)
 
 

@@ -31,7 +31,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
 from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS
 from controllers.shared.subresources import Subresources
-from controllers.shared.vm import VM, disk_names, parse_vm
+from controllers.shared.vm import VM, disk_names, parse_hold, parse_vm
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
 from kinds import meta
@@ -374,7 +374,7 @@ async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:
 async def hold(api: Api, namespace: str, a: actions.Hold) -> None:
     """Takes the VM out of its Services, then marks it for the owners of the hooks."""
     if a.vmi_uid:
-        await set_in_service(api, namespace, actions.SetInService(a.name, a.vmi_uid, False, a.reason))
+        await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=False)
     annotations: Json = {meta.TRANSITION_SINCE: a.since, meta.TRANSITION_VMI: a.vmi_uid}
     annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.former}
     annotations |= {f"{meta.HOOK_PREFIX}{name}": end for name, end in a.hooks}
@@ -394,16 +394,25 @@ async def _mark(api: Api, namespace: str, a: actions.Hold | actions.EndHold, lab
 
 
 async def set_in_service(api: Api, namespace: str, a: actions.SetInService) -> None:
+    """Raises Conflict if the VM has been held, or its hold has ended, since the plan."""
+    found = parse_hold((await api.get(VMS, namespace, a.name))["metadata"])
+    held = found is not None and (found.transition == "Terminating" or found.vmi_uid == a.vmi_uid)
+    if held == a.in_service:
+        raise Conflict(f"{a.name} is {'' if held else 'not '}held now", status=409)
+    await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=a.in_service)
+
+
+async def _label_in_service(api: Api, namespace: str, name: str, vmi_uid: str, *, in_service: bool) -> None:
     """Changes the label of the launcher pods, which Services select, and then that of the VMI.
 
     KubeVirt copies labels of a VMI only to new pods. The VMI comes last, because its label shows that the pods have
     theirs."""
-    labels = {meta.IN_SERVICE: "true" if a.in_service else None}
-    pods, _ = await api.list(PODS, namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={a.vmi_uid}")
+    labels = {meta.IN_SERVICE: "true" if in_service else None}
+    pods, _ = await api.list(PODS, namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={vmi_uid}")
     for pod in pods:
         with suppress(NotFound):
             await api.patch(PODS, namespace, pod["metadata"]["name"], {"metadata": {"labels": labels}})
-    await api.patch(VMIS, namespace, a.name, {"metadata": {"uid": a.vmi_uid, "labels": labels}})
+    await api.patch(VMIS, namespace, name, {"metadata": {"uid": vmi_uid, "labels": labels}})
 
 
 def _replace_disks(vm: Json, old: set[str]) -> None:

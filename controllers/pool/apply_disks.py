@@ -30,7 +30,7 @@ from controllers.pool.claim_users import claim_users
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes
 from controllers.pool.vm_snapshots import RESTORE_NAME
 from controllers.shared.sources import DATA_VOLUMES
-from controllers.shared.vm import PERSISTENT_STATE
+from controllers.shared.vm import PERSISTENT_STATE, disk_names, is_persistent_state
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import Conflict, NotFound
@@ -59,12 +59,11 @@ async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
     for disk in a.disks:
         created_from = hashes.get(entry_of(disk, hashes), "")
         described = labels | ({meta.DISK_TEMPLATE: created_from} if created_from else {})
-        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, described)
-        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, described)
+        await _retain(api, namespace, disk, a.uid, described)
     if a.persists_state:
         claims, _ = await api.list(PVCS, namespace, label_selector=f"{PERSISTENT_STATE}={a.name}")
         for name in {f"{PERSISTENT_STATE}-{a.name}", *(each["metadata"]["name"] for each in claims)}:
-            await _retain(api, PVCS, namespace, name, {a.uid}, labels)
+            await _retain(api, namespace, name, a.uid, labels)
     await _remove_finalizer(api, namespace, a.name, a.uid, None)
 
 
@@ -78,8 +77,7 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
     for disk, created_from in a.disks:
         labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
         labels[meta.DISK_TEMPLATE] = created_from
-        volume = await _retain(api, DATA_VOLUMES, namespace, disk, {a.uid}, labels)
-        await _retain(api, PVCS, namespace, disk, {a.uid, volume}, labels)
+        await _retain(api, namespace, disk, a.uid, labels)
     metadata = (await api.get(VMS, namespace, a.name))["metadata"]
     listed = parse_hashes((metadata.get("annotations") or {}).get(meta.REPLACED_DISKS, ""))
     left = tuple(each for each in listed.items() if each not in a.disks)
@@ -92,12 +90,16 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
 
 
 async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
-    """Raises Conflict or NotFound if the VM is being deleted or is gone, because a disk is deleted with its owner.
+    """Raises Conflict or NotFound if the VM is being deleted, is gone or does not use the disk. A disk is deleted with
+    its owner.
 
-    Another leader may have retained the disk in a deletion of the VM whose events the informers do not have yet."""
-    vm = (await api.get(VMS, namespace, a.name))["metadata"]
-    if vm["uid"] != a.uid or "deletionTimestamp" in vm:
+    Another leader may have deleted the VM or replaced the disk, and the informers do not have the events yet."""
+    vm = await api.get(VMS, namespace, a.name)
+    metadata = vm["metadata"]
+    if metadata["uid"] != a.uid or "deletionTimestamp" in metadata:
         raise Conflict(f"{a.name} is being deleted or is another VM", status=409)
+    if a.disk not in disk_names(vm) and not is_persistent_state((await api.get(PVCS, namespace, a.disk))["metadata"]):
+        raise Conflict(f"{a.name} has no disk {a.disk} now", status=409)
     owner = controller_reference(VMS.api_version, VMS.kind, a.name, a.uid)
     # The PersistentVolumeClaim comes last: the pool finds the disk by its label, and so repeats unfinished work.
     for resource in (DATA_VOLUMES, PVCS):
@@ -161,31 +163,39 @@ async def _check_retained(api: Api, namespace: str, disk: str, uid: str, pool_ui
         raise Conflict(f"{disk} is not retained any more", status=409)
 
 
-async def _retain(
-    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
-) -> str:
+async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: dict[str, str]) -> None:
     """Removes the VM from the disk's owners. A DataVolume still owns its claim, and is retained too.
 
-    Returns the disk's UID if the disk is retained."""
+    The PersistentVolumeClaim comes first: the pool finds disks by its label. If the VM is deleted after a crash between
+    the writes, both are deleted with it."""
+    volume = await _retainable(api, DATA_VOLUMES, namespace, disk, {vm_uid}, labels)
+    owners = {vm_uid, volume["uid"]} if volume else {vm_uid}
+    claim = await _retainable(api, PVCS, namespace, disk, owners, labels)
+    for resource, metadata in ((PVCS, claim), (DATA_VOLUMES, volume)):
+        has = (metadata or {}).get("labels") or {}
+        if not metadata or {**has, **labels} == has:
+            continue
+        left = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != vm_uid]
+        change: Json = {
+            "resourceVersion": metadata["resourceVersion"],
+            "ownerReferences": left,
+            "labels": labels,
+            "annotations": {meta.RETAINED_AT: format_time(api.now())},
+        }
+        await api.patch(resource, namespace, disk, {"metadata": change})
+
+
+async def _retainable(
+    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
+) -> Json | None:
+    """The metadata of the disk if it has one of the owners, or the labels already."""
     try:
-        metadata = (await api.get(resource, namespace, name))["metadata"]
+        metadata: Json = (await api.get(resource, namespace, name))["metadata"]
     except NotFound:
-        return ""
-    has = metadata.get("labels") or {}
-    if {**has, **labels} == has:
-        return str(metadata["uid"])
-    references = metadata.get("ownerReferences") or []
-    if not owners & {each.get("uid") for each in references}:
-        return ""
-    left = [each for each in references if each.get("kind") != VMS.kind or each.get("uid") not in owners]
-    change: Json = {
-        "resourceVersion": metadata["resourceVersion"],
-        "ownerReferences": left,
-        "labels": labels,
-        "annotations": {meta.RETAINED_AT: format_time(api.now())},
-    }
-    await api.patch(resource, namespace, name, {"metadata": change})
-    return str(metadata["uid"])
+        return None
+    has, references = metadata.get("labels") or {}, metadata.get("ownerReferences") or ()
+    retained = {**has, **labels} == has
+    return metadata if retained or owners & {each.get("uid") for each in references} else None
 
 
 async def _remove_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:

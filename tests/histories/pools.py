@@ -106,6 +106,10 @@ class PoolWitness(Witness):
                 self.machine(kind, document)
             case "virtualmachineinstances.kubevirt.io":
                 self.guest(kind, document)
+            case "datavolumes.cdi.kubevirt.io":
+                claim = self.server.get("persistentvolumeclaims", HERE, document["metadata"]["name"])
+                if claim is not None:
+                    self.claim("MODIFIED", claim)
             case "persistentvolumeclaims":
                 self._check_return(change)
                 self.claim(kind, document)
@@ -113,6 +117,15 @@ class PoolWitness(Witness):
                     self._deleted_disk(document)
             case "virtualmachinepools.kubevirt.io":
                 self._check_steps(change)
+
+    def claim(self, kind: str, document: Json) -> None:
+        """A claim is retained as soon as its DataVolume is, and until the DataVolume is returned to a VM."""
+        name = document["metadata"]["name"]
+        volume = self.server.get("datavolumes.cdi.kubevirt.io", HERE, name)
+        if volume is not None and meta.KEPT_BY not in (volume["metadata"].get("labels") or {}):
+            self.kept.pop(name, None)
+        else:
+            super().claim(kind, document)
 
     def _deleted_disk(self, claim: Json) -> None:
         """A disk is deleted with its VM, and not before."""

@@ -71,6 +71,8 @@ class Delete(_Action, past="deleted VM"):
     resource_version: str
     reason: str
     retain_disks: bool = False
+    unready_vmi: str = ""
+    """UID of the VMI that was not ready in the plan, so that the deletion does not count against maxUnavailable."""
 
 
 @dataclass(frozen=True)

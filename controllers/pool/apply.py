@@ -32,6 +32,7 @@ from controllers.shared.names import has_revision
 from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, disk_names, parse_hold, parse_vm
+from controllers.shared.vmi import parse_vmi
 from controllers.shared.write_batches import Failure, Outcome, WriteBatches, failure, merge_outcomes
 from defaulter.contract import InvalidDocument
 from kinds import meta
@@ -180,6 +181,8 @@ class PoolWriter:
         return ""
 
     async def _delete(self, pool: Pool, a: actions.Delete) -> None:
+        if a.unready_vmi:
+            await unready_version(self.api, pool.namespace, a.name, a.unready_vmi)
         if a.retain_disks:
             await delete_retaining_disks(self.api, pool.namespace, pool.uid, a)
         else:
@@ -280,16 +283,11 @@ class PoolWriter:
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
     async def _restart(self, pool: Pool, a: actions.Restart) -> None:
-        """Raises Conflict if the VM has become available since the plan, which did not count it as disrupted."""
-        if not a.available:
-            live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
-            held = live.hold is not None and live.hold.vmi_uid == a.vmi_uid
-            if live.ready and not held:
-                raise Conflict(f"{a.name} has become available", status=409)
+        version = None if a.available else await unready_version(self.api, pool.namespace, a.name, a.vmi_uid)
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
         else:
-            await self.api.delete(VMIS, pool.namespace, a.name, uid=a.vmi_uid)
+            await self.api.delete(VMIS, pool.namespace, a.name, uid=a.vmi_uid, resource_version=version)
 
     async def _prune(self, pool: Pool, a: actions.PruneRevision) -> None:
         with suppress(NotFound):
@@ -352,6 +350,20 @@ class PoolEvents:
 
     def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
+
+
+async def unready_version(api: Api, namespace: str, name: str, vmi_uid: str) -> str | None:
+    """The resourceVersion with which the VMI is not ready, or None if the VM is held.
+
+    Raises Conflict if the VMI has become ready since the plan, which did not count the VM as disrupted. The informers
+    may have the event of the VM already, but not that of its VMI."""
+    vmi = parse_vmi(found := await api.get(VMIS, namespace, name))
+    if vmi.uid != vmi_uid or not vmi.ready:
+        return str(found["metadata"]["resourceVersion"])
+    hold = parse_hold((await api.get(VMS, namespace, name))["metadata"])
+    if hold is None or hold.vmi_uid != vmi_uid:
+        raise Conflict(f"{name} has become available", status=409)
+    return None
 
 
 async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:

@@ -89,7 +89,9 @@ def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     for vm in select_victims(snapshot, now)[: snapshot.burst]:
         why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
         if not vm.replaced_disks:
-            yield Delete(vm.name, vm.uid, vm.resource_version, why, retain)
+            starts = vm.should_run and vm.vmi is not None and not vm.available and not vm.held
+            unready = vm.vmi.uid if vm.vmi is not None and starts else ""
+            yield Delete(vm.name, vm.uid, vm.resource_version, why, retain, unready)
         elif snapshot.uses_replaced_disk(vm):
             # Its replaced disks would be deleted with it.
             yield retain_disks(vm, "the VM is about to be deleted")

@@ -1,0 +1,170 @@
+"""Writes of a plan that an earlier state decided: what they do if the objects have changed since."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, cast
+
+import pytest
+
+from controllers.pool.actions import RetainDisks, ReturnDisk, SetInService
+from controllers.pool.apply import set_in_service, unready_version
+from controllers.pool.apply_disks import retain_replaced_disks, return_disk
+from controllers.shared.sources import DATA_VOLUMES
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import Conflict
+from runtime.resource import PVCS, VMIS, VMS
+from tests.histories.client import Failpoint
+from tests.histories.world import HERE, World
+from tests.virtual_loop import VirtualLoop
+
+Json = dict[str, Any]
+Scene = Callable[[World, Api], Awaitable[None]]
+
+POOL_UID = "pool-uid"
+COLLECTED_SECONDS = 10.0
+
+
+def play(scene: Scene) -> None:
+    """Runs the scene with an API server in memory and a client of it."""
+
+    async def played() -> None:
+        world = World(Random(1))
+        await scene(world, world.api("users"))
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        runner.run(played())
+
+
+def owned_by(owner: Json) -> list[Json]:
+    name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
+    return [{"apiVersion": owner.get("apiVersion", "v1"), "kind": owner["kind"], "name": name, "uid": uid}]
+
+
+async def create(api: Api, resource: Any, name: str, owner: Json | None = None, **metadata: Any) -> Json:
+    references = {"ownerReferences": owned_by(owner)} if owner else {}
+    document = {"metadata": {"name": name, "namespace": HERE, **references, **metadata}, "kind": resource.kind}
+    return dict(await api.create(resource, {"apiVersion": resource.api_version, **document}))
+
+
+async def create_vmi(api: Api, *, ready: bool) -> Json:
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+    metadata = {"name": "web-1", "namespace": HERE}
+    return dict(await api.create(VMIS, {"metadata": metadata, "status": status}))
+
+
+async def create_disk(api: Api, vm: Json) -> None:
+    volume = await create(api, DATA_VOLUMES, "root-1", vm)
+    await create(api, PVCS, "root-1", volume)
+
+
+async def exists(api: Api, resource: Any, name: str) -> bool:
+    return name in {each["metadata"]["name"] for each in (await api.list(resource, HERE))[0]}
+
+
+HELD = {"labels": {meta.TRANSITION: "Restarting"}}
+
+
+@pytest.mark.parametrize(
+    ("ready", "held", "refused"),
+    [
+        pytest.param(False, False, False, id="still not ready"),
+        pytest.param(True, False, True, id="ready since the plan"),
+        pytest.param(True, True, False, id="held, so that it does not count as available"),
+    ],
+)
+@pytest.mark.sentence("1.9")
+def test_a_vm_that_has_become_available_is_not_taken(ready: bool, held: bool, refused: bool) -> None:
+    async def scene(world: World, api: Api) -> None:
+        vmi = (await create_vmi(api, ready=ready))["metadata"]
+        marks = {**HELD, "annotations": {meta.TRANSITION_VMI: vmi["uid"]}} if held else {}
+        await create(api, VMS, "web-1", **marks)
+        if refused:
+            with pytest.raises(Conflict, match="web-1 has become available"):
+                await unready_version(api, HERE, "web-1", vmi["uid"])
+        else:
+            expected = None if held else vmi["resourceVersion"]
+            assert await unready_version(api, HERE, "web-1", vmi["uid"]) == expected
+
+    play(scene)
+
+
+@pytest.mark.parametrize("in_service", [True, False])
+def test_a_hold_that_has_changed_since_the_plan_stops_the_label(in_service: bool) -> None:
+    async def scene(world: World, api: Api) -> None:
+        vmi = (await create_vmi(api, ready=True))["metadata"]
+        marks = {**HELD, "annotations": {meta.TRANSITION_VMI: vmi["uid"]}} if in_service else {}
+        await create(api, VMS, "web-1", **marks)
+        with pytest.raises(Conflict, match="held now"):
+            await set_in_service(api, HERE, SetInService("web-1", vmi["uid"], in_service, "the plan"))
+        assert (await api.get(VMIS, HERE, "web-1"))["metadata"]["resourceVersion"] == vmi["resourceVersion"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("deleted", "why"), [(True, "is being deleted"), (False, "web-1 has no disk root-1 now")])
+def test_a_retained_disk_is_not_returned_to_a_vm_that_is_being_deleted_or_has_another_disk(
+    deleted: bool, why: str
+) -> None:
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", finalizers=["example.com/stuck"])
+        kept = {meta.KEPT_BY: POOL_UID, meta.KEPT_FOR: "web-1"}
+        await create(api, PVCS, "root-1", labels=kept)
+        if deleted:
+            await api.delete(VMS, HERE, "web-1")
+        with pytest.raises(Conflict, match=why):
+            await return_disk(api, HERE, ReturnDisk("web-1", vm["metadata"]["uid"], "root-1", "web-1 exists again"))
+        assert (await api.get(PVCS, HERE, "root-1"))["metadata"]["labels"] == kept
+
+    play(scene)
+
+
+RETAIN = "an update has replaced the disk"
+
+
+async def crash_while_retaining(world: World, vm: Json, write: int) -> RetainDisks:
+    """Crashes after this write of the action."""
+    action = RetainDisks("web-1", vm["metadata"]["uid"], (("root-1", "hash"),), POOL_UID, RETAIN)
+    transport = world.transport("controllers")
+    transport.failpoint = Failpoint(write, after=True)
+    working = asyncio.create_task(retain_replaced_disks(Api(cast(Any, transport), "controllers"), HERE, action))
+    transport.on_crash = working.cancel
+    await asyncio.gather(working, return_exceptions=True)
+    return action
+
+
+@pytest.mark.parametrize("write", [1, 2])
+def test_a_crash_while_a_replaced_disk_is_retained_leaves_work_that_can_be_repeated(write: int) -> None:
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        await create_disk(api, vm)
+        await retain_replaced_disks(api, HERE, await crash_while_retaining(world, vm, write))
+        for resource in (PVCS, DATA_VOLUMES):
+            labels = (await api.get(resource, HERE, "root-1"))["metadata"]["labels"]
+            assert labels[meta.KEPT_FOR] == "web-1"
+        await api.delete(VMS, HERE, "web-1")
+        await asyncio.sleep(COLLECTED_SECONDS)
+        assert await exists(api, PVCS, "root-1")
+
+    play(scene)
+
+
+@pytest.mark.parametrize(("write", "stays"), [(1, False), (2, True)])
+def test_a_disk_stays_with_the_label_by_which_the_pool_finds_it_or_goes_with_its_vm(write: int, stays: bool) -> None:
+    """A user deletes the VM before the work is repeated."""
+
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        await create_disk(api, vm)
+        await crash_while_retaining(world, vm, write)
+        await api.delete(VMS, HERE, "web-1")
+        await asyncio.sleep(COLLECTED_SECONDS)
+        found = (await api.list(PVCS, HERE, label_selector=meta.KEPT_BY))[0]
+        assert [each["metadata"]["name"] for each in found] == ["root-1"] * stays
+        assert await exists(api, PVCS, "root-1") == stays
+        assert await exists(api, DATA_VOLUMES, "root-1") == stays
+
+    play(scene)

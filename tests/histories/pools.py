@@ -108,7 +108,7 @@ class PoolWitness(Witness):
                 self.guest(kind, document)
             case "datavolumes.cdi.kubevirt.io":
                 claim = self.server.get("persistentvolumeclaims", HERE, document["metadata"]["name"])
-                if claim is not None:
+                if claim is not None and change.new is not None:
                     self.claim("MODIFIED", claim)
             case "persistentvolumeclaims":
                 self._check_return(change)

@@ -99,6 +99,8 @@ class Witness:
     """names of kept claims: for which VM"""
     most: int = 0
     """VMs that the pool was ever meant to have, and those that were given to it"""
+    attached: int = 0
+    """VMs that were given to it, which it may not see yet when it is scaled"""
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +113,9 @@ class Witness:
             for resource, saw in ((VMS, self.machine), (VMIS, self.guest), (PVCS, self.claim)):
                 await stack.enter_async_context(watched(self.place.api, resource, self.place.namespace, saw))
             yield
+
+    def may_have(self, vms: int) -> None:
+        self.most = max(self.most, vms + self.attached)
 
     def guest(self, kind: str, document: Json) -> None:
         if said := self.budget.vmi_seen(parse_vmi(document), kind == "DELETED"):
@@ -205,7 +210,7 @@ class People:
 
     async def scale(self, wanted: int | None = None) -> str:
         self.wanted = self.chance.choice([0, 1, 3, 5, MOST]) if wanted is None else wanted
-        self.witness.most = max(self.witness.most, self.wanted)
+        self.witness.may_have(self.wanted)
         # Before and after: until the answer is here, it may hold already or not yet.
         self.budget.wants(self.wanted)
         await self.place.change(replicas=self.wanted)
@@ -289,6 +294,7 @@ class People:
                 owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"}
                 owner |= {"uid": self.witness.pool_uid, "controller": True, "blockOwnerDeletion": True}
                 self.witness.free.discard(metadata["uid"])
+                self.witness.attached += 1
                 self.witness.most += 1
                 await self.place.meta(name, ownerReferences=[owner])
                 return f"attach {name}"

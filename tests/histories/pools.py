@@ -225,8 +225,8 @@ class Users(People):
         return f"{hook} of {vm['name']} ends with {value}"
 
     async def scale(self, wanted: int | None = None) -> str:
-        more = SURGE if self.strategy == "surge" else 0
-        self.witness.most = max(self.witness.most, MOST + more) if more else self.witness.most
+        if self.strategy == "surge":
+            self.witness.may_have(MOST + SURGE)
         return await super().scale(wanted)
 
     async def change_disk(self) -> str:

@@ -3,7 +3,7 @@
 | webhook | for | if the webhook is unavailable |
 | --- | --- | --- |
 | defaulting (mutating) | VMs and VMIs | the VM is admitted without defaults |
-| defaulting-verification (validating) | changes by later webhooks to the defaults | the VM is admitted |
+| defaulting-verification (validating) | VMs and VMIs that lack defaults after all webhooks | the VM is admitted |
 | pools (mutating) | Poolhouse's kinds, before the API server validates their schema | the object is denied |
 | pools-validation (validating) | Poolhouse's kinds, as other webhooks have left them | the object is denied |
 
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from apimachinery.unstructured import Json
+from defaulter.contract import DEFAULTED_FIELDS
 from kinds import KINDS, meta
 from kinds.kind import Kind
 
@@ -48,6 +49,24 @@ def _spec_changed(annotations: Iterable[str] = ()) -> Json:
     if names := ", ".join(f"'{name}'" for name in sorted(annotations)):
         expression += f" || [{names}].exists(each, {before} != {after})"
     return {"name": "changes", "expression": expression}
+
+
+def _incomplete() -> Json:
+    """A match condition: the object is not a VM with a record of its defaults, or one of its devices has no address.
+    Another webhook's changes of other fields are found when the API server reinvokes the defaulting webhook."""
+    path = ("object", "spec", "template", "spec", "domain", "devices")
+    devices = ".".join(path)
+    present = [f"has({'.'.join(path[:length])})" for length in range(3, len(path) + 1)]
+    recorded = f"has(object.metadata.annotations) && '{DEFAULTED_FIELDS}' in object.metadata.annotations"
+    lacking = {
+        "disks": "has(each.disk) && !has(each.disk.pciAddress) && (!has(each.disk.bus) || each.disk.bus == 'virtio')",
+        "interfaces": "!has(each.macAddress) || !has(each.pciAddress)",
+    }
+    found = [f"has({devices}.{name}) && {devices}.{name}.exists(each, {lacks})" for name, lacks in lacking.items()]
+    return {
+        "name": "incomplete",
+        "expression": " || ".join([f"!({' && '.join(present)} && {recorded})", *(f"({each})" for each in found)]),
+    }
 
 
 OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_NOT_DELETED, _spec_changed()))
@@ -99,7 +118,8 @@ def configurations(
 
     defaulting = _defaulting(failure_policy, defaulting_timeout_seconds)
     ours = _for_kinds(tuple(kinds), timeout_seconds)
-    verification = {**defaulting, "failurePolicy": "Ignore"}
+    conditions = [*defaulting["matchConditions"], _incomplete()]
+    verification = {**defaulting, "failurePolicy": "Ignore", "matchConditions": conditions}
     return [
         configuration("Mutating", DEFAULTING_CONFIGURATION, "defaulting", MUTATE, defaulting),
         configuration("Mutating", KINDS_CONFIGURATION, "pools", MUTATE, ours),

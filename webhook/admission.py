@@ -63,10 +63,14 @@ class Admission:
         return _unknown_kind(request) if kind is None else replace(validate_kind(request, kind), object=None)
 
     async def _default(self, request: AdmissionRequest) -> AdmissionResponse:
+        drift = self._drift
+        found = await compute(drift.since_answer, request) if drift is not None else AdmissionResponse()
         response = await self._defaulting.handle(request)
-        if self._drift is not None and response.object is not None:
-            self._drift.remember(request, await compute(spec_text, response.object))
-        return response
+        if drift is not None and response.object is not None:
+            drift.remember(request, await compute(spec_text, response.object))
+        if not found.warnings:
+            return response
+        return replace(response, warnings=(*response.warnings, *found.warnings), reason=response.reason or found.reason)
 
     async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
         if kind.namespaced and not request.namespace:

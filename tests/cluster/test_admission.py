@@ -266,19 +266,18 @@ async def test_a_changed_kubevirt_object_is_sent_with_the_next_vm(admission: Adm
 
 
 @contextlib.asynccontextmanager
-async def meddling(admission: Admission, namespace: str) -> AsyncIterator[None]:
-    """Another's webhook, which sorts behind ours and puts a disk into VMs of the namespace."""
-    disk = {"name": "injected", "disk": {"bus": "virtio"}}
-    devices = "/spec/template/spec/domain/devices/disks"
+async def meddling(admission: Admission, namespace: str, operation: Json) -> AsyncIterator[None]:
+    """Another webhook, which sorts after ours and changes the disks of VMs of the namespace."""
 
-    async def inject(http: Request) -> Response:
+    async def meddle(http: Request) -> Response:
         uid = (await http.json())["request"]["uid"]
-        patch = base64.b64encode(json.dumps([{"op": "add", "path": f"{devices}/0", "value": disk}]).encode()).decode()
+        change = {**operation, "path": f"/spec/template/spec/domain/devices/disks/{operation['path']}"}
+        patch = base64.b64encode(json.dumps([change]).encode()).decode()
         response = {"uid": uid, "allowed": True, "patchType": "JSONPatch", "patch": patch}
         return JSONResponse({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 
     port, started = free_port(), asyncio.Event()
-    app = Starlette(routes=[Route("/", inject, methods=["POST"])])
+    app = Starlette(routes=[Route("/", meddle, methods=["POST"])])
     serving = asyncio.create_task(serve(app, "127.0.0.1", port, admission.tls, started=lambda port: started.set()))
     await started.wait()
     authority = (admission.tls / "ca.crt").read_bytes()
@@ -289,7 +288,7 @@ async def meddling(admission: Admission, namespace: str) -> AsyncIterator[None]:
     )
     mine = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     rule = {"clientConfig": {**configuration["webhooks"][0]["clientConfig"], "url": f"https://127.0.0.1:{port}/"}}
-    rule |= {"name": "inject.example.com", "namespaceSelector": mine, "reinvocationPolicy": "Never"}
+    rule |= {"name": "meddle.example.com", "namespaceSelector": mine, "reinvocationPolicy": "Never"}
     configuration["metadata"]["name"] = f"zzz-{namespace}"
     configuration["webhooks"] = [{**configuration["webhooks"][0], **rule}]
     await admission.api.create(CONFIGURATIONS[0], configuration)
@@ -307,24 +306,63 @@ async def test_a_webhook_that_runs_later_is_detected(admission: Admission, names
     configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION)
     configuration["webhooks"][0]["reinvocationPolicy"] = "Never"
     await admission.api.replace(CONFIGURATIONS[0], configuration)
-    async with meddling(admission, namespace):
+    injected = {"name": "injected", "disk": {"bus": "virtio"}}
+    async with meddling(admission, namespace, {"op": "add", "path": "0", "value": injected}):
 
         async def noticed() -> bool:
             made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
             first = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0)
-            return first == {"name": "injected", "disk": {"bus": "virtio"}} and await counted(
-                admission, "HardwareUndefaulted"
-            )
+            return first == injected and await counted(admission, "HardwareUndefaulted")
 
         await eventually(noticed)
 
 
-async def counted(admission: Admission, reason: str) -> bool:
+async def test_a_webhook_that_changes_an_address_later_is_detected(admission: Admission, namespace: str) -> None:
+    change = {"op": "replace", "path": "0/disk/pciAddress", "value": "0000:1f:00.0"}
+    async with meddling(admission, namespace, change):
+
+        async def noticed() -> bool:
+            made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
+            disk = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0, "disk")
+            return bool(disk["pciAddress"] == "0000:1f:00.0") and await counted(admission, "HardwareChanged")
+
+        await eventually(noticed)
+
+
+async def test_only_a_vm_that_is_incomplete_after_all_webhooks_is_verified(
+    admission: Admission, namespace: str
+) -> None:
+    before = await verified(admission)
+    await admission.api.create(MACHINES, vm(namespace, "complete"))
+    assert await verified(admission) == before
+    configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION)
+    configuration["webhooks"][0]["reinvocationPolicy"] = "Never"
+    await admission.api.replace(CONFIGURATIONS[0], configuration)
+    async with meddling(admission, namespace, {"op": "remove", "path": "0/disk/pciAddress"}):
+
+        async def asked() -> bool:
+            await admission.api.create(MACHINES, vm(namespace, "incomplete"), dry_run=True)
+            return await verified(admission) > before
+
+        await eventually(asked)
+
+
+async def verified(admission: Admission) -> int:
+    """How many VMs `/validate` has answered for."""
+    lines = await metrics(admission, 'admission_duration_seconds_count{entry="validate",kind="VirtualMachine"')
+    return round(sum(float(line.split()[-1]) for line in lines))
+
+
+async def metrics(admission: Admission, name: str) -> list[str]:
     trust = ssl.create_default_context(cafile=str(admission.tls / "ca.crt"))
     url = f"https://127.0.0.1:{admission.port}/metrics"
     async with aiohttp.ClientSession() as session, session.get(url, ssl=trust) as answer:
-        line = f'hardware_changed_later_total{{reason="{reason}"}}'
-        return any(line in each and not each.endswith(" 0.0") for each in (await answer.text()).splitlines())
+        return [line for line in (await answer.text()).splitlines() if name in line]
+
+
+async def counted(admission: Admission, reason: str) -> bool:
+    lines = await metrics(admission, f'hardware_changed_later_total{{reason="{reason}"}}')
+    return any(not line.endswith(" 0.0") for line in lines)
 
 
 async def test_a_dry_run_returns_the_defaulted_vm_and_stores_nothing(admission: Admission, namespace: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from defaulter.contract import defaulted_fields
+from defaulter.contract import DEFAULTED_FIELDS, defaulted_fields
 from kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import filled
@@ -48,6 +48,11 @@ def changed(**fields: Any) -> Json:
     return document
 
 
+def recorded(document: Json) -> Json:
+    """The document with a record of its defaults."""
+    return {**document, "metadata": {**document["metadata"], "annotations": {DEFAULTED_FIELDS: "{}"}}}
+
+
 def test_an_unchanged_vm_has_no_warning() -> None:
     assert late(DONE).check(request(DONE)).warnings == ()
 
@@ -74,6 +79,22 @@ def test_a_changed_address_is_reported_by_its_device() -> None:
     verdict = late(DONE).check(request(changed(pciAddress="0000:1f:00.0")))
     assert verdict.reason == DriftReason.HARDWARE_CHANGED
     assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after defaulting")
+
+
+def test_a_change_is_found_when_the_webhook_is_reinvoked() -> None:
+    again = request(recorded(changed(pciAddress="0000:1f:00.0")))
+    verdict = late(DONE).since_answer(again)
+    assert verdict.reason == DriftReason.HARDWARE_CHANGED
+    assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after defaulting")
+    assert late(DONE).since_answer(request(DONE)).warnings == ()
+    assert late().since_answer(again).warnings == ()
+
+
+def test_the_next_request_for_an_object_is_not_compared_with_the_answer_before() -> None:
+    edited = changed(pciAddress="0000:1f:00.0")
+    assert late(DONE).since_answer(request(edited)).warnings == (), "it was created again, by its author"
+    stored = {**DONE, "metadata": {**DONE["metadata"], "resourceVersion": "7"}}
+    assert late(DONE).since_answer(request(recorded(edited), stored)).warnings == ()
 
 
 def test_another_order_of_devices_is_no_change() -> None:

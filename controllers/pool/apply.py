@@ -191,7 +191,8 @@ class PoolWriter:
     async def _heal(self, pool: Pool, a: actions.Heal) -> None:
         # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
         live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
-        recovers = live.ready or (a.failed_starts and not live.start_failures)
+        lives = live.ready and (a.failed_starts or not live.terminating)
+        recovers = lives or (a.failed_starts and not live.start_failures)
         if live.uid != a.uid or live.deleting or recovers:
             raise Conflict(f"{a.name} does not fail any more", status=409)
         # With foreground deletion, the VM's name is free only after its disks are gone.

@@ -66,15 +66,20 @@ def failing_vms(snapshot: PoolSnapshot, now: datetime) -> dict[str, FailingVM]:
 
 
 def reason_to_replace(snapshot: PoolSnapshot, vm: VM, known: FailingVM | None, now: datetime) -> str:
-    """Why healing replaces this VM, or ""."""
+    """Why healing replaces this VM, or "".
+
+    A VM whose guest crashes again and again is ready now and then. Once it is held before its replacement, this no
+    longer saves it: it would be held again after the next crash, and never be replaced."""
     healing = snapshot.pool.spec.autohealing
-    if healing is None or not vm.should_run or vm.ready:
+    if healing is None or not vm.should_run or (vm.ready and not vm.terminating):
         return ""
-    if vm.start_failures >= healing.startup_failure_threshold:
+    if not vm.ready and vm.start_failures >= healing.startup_failure_threshold:
         return f"{count_noun(vm.start_failures, 'start')} in a row failed ({vm.printable_status or 'no status'})"
     if known is not None and known.failed_runs >= healing.startup_failure_threshold:
         times = count_noun(known.failed_runs, "time")
         return f"its VMI failed {times} after it had run ({vm.printable_status or 'no status'})"
+    if vm.ready:
+        return ""
     if known is not None and known.since and now >= _limit(known.since, healing):
         return f"its status has been {known.status} for {healing.failing_status_seconds} s"
     return ""

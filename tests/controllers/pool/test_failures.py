@@ -13,7 +13,7 @@ from controllers.pool.failures import why_not_started
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.shared.vm import VM
+from controllers.shared.vm import VM, LifecycleHold
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi
 
 Json = dict[str, Any]
@@ -86,6 +86,7 @@ def test_a_count_is_computed_once_from_an_old_status() -> None:
     assert first.healing == again.healing
 
 
+TERMINATING = LifecycleHold("Terminating", ago(30), "old")
 BROKEN = {"failingStatuses": ["DataVolumeError"]}
 
 
@@ -99,6 +100,17 @@ BROKEN = {"failingStatuses": ["DataVolumeError"]}
             id="the third",
         ),
         pytest.param(one(failed(run("Failed"), start_failures=2), counted(2)), "its VMI failed 3", id="not their sum"),
+        pytest.param(one(vm(1, vmi=run("Running")), counted(3)), "", id="a VM that is ready now"),
+        pytest.param(
+            one(vm(1, vmi=run("Running"), hold=TERMINATING), counted(3)),
+            "its VMI failed 3 times after it had run",
+            id="a VM that is ready now, and was held because it failed",
+        ),
+        pytest.param(
+            one(vm(1, vmi=run("Running", started=600), hold=TERMINATING), counted(3)),
+            "",
+            id="a VM that has run for ten minutes in its hold",
+        ),
         pytest.param(
             one(
                 failed(None, printable_status="DataVolumeError"),

@@ -57,9 +57,11 @@ def _incomplete() -> Json:
     path = ("object", "spec", "template", "spec", "domain", "devices")
     devices = ".".join(path)
     present = [f"has({'.'.join(path[:length])})" for length in range(3, len(path) + 1)]
+    present.append("has(object.spec.template.spec.domain.machine)")
     recorded = f"has(object.metadata.annotations) && '{DEFAULTED_FIELDS}' in object.metadata.annotations"
     lacking = {
-        "disks": "has(each.disk) && !has(each.disk.pciAddress) && (!has(each.disk.bus) || each.disk.bus == 'virtio')",
+        "disks": "!has(each.cdrom) && !has(each.lun) && (!has(each.disk)"
+        " || !has(each.disk.pciAddress) && (!has(each.disk.bus) || each.disk.bus == 'virtio'))",
         "interfaces": "!has(each.macAddress) || !has(each.pciAddress)",
     }
     found = [f"has({devices}.{name}) && {devices}.{name}.exists(each, {lacks})" for name, lacks in lacking.items()]

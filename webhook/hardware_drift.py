@@ -39,8 +39,8 @@ UNANSWERED = (
 )
 """what is known without an answer of this process; another replica may have answered"""
 
-Key = tuple[str, str, str, str]
-"""kind, namespace, name, and the resourceVersion that an update replaces"""
+Key = tuple[str, str, str, str, str, bool]
+"""kind, namespace, name, the resourceVersion that an update replaces, user, and whether the request is a dry run"""
 Fields = dict[str, Any]
 
 
@@ -68,8 +68,9 @@ class HardwareDrift:
         """What another webhook has changed since this process answered to the same request: the API server reinvokes
         webhooks. The object then has the record of its defaults, which a new object does not have before the answer."""
         document = request.object or {}
-        record = annotations_of(document).get(DEFAULTED_FIELDS)
-        answers = self._fresh(_key(request), self._now()) if record else {}
+        named = bool(request.name or at(document, "metadata", "name"))
+        again = named and DEFAULTED_FIELDS in annotations_of(document)
+        answers = self._fresh(_key(request), self._now()) if again else {}
         if not answers or spec_text(document) in answers:
             return AdmissionResponse()
         return _changed_by_all(answers, document)
@@ -104,7 +105,8 @@ def spec_text(document: Json) -> bytes:
 
 def _key(request: AdmissionRequest) -> Key:
     name = request.name or at(request.object, "metadata", "name") or ""
-    return request.kind, request.namespace, str(name), str(at(request.old, "metadata", "resourceVersion") or "")
+    version, user = at(request.old, "metadata", "resourceVersion"), request.user.get("username")
+    return request.kind, request.namespace, str(name), str(version or ""), str(user or ""), request.dry_run
 
 
 def _changed_by_all(answers: Iterable[bytes], document: Json) -> AdmissionResponse:

@@ -71,8 +71,8 @@ class Delete(_Action, past="deleted VM"):
     resource_version: str
     reason: str
     retain_disks: bool = False
-    unready_vmi: str = ""
-    """UID of the VMI that was not ready in the plan, so that the deletion does not count against maxUnavailable."""
+    spares_available: bool = False
+    """Whether to spare the VM if it has become available since the plan, which did not count it as disrupted."""
 
 
 @dataclass(frozen=True)
@@ -273,6 +273,8 @@ class Hold(_Action, past="holds VM"):
     former: tuple[str, ...]
     """hooks of an earlier transition whose annotations are removed"""
     reason: str
+    spares_available: bool = False
+    """as for a Delete, because a held VM is not available"""
 
 
 @dataclass(frozen=True)
@@ -303,8 +305,8 @@ class Restart(_Action, past="restarted VM"):
     by_subresource: bool
     """Whether to call the restart subresource: KubeVirt does not restart such a VM after its VMI is deleted."""
     reason: str
-    available: bool = True
-    """Whether the VM was available in the plan, so that the restart counts against maxUnavailable."""
+    spares_available: bool = False
+    """as for a Delete"""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from controllers.pool.apply_disks import (
     return_disk,
 )
 from controllers.pool.disk_templates import disks_by_entry, entry_of, parse_hashes, same_origin
+from controllers.pool.failures import has_failed_since_hold
 from controllers.pool.observe import POOLS, REVISIONS
 from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
@@ -181,8 +182,8 @@ class PoolWriter:
         return ""
 
     async def _delete(self, pool: Pool, a: actions.Delete) -> None:
-        if a.unready_vmi:
-            await unready_version(self.api, pool.namespace, a.name, a.unready_vmi)
+        if a.spares_available:
+            await unready_version(self.api, pool.namespace, a.name)
         if a.retain_disks:
             await delete_retaining_disks(self.api, pool.namespace, pool.uid, a)
         else:
@@ -191,8 +192,10 @@ class PoolWriter:
     async def _heal(self, pool: Pool, a: actions.Heal) -> None:
         # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
         live = parse_vm(await self.api.get(VMS, pool.namespace, a.name))
-        lives = live.ready and (a.failed_starts or not live.terminating)
-        recovers = lives or (a.failed_starts and not live.start_failures)
+        recovers = live.ready or (a.failed_starts and not live.start_failures)
+        if live.ready and live.terminating and not a.failed_starts:
+            vmi = parse_vmi(await self.api.get(VMIS, pool.namespace, a.name))
+            recovers = not has_failed_since_hold(replace(live, vmi=vmi))
         if live.uid != a.uid or live.deleting or recovers:
             raise Conflict(f"{a.name} does not fail any more", status=409)
         # With foreground deletion, the VM's name is free only after its disks are gone.
@@ -284,7 +287,7 @@ class PoolWriter:
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._templates[key]))
 
     async def _restart(self, pool: Pool, a: actions.Restart) -> None:
-        version = None if a.available else await unready_version(self.api, pool.namespace, a.name, a.vmi_uid)
+        version = await unready_version(self.api, pool.namespace, a.name) if a.spares_available else None
         if a.by_subresource:
             await self.subresources.put("restart", pool.namespace, a.name, a.vmi_uid)
         else:
@@ -353,18 +356,16 @@ class PoolEvents:
         self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
 
 
-async def unready_version(api: Api, namespace: str, name: str, vmi_uid: str) -> str | None:
-    """The resourceVersion with which the VMI is not ready, or None if the VM is held.
+async def unready_version(api: Api, namespace: str, name: str) -> str:
+    """The resourceVersion of the VMI with which the VM is not available.
 
-    Raises Conflict if the VMI has become ready since the plan, which did not count the VM as disrupted. The informers
+    Raises Conflict if the VM has become available since the plan, which did not count it as disrupted. The informers
     may have the event of the VM already, but not that of its VMI."""
-    vmi = parse_vmi(found := await api.get(VMIS, namespace, name))
-    if vmi.uid != vmi_uid or not vmi.ready:
-        return str(found["metadata"]["resourceVersion"])
-    hold = parse_hold((await api.get(VMS, namespace, name))["metadata"])
-    if hold is None or hold.vmi_uid != vmi_uid:
+    found = await api.get(VMIS, namespace, name)
+    vmi = parse_vmi(found)
+    if vmi.ready and not vmi.deleting and replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).available:
         raise Conflict(f"{name} has become available", status=409)
-    return None
+    return str(found["metadata"]["resourceVersion"])
 
 
 async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:
@@ -386,6 +387,8 @@ async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:
 
 async def hold(api: Api, namespace: str, a: actions.Hold) -> None:
     """Takes the VM out of its Services, then marks it for the owners of the hooks."""
+    if a.spares_available:
+        await unready_version(api, namespace, a.name)
     if a.vmi_uid:
         await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=False)
     annotations: Json = {meta.TRANSITION_SINCE: a.since, meta.TRANSITION_VMI: a.vmi_uid}

@@ -36,6 +36,9 @@ from runtime.api import Api
 from runtime.errors import Conflict, NotFound
 from runtime.resource import PVCS, VMS, Resource
 
+Labels = dict[str, str | None]
+"""labels of a retained disk; None for one that it must not have"""
+
 
 async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
     """Deletes a VM and retains its disks. Raises Conflict if the VM has changed since the plan."""
@@ -54,7 +57,8 @@ async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Del
 
 
 async def release_disks(api: Api, namespace: str, a: ReleaseDisks) -> None:
-    labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name}
+    # A disk that the VM got back by a rollback may still have the label of a replaced one.
+    labels: Labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: None}
     hashes = parse_hashes(a.disk_templates)
     for disk in a.disks:
         created_from = hashes.get(entry_of(disk, hashes), "")
@@ -75,7 +79,7 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
     """Retains disks of a VM that goes on without them. The annotation comes last, so that a crash before it repeats
     everything."""
     for disk, created_from in a.disks:
-        labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
+        labels: Labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
         labels[meta.DISK_TEMPLATE] = created_from
         await _retain(api, namespace, disk, a.uid, labels)
     metadata = (await api.get(VMS, namespace, a.name))["metadata"]
@@ -163,7 +167,7 @@ async def _check_retained(api: Api, namespace: str, disk: str, uid: str, pool_ui
         raise Conflict(f"{disk} is not retained any more", status=409)
 
 
-async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: dict[str, str]) -> None:
+async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: Labels) -> None:
     """Removes the VM from the disk's owners. A DataVolume still owns its claim, and is retained too.
 
     The PersistentVolumeClaim comes first: the pool finds disks by its label. If the VM is deleted after a crash between
@@ -172,8 +176,7 @@ async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: dict
     owners = {vm_uid, volume["uid"]} if volume else {vm_uid}
     claim = await _retainable(api, PVCS, namespace, disk, owners, labels)
     for resource, metadata in ((PVCS, claim), (DATA_VOLUMES, volume)):
-        has = (metadata or {}).get("labels") or {}
-        if not metadata or {**has, **labels} == has:
+        if not metadata or all((metadata.get("labels") or {}).get(key) == value for key, value in labels.items()):
             continue
         left = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != vm_uid]
         change: Json = {
@@ -186,15 +189,15 @@ async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: dict
 
 
 async def _retainable(
-    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: dict[str, str]
+    api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: Labels
 ) -> Json | None:
-    """The metadata of the disk if it has one of the owners, or the labels already."""
+    """The metadata of the disk if it has one of the owners, or is retained for the VM already."""
     try:
         metadata: Json = (await api.get(resource, namespace, name))["metadata"]
     except NotFound:
         return None
     has, references = metadata.get("labels") or {}, metadata.get("ownerReferences") or ()
-    retained = {**has, **labels} == has
+    retained = all(has.get(key) == labels[key] for key in (meta.KEPT_BY, meta.KEPT_FOR))
     return metadata if retained or owners & {each.get("uid") for each in references} else None
 
 

@@ -58,7 +58,12 @@ def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
 def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
     """VMs that healing should replace, with the reasons, the worst first."""
     known = failing_vms(snapshot, now)
-    reasons = ((vm, reason_to_replace(snapshot, vm, known.get(vm.name), now)) for vm in snapshot.active)
+    reasons = (
+        (vm, reason_to_replace(snapshot, vm, known.get(vm.name), now))
+        for vm in snapshot.active
+        # While nothing is replaced, a VM that runs again is left alone.
+        if not (vm.ready and (_is_open(snapshot) or _obstacle(snapshot, vm, now)))
+    )
 
     def rank(found: tuple[VM, str]) -> tuple[bool, bool, int, str]:
         vm, _ = found
@@ -104,8 +109,7 @@ def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
     The breaker closes when no VM fails, or when few VMs fail after its pause. During the pause it stays open, because
     VMs that recover slowly must not be replaced."""
     found = failing(snapshot, now)
-    before = (snapshot.pool.status.healing or Healing()).breaker
-    was_open = before is not None and before.open
+    before, was_open = (snapshot.pool.status.healing or Healing()).breaker, _is_open(snapshot)
     limit = snapshot.pool.max_unavailable
     if not found or not (len(found) > max(1, limit) or (was_open and not _may_probe(snapshot, now))):
         return None
@@ -163,6 +167,12 @@ def _obstacle(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
 def _pauses(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
     known = (snapshot.pool.status.healing or Healing()).machines
     return any(each.name == vm.name and now < _pause_end(each, now) for each in known)
+
+
+def _is_open(snapshot: PoolSnapshot) -> bool:
+    """Whether the status has an open circuit breaker."""
+    before = (snapshot.pool.status.healing or Healing()).breaker
+    return before is not None and before.open
 
 
 def _may_probe(snapshot: PoolSnapshot, now: datetime) -> bool:

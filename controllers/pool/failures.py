@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import get_args
 
 from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time, parse_time
+from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
@@ -66,12 +66,9 @@ def failing_vms(snapshot: PoolSnapshot, now: datetime) -> dict[str, FailingVM]:
 
 
 def reason_to_replace(snapshot: PoolSnapshot, vm: VM, known: FailingVM | None, now: datetime) -> str:
-    """Why healing replaces this VM, or "".
-
-    A VM whose guest crashes again and again is ready now and then. Once it is held before its replacement, this no
-    longer saves it: it would be held again after the next crash, and never be replaced."""
+    """Why healing replaces this VM, or ""."""
     healing = snapshot.pool.spec.autohealing
-    if healing is None or not vm.should_run or (vm.ready and not vm.terminating):
+    if healing is None or not vm.should_run or (vm.ready and not has_failed_since_hold(vm)):
         return ""
     if not vm.ready and vm.start_failures >= healing.startup_failure_threshold:
         return f"{count_noun(vm.start_failures, 'start')} in a row failed ({vm.printable_status or 'no status'})"
@@ -83,6 +80,17 @@ def reason_to_replace(snapshot: PoolSnapshot, vm: VM, known: FailingVM | None, n
     if known is not None and known.since and now >= _limit(known.since, healing):
         return f"its status has been {known.status} for {healing.failing_status_seconds} s"
     return ""
+
+
+def has_failed_since_hold(vm: VM) -> bool:
+    """Whether the VM is held before its deletion, and its VMI runs only since then.
+
+    A VM whose guest crashes again and again is ready now and then. This does not save it once it is held before its
+    replacement: it would be held again after the next crash, and never be replaced."""
+    if not vm.terminating or vm.hold is None or vm.vmi is None or not vm.vmi.started_at:
+        return False
+    since = known_time(vm.hold.since)
+    return since is not None and parse_time(vm.vmi.started_at) >= since
 
 
 def status_deadlines(snapshot: PoolSnapshot, now: datetime) -> Iterator[datetime]:

@@ -156,7 +156,8 @@ def _hold(vm: VM, hooks: Iterable[LifecycleHook], reason: str, now: datetime) ->
     transition = next(hook.transition for hook in hooks)
     vmi_uid = vm.vmi.uid if vm.vmi is not None else ""
     reason = f"{reason}; it waits for {join_names(name for name, _ in ends)}"
-    return Hold(vm.name, vm.uid, vm.resource_version, transition, vmi_uid, format_time(now), ends, former, reason)
+    since, spares = format_time(now), vm.may_become_available
+    return Hold(vm.name, vm.uid, vm.resource_version, transition, vmi_uid, since, ends, former, reason, spares)
 
 
 def _waits(pending: Iterable[HookState]) -> str:

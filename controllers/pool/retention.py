@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks
+from controllers.pool.disk_templates import parse_hashes
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.surge import extra_vms
 from controllers.shared.vm import RetainedDisk
@@ -74,6 +75,8 @@ def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> b
     """Whether a VM of the pool has the disk or is about to get it, or the disk was in use a short time ago."""
     if any(disk.name in vm.disks or (vm.vmi is not None and disk.name in vm.vmi.disks) for vm in snapshot.vms):
         return True
+    if any(disk.name in parse_hashes(vm.replaced_disks) for vm in snapshot.vms if vm.replaced_disks):
+        return True  # its retention has begun, and its DataVolume may still belong to the VM
     grows = len(snapshot.active) < snapshot.pool.spec.replicas + extra_vms(snapshot, now)
     returns = not disk.replaced and (grows or any(vm.name == disk.retained_for for vm in snapshot.vms))
     pause_end = _pause_end(disk)

@@ -79,7 +79,8 @@ def _deleted_at(vm: VM, now: datetime) -> datetime:
 
 
 def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
-    return [vm for vm in snapshot.deleting if now - _deleted_at(vm, now) < DELETION_TIMEOUT]
+    # A time far in the future is from before the API server's clock was set back.
+    return [vm for vm in snapshot.deleting if abs(now - _deleted_at(vm, now)) < DELETION_TIMEOUT]
 
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -89,9 +90,7 @@ def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     for vm in select_victims(snapshot, now)[: snapshot.burst]:
         why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
         if not vm.replaced_disks:
-            starts = vm.should_run and vm.vmi is not None and not vm.available and not vm.held
-            unready = vm.vmi.uid if vm.vmi is not None and starts else ""
-            yield Delete(vm.name, vm.uid, vm.resource_version, why, retain, unready)
+            yield Delete(vm.name, vm.uid, vm.resource_version, why, retain, vm.may_become_available)
         elif snapshot.uses_replaced_disk(vm):
             # Its replaced disks would be deleted with it.
             yield retain_disks(vm, "the VM is about to be deleted")

@@ -210,6 +210,11 @@ class VM(ObjectView):
         return self.hold is not None and self.hold.transition == "Terminating"
 
     @property
+    def may_become_available(self) -> bool:
+        """Whether the VM should run and has a VMI, but is neither available nor held."""
+        return self.should_run and self.vmi is not None and not (self.available or self.held)
+
+    @property
     def available(self) -> bool:
         """Whether a VM that should run is ready, or another VM is halted. A VM that is held is not available."""
         if self.held:

@@ -95,6 +95,11 @@ def test_the_next_request_for_an_object_is_not_compared_with_the_answer_before()
     assert late(DONE).since_answer(request(edited)).warnings == (), "it was created again, by its author"
     stored = {**DONE, "metadata": {**DONE["metadata"], "resourceVersion": "7"}}
     assert late(DONE).since_answer(request(recorded(edited), stored)).warnings == ()
+    assert late(DONE).since_answer(request(recorded(edited), dry_run=True)).warnings == ()
+    nameless = {**VM, "metadata": {"namespace": "shop", "generateName": "web-"}}
+    found = HardwareDrift(now=Clock())
+    found.remember(request(nameless), spec_text(DONE))
+    assert found.since_answer(request(recorded({**edited, "metadata": nameless["metadata"]}))).warnings == ()
 
 
 def test_another_order_of_devices_is_no_change() -> None:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool.actions import RetainDisks, ReturnDisk, SetInService
-from controllers.pool.apply import set_in_service, unready_version
-from controllers.pool.apply_disks import retain_replaced_disks, return_disk
+from controllers.pool.actions import Hold, ReleaseDisks, RetainDisks, ReturnDisk, SetInService
+from controllers.pool.apply import hold, set_in_service, unready_version
+from controllers.pool.apply_disks import release_disks, retain_replaced_disks, return_disk
 from controllers.shared.sources import DATA_VOLUMES
 from kinds import meta
 from runtime.api import Api
@@ -68,26 +68,44 @@ async def exists(api: Api, resource: Any, name: str) -> bool:
 HELD = {"labels": {meta.TRANSITION: "Restarting"}}
 
 
+async def create_vm(api: Api, *, ready: bool, **metadata: Any) -> Json:
+    """A VM that should run."""
+    document = {"metadata": {"name": "web-1", "namespace": HERE, **metadata}, "spec": {"runStrategy": "Always"}}
+    await api.create(VMS, document)
+    status = {"status": {"ready": ready, "created": True}}
+    return dict(await api.patch(VMS, HERE, "web-1", status, subresource="status"))
+
+
 @pytest.mark.parametrize(
-    ("ready", "held", "refused"),
+    ("vm_ready", "vmi", "refused"),
     [
-        pytest.param(False, False, False, id="still not ready"),
-        pytest.param(True, False, True, id="ready since the plan"),
-        pytest.param(True, True, False, id="held, so that it does not count as available"),
+        pytest.param(True, "starting", False, id="the VM before the VMI was ready"),
+        pytest.param(True, "ready", True, id="ready since the plan"),
+        pytest.param(False, "ready", False, id="the VM does not say so yet, and may never"),
+        pytest.param(True, "deleting", False, id="ready until it is gone"),
+        pytest.param(True, "held", False, id="held, so that it is not available"),
     ],
 )
 @pytest.mark.sentence("1.9")
-def test_a_vm_that_has_become_available_is_not_taken(ready: bool, held: bool, refused: bool) -> None:
+def test_a_vm_that_has_become_available_is_not_taken(vm_ready: bool, vmi: str, refused: bool) -> None:
     async def scene(world: World, api: Api) -> None:
-        vmi = (await create_vmi(api, ready=ready))["metadata"]
-        marks = {**HELD, "annotations": {meta.TRANSITION_VMI: vmi["uid"]}} if held else {}
-        await create(api, VMS, "web-1", **marks)
+        uid = (await create_vmi(api, ready=vmi != "starting"))["metadata"]["uid"]
+        if vmi == "deleting":
+            await api.patch(VMIS, HERE, "web-1", {"metadata": {"finalizers": ["example.com/grace"]}})
+            await api.delete(VMIS, HERE, "web-1")
+        marks = {**HELD, "annotations": {meta.TRANSITION_VMI: uid}} if vmi == "held" else {}
+        before = await create_vm(api, ready=vm_ready, **marks)
+        version = (await api.get(VMIS, HERE, "web-1"))["metadata"]["resourceVersion"]
+        hold_ = Hold(
+            "web-1", before["metadata"]["uid"], "", "Terminating", uid, "now", (), (), "", spares_available=True
+        )
         if refused:
-            with pytest.raises(Conflict, match="web-1 has become available"):
-                await unready_version(api, HERE, "web-1", vmi["uid"])
+            for taken in (unready_version(api, HERE, "web-1"), hold(api, HERE, hold_)):
+                with pytest.raises(Conflict, match="web-1 has become available"):
+                    await taken
+            assert await api.get(VMS, HERE, "web-1") == before
         else:
-            expected = None if held else vmi["resourceVersion"]
-            assert await unready_version(api, HERE, "web-1", vmi["uid"]) == expected
+            assert await unready_version(api, HERE, "web-1") == version
 
     play(scene)
 
@@ -166,5 +184,23 @@ def test_a_disk_stays_with_the_label_by_which_the_pool_finds_it_or_goes_with_its
         assert [each["metadata"]["name"] for each in found] == ["root-1"] * stays
         assert await exists(api, PVCS, "root-1") == stays
         assert await exists(api, DATA_VOLUMES, "root-1") == stays
+
+    play(scene)
+
+
+def test_a_disk_that_the_vm_got_back_is_not_retained_as_a_replaced_one() -> None:
+    """A rollback gave the VM its former disk, and the labels of its retention were not removed yet."""
+
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", finalizers=[meta.KEEP_DISKS])
+        uid = vm["metadata"]["uid"]
+        kept = {meta.KEPT_BY: POOL_UID, meta.KEPT_FOR: "web-1"}
+        await create(api, PVCS, "root-1", labels={**kept, meta.REPLACED: "true"})
+        await release_disks(
+            api,
+            HERE,
+            ReleaseDisks("web-1", uid, ("root-1",), "", persists_state=False, retained_by=POOL_UID, reason=""),
+        )
+        assert (await api.get(PVCS, HERE, "root-1"))["metadata"]["labels"] == kept
 
     play(scene)

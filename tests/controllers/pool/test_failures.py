@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import Heal
+from controllers.pool.actions import EndHold, Heal
 from controllers.pool.autohealing import seconds_until_healing
 from controllers.pool.failures import why_not_started
 from controllers.pool.plan import plan
@@ -86,7 +86,10 @@ def test_a_count_is_computed_once_from_an_old_status() -> None:
     assert first.healing == again.healing
 
 
-TERMINATING = LifecycleHold("Terminating", ago(30), "old")
+def terminating(seconds: float) -> LifecycleHold:
+    return LifecycleHold("Terminating", ago(seconds), "old")
+
+
 BROKEN = {"failingStatuses": ["DataVolumeError"]}
 
 
@@ -102,12 +105,17 @@ BROKEN = {"failingStatuses": ["DataVolumeError"]}
         pytest.param(one(failed(run("Failed"), start_failures=2), counted(2)), "its VMI failed 3", id="not their sum"),
         pytest.param(one(vm(1, vmi=run("Running")), counted(3)), "", id="a VM that is ready now"),
         pytest.param(
-            one(vm(1, vmi=run("Running"), hold=TERMINATING), counted(3)),
+            one(vm(1, vmi=run("Running"), hold=terminating(90)), counted(3)),
             "its VMI failed 3 times after it had run",
             id="a VM that is ready now, and was held because it failed",
         ),
         pytest.param(
-            one(vm(1, vmi=run("Running", started=600), hold=TERMINATING), counted(3)),
+            one(vm(1, vmi=run("Running"), hold=terminating(30)), counted(3)),
+            "",
+            id="a VM that was ready when it was held, for another reason",
+        ),
+        pytest.param(
+            one(vm(1, vmi=run("Running", started=600), hold=terminating(700)), counted(3)),
             "",
             id="a VM that has run for ten minutes in its hold",
         ),
@@ -146,6 +154,13 @@ def test_which_vms_are_replaced(observed: PoolSnapshot, reason: str) -> None:
     heals = [each for each in plan(observed, NOW).actions if isinstance(each, Heal)]
     assert [each.name for each in heals] == (["web-1"] if reason else [])
     assert all((reason in each.reason and not each.failed_starts) or each.failed_starts for each in heals)
+
+
+def test_a_vm_that_runs_again_is_left_alone_while_nothing_is_replaced() -> None:
+    breaker = {"open": True, "since": ago(60), "until": ago(-240), "reason": "Failing", "message": "3 VMs fail"}
+    pool = a_pool(3, autohealing={}, status={"healing": {"failures": [counted(3)], "breaker": breaker}})
+    held = vm(1, vmi=run("Running"), hold=terminating(90))
+    assert [type(each) for each in plan(snapshot(pool, held, vm(2), vm(3)), NOW).actions] == [EndHold]
 
 
 def test_a_replaced_vm_begins_without_failures() -> None:

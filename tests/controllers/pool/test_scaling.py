@@ -204,6 +204,9 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
             snapshot(2, vm(1), leaving(2, seconds=400)), creates(3), id="after a timeout another name takes its place"
         ),
         pytest.param(
+            snapshot(2, vm(1), leaving(2, seconds=-3600)), creates(3), id="a deletion from before a clock was set back"
+        ),
+        pytest.param(
             snapshot(3, vm(1), leaving(2), taken_ordinals=[3]),
             creates(4),
             id="waiting for one does not hold up the others",

@@ -73,8 +73,9 @@ class PoolWriter:
         pool, api = snapshot.pool, self.api
         namespace, burst = pool.namespace, snapshot.burst
         send = partial(self.batches.send, pool)
+        creations, updates = planned(actions.Create), planned(actions.Update)
         # The creations are expected before the first await, so that other pools know which disks will be created.
-        self.batches.expect(pool, planned(actions.Create))
+        self.batches.expect(pool, creations)
         blocked: list[str] = []
         outcomes = [
             await self.release_disks(namespace, planned(actions.ReleaseDisks), pool),
@@ -85,14 +86,21 @@ class PoolWriter:
             await send(planned(actions.RemoveFinalizer), partial(remove_finalizer, api, namespace)),
             await send(planned(actions.Adopt), partial(self._adopt, pool)),
             await send(planned(actions.RewriteRevision), partial(self._rewrite, pool), quiet=True),
-            await send(planned(actions.SaveRevision), partial(self._save, snapshot), quiet=True),
-            await self._create(snapshot, planned(actions.Create), blocked),
+        ]
+        saved = await send(planned(actions.SaveRevision), partial(self._save, snapshot), quiet=True)
+        if saved.retry:
+            # The next template could not be merged into a VM whose revision is not stored.
+            outcomes += [self.batches.skip(pool, creations), Outcome(retry=bool(updates), not_done=tuple(updates))]
+            creations, updates = [], []
+        outcomes += [
+            saved,
+            await self._create(snapshot, creations, blocked),
             await send(planned(actions.Delete), partial(self._delete, pool), max_in_flight=burst),
             await send(planned(actions.Heal), partial(self._heal, pool), max_in_flight=burst),
             await send(planned(actions.TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
             await send(planned(actions.Restore), partial(self._restore, pool), max_in_flight=burst),
             await send(planned(actions.LabelState), partial(label_state, api, namespace)),
-            await send(planned(actions.Update), partial(self._update, snapshot), max_in_flight=burst),
+            await send(updates, partial(self._update, snapshot), max_in_flight=burst),
             await send(planned(actions.LabelVMI), partial(self._label_vmi, snapshot), max_in_flight=burst, quiet=True),
             await send(planned(actions.EndHold), partial(end_hold, api, namespace), max_in_flight=burst),
             await send(planned(actions.Hold), partial(hold, api, namespace), max_in_flight=burst),

@@ -97,6 +97,13 @@ class WriteBatches(Generic[O]):
         self._writes.not_begun(owner.uid, actions, error)
         return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions))
 
+    def skip(self, owner: O, actions: Sequence[Action]) -> Outcome:
+        """The outcome of expected actions that are not sent, because they need another write, which has failed."""
+        if not actions:
+            return Outcome()
+        self._writes.not_begun(owner.uid, actions, NotSent())
+        return Outcome(retry=True, not_done=tuple(actions))
+
     def refused(self, uid: str) -> frozenset[str]:
         """Names and UIDs of the owner's objects whose last write the API server refused."""
         return self._writes.refused(uid)

@@ -114,6 +114,9 @@ class Witness:
                 await stack.enter_async_context(watched(self.place.api, resource, self.place.namespace, saw))
             yield
 
+    def limit(self) -> int:
+        return self.most
+
     def may_have(self, vms: int) -> None:
         self.most = max(self.most, vms + self.attached)
 
@@ -140,8 +143,8 @@ class Witness:
         alive = list(self.ours.values())
         if len(alive) != len(set(alive)):
             self.wrong.append(f"two VMs of one name: {sorted(alive)}")
-        if len(alive) > self.most:
-            self.wrong.append(f"{len(alive)} VMs, at most {self.most} were ever wanted: {sorted(alive)}")
+        if len(alive) > self.limit():
+            self.wrong.append(f"{len(alive)} VMs, at most {self.limit()} were ever wanted: {sorted(alive)}")
 
     def claim(self, kind: str, document: Json) -> None:
         metadata = document["metadata"]

@@ -88,10 +88,20 @@ class PoolWitness(Witness):
     """Whether a clock has jumped, so that the pool may see a timeout earlier or later than the API server."""
     deleted: dict[str, float] = field(default_factory=dict)
     """When the last VM of a name was removed."""
+    created: list[float] = field(default_factory=list)
+    """When the controllers created VMs."""
+    two_leaders_until: float = 0.0
+    """Until when two leaders may have counted VMs that the other has created."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.budget.moment_seconds = MOMENT_SECONDS
+
+    def limit(self) -> int:
+        """Two leaders may replace one VM twice in an update with a surge, because each chooses a free name."""
+        now = self.budget.clock()
+        unseen = sum(now - at < MOMENT_SECONDS for at in self.created) if now < self.two_leaders_until else 0
+        return self.most + unseen
 
     def saw(self, change: Change) -> None:
         document = change.document
@@ -164,6 +174,7 @@ class PoolWitness(Witness):
         if change.new is None:
             self.deleted[name] = now
         if change.old is None and change.actor.startswith("controllers"):
+            self.created.append(now)
             # The server's objects, because `free` has a detached VM only once the user has got the answer.
             vms = self.server.objects(change.plural)
             others = sum(is_deleting(vm) or (controller_of(vm) or {}).get("uid") != self.pool_uid for vm in vms)
@@ -271,6 +282,10 @@ class PoolHistory(History):
 
     def leaders_changed(self, count: int) -> None:
         super().leaders_changed(count)
+        if count > 1:
+            self.witness.two_leaders_until = float("inf")
+        elif self.witness.budget.leaders > 1:
+            self.witness.two_leaders_until = self.witness.budget.clock() + MOMENT_SECONDS
         self.witness.budget.leaders = count
 
     def saw(self, change: Change) -> list[str]:

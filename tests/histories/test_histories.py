@@ -8,15 +8,17 @@ import subprocess
 import sys
 from collections import Counter
 from random import Random
+from typing import Any
 
 import pytest
 
 from controllers.warmpool.warm_pool import WARM_POOLS
+from kinds import meta
 from tests.cluster.chaos import sized
 from tests.cluster.claiming import Counter as Desk
 from tests.cluster.pooling import Place
 from tests.histories.__main__ import KINDS, crash_at_each_write, run_history
-from tests.histories.api_server import Change
+from tests.histories.api_server import Change, Refused
 from tests.histories.client import Network
 from tests.histories.history import History
 from tests.histories.pools import PoolHistory
@@ -24,6 +26,8 @@ from tests.histories.pools import build as build_pool
 from tests.histories.warm_pools import build as build_warm
 from tests.histories.world import HERE, Process, World, engine
 from tests.virtual_loop import VirtualLoop
+
+Json = dict[str, Any]
 
 SEEDS = {kind: 2 if kind.startswith("pool-") else 6 for kind in KINDS}
 TIMEOUT_SECONDS = 600.0
@@ -143,3 +147,42 @@ def test_two_leaders_agree_on_the_vms_that_fail() -> None:
         times, writes = runner.run(stored_times())
     assert writes
     assert len(times) == 1
+
+
+def test_no_vm_has_a_revision_that_is_not_stored() -> None:
+    """Without the revision, the next template could not be merged into the VM."""
+
+    def labels(world: World) -> set[str]:
+        vms = world.server.objects("virtualmachines.kubevirt.io")
+        return {vm["metadata"]["labels"][meta.REVISION] for vm in vms}
+
+    async def scene() -> None:
+        world, refuses = World(Random("revisions")), True
+
+        def answer(actor: str, method: str, path: str, *rest: Any) -> Json:
+            if refuses and method == "POST" and "controllerrevisions" in path:
+                raise Refused(500, "InternalError", "etcd is full")
+            return serve(actor, method, path, *rest)
+
+        serve, world.server.answer = world.server.answer, answer  # type: ignore[method-assign]
+        async with engine(world):
+            place = Place(world.api("users"), HERE)
+            await place.pool(2, template=sized("64Mi"))
+            process = Process.start(world, build_pool, Network(world.random))
+            await asyncio.sleep(30)
+            assert labels(world) == set()
+            refuses = False
+            await asyncio.sleep(60)
+            assert len(first := labels(world)) == 1
+            refuses = True
+            await place.change(template=sized("96Mi"))
+            await asyncio.sleep(30)
+            assert labels(world) == first
+            refuses = False
+            await asyncio.sleep(60)
+            assert len(second := labels(world)) == 1
+            assert second != first
+            await process.kill()
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        runner.run(scene())

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time, parse_time
+from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.replacement import retain
@@ -178,7 +178,11 @@ def _is_open(snapshot: PoolSnapshot) -> bool:
 def _may_probe(snapshot: PoolSnapshot, now: datetime) -> bool:
     """Whether the pause of the open breaker has ended, so that one VM may be replaced."""
     before = (snapshot.pool.status.healing or Healing()).breaker
-    return before is not None and before.until is not None and now >= parse_time(before.until)
+    return (
+        before is not None
+        and before.until is not None
+        and (now >= parse_time(before.until) or _is_ahead(before.since, now))
+    )
 
 
 def _newest(healed: Iterable[HealedVM]) -> tuple[HealedVM, ...]:
@@ -197,4 +201,10 @@ def _after_probe(breaker: Breaker | None, healed: tuple[str, ...], now: datetime
 
 
 def _pause_end(each: HealedVM, now: datetime) -> datetime:
-    return parse_time(each.not_before) if each.not_before else now
+    return parse_time(each.not_before) if each.not_before and not _is_ahead(each.healed_at, now) else now
+
+
+def _is_ahead(text: str | None, now: datetime) -> bool:
+    """Whether the time is from before the clock was set back, so that a pause since then would be too long."""
+    time = known_time(text or "")
+    return time is not None and time > now + FIRST_PAUSE

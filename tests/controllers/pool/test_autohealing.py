@@ -193,6 +193,18 @@ def test_the_pool_is_requeued_for_the_end_of_a_pause() -> None:
     assert plan(observed, NOW + timedelta(seconds=30)).actions
 
 
+@pytest.mark.parametrize(
+    "healing",
+    [
+        pytest.param({"machines": [{**memory("web-1", 3, 7500), "healedAt": ago(-7200)}]}, id="of a VM"),
+        pytest.param({"breaker": {"open": True, "since": ago(-7200), "until": ago(-7500)}}, id="of the breaker"),
+    ],
+)
+def test_a_pause_ends_when_the_clock_is_set_back_to_before_it(healing: Json) -> None:
+    decided = plan(eight(bad(1), healing=healing), NOW)
+    assert [each.name for each in decided.actions if isinstance(each, Heal)] == ["web-1"]
+
+
 def test_a_pool_without_failing_vms_has_no_healing_status() -> None:
     found = pool_status(eight(), plan(eight(), NOW), NOW)
     assert found.healing is None

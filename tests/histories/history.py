@@ -187,17 +187,22 @@ class History(ABC):
         finally:
             await process.kill()
 
+    @property
+    def _rest_seconds(self) -> float:
+        """The engine stops a guest at a time of its clock, which it reaches later if the clock was set back."""
+        return REST_SECONDS + max(0.0, -self.world.jumped.total_seconds())
+
     async def _converged(self) -> None:
-        end = asyncio.get_running_loop().time() + REST_SECONDS
+        end = asyncio.get_running_loop().time() + self._rest_seconds
         while why := await self.why_not_at_rest():
             if asyncio.get_running_loop().time() > end:
-                raise AssertionError(f"not at rest after {REST_SECONDS:.0f} s: {why}")
+                raise AssertionError(f"not at rest after {self._rest_seconds:.0f} s: {why}")
             await asyncio.sleep(5)
 
     async def _quiet(self, process: Process) -> None:
         """Waits until the process has written nothing for a time. Failed VMs may cause a few writes more."""
         loop = asyncio.get_running_loop()
-        end, before, since = loop.time() + REST_SECONDS, process.writes, loop.time()
+        end, before, since = loop.time() + self._rest_seconds, process.writes, loop.time()
         while loop.time() - since < QUIET_SECONDS:
             await asyncio.sleep(10)
             if process.writes != before:

@@ -117,7 +117,10 @@ class PoolWitness(Witness):
             case "virtualmachineinstances.kubevirt.io":
                 self.guest(kind, document)
             case "datavolumes.cdi.kubevirt.io":
-                claim = self.server.get("persistentvolumeclaims", HERE, document["metadata"]["name"])
+                name = document["metadata"]["name"]
+                if change.begins_deletion and meta.KEPT_BY in (document["metadata"].get("labels") or {}):
+                    self.wrong.append(f"DataVolume {name} was kept and was deleted")
+                claim = self.server.get("persistentvolumeclaims", HERE, name)
                 if claim is not None and change.new is not None:
                     self.claim("MODIFIED", claim)
             case "persistentvolumeclaims":
@@ -129,10 +132,12 @@ class PoolWitness(Witness):
                 self._check_steps(change)
 
     def claim(self, kind: str, document: Json) -> None:
-        """A claim is retained as soon as its DataVolume is, and until the DataVolume is returned to a VM."""
-        name = document["metadata"]["name"]
+        """A claim is retained as soon as its DataVolume is, until the DataVolume is returned to a VM or deleted."""
+        metadata = document["metadata"]
+        name, owners = metadata["name"], metadata.get("ownerReferences") or ()
         volume = self.server.get("datavolumes.cdi.kubevirt.io", HERE, name)
-        if volume is not None and meta.KEPT_BY not in (volume["metadata"].get("labels") or {}):
+        labels = (volume["metadata"].get("labels") or {}) if volume is not None else {}
+        if any(each["kind"] == "DataVolume" for each in owners) and meta.KEPT_BY not in labels:
             self.kept.pop(name, None)
         else:
             super().claim(kind, document)

@@ -43,6 +43,8 @@ ATTEMPT = f"{DOMAIN}/attempt"
 DEFAULTING = f"{DOMAIN}/defaulting"
 DISABLED = "disabled"
 UNDEFAULTED = f"{DOMAIN}/undefaulted"
+# The annotation with the record of defaults, which the defaulter writes and reads.
+DEFAULTED_FIELDS = f"{DOMAIN}/defaulted-fields"
 
 # On a pool: how far a user has promoted the update, as `REVISION=STEPS`.
 PROMOTE = f"{DOMAIN}/promote"

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from apimachinery.unstructured import Json
-from defaulter.contract import DEFAULTED_FIELDS
 from kinds import KINDS, meta
 from kinds.kind import Kind
 
@@ -58,7 +57,7 @@ def _incomplete() -> Json:
     devices = ".".join(path)
     present = [f"has({'.'.join(path[:length])})" for length in range(3, len(path) + 1)]
     present.append("has(object.spec.template.spec.domain.machine)")
-    recorded = f"has(object.metadata.annotations) && '{DEFAULTED_FIELDS}' in object.metadata.annotations"
+    recorded = f"has(object.metadata.annotations) && '{meta.DEFAULTED_FIELDS}' in object.metadata.annotations"
     lacking = {
         "disks": "!has(each.cdrom) && !has(each.lun) && (!has(each.disk)"
         " || !has(each.disk.pciAddress) && (!has(each.disk.bus) || each.disk.bus == 'virtio'))",

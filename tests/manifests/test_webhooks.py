@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kinds import KINDS
+from defaulter.contract import DEFAULTED_FIELDS
+from kinds import KINDS, meta
 from manifests import webhooks
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
@@ -40,6 +41,10 @@ def test_the_webhooks_are_called_for_every_kind() -> None:
             (group, resource) for rule in rules for group in rule["apiGroups"] for resource in rule["resources"]
         } == {(kind.group, kind.plural) for kind in KINDS}
         assert all(rule["operations"] == ["CREATE", "UPDATE"] for rule in rules), "nothing may stop a deletion"
+
+
+def test_the_match_condition_looks_for_the_record_that_the_defaulter_writes() -> None:
+    assert meta.DEFAULTED_FIELDS == DEFAULTED_FIELDS
 
 
 @pytest.mark.parametrize("reached", [{}, {"url": "https://a", "service": webhooks.Service()}])

@@ -365,13 +365,14 @@ class PoolEvents:
 
 
 async def unready_version(api: Api, namespace: str, name: str) -> str:
-    """The resourceVersion of the VMI with which the VM is not available.
+    """The resourceVersion of a VMI that is not ready, is being deleted, or belongs to a VM that is held.
 
-    Raises Conflict if the VM has become available since the plan, which did not count it as disrupted. The informers
-    may have the event of the VM already, but not that of its VMI."""
+    Raises Conflict if the VMI has become ready since the plan, which did not count the VM as disrupted. The informers
+    may have the event of the VM already, but not that of its VMI; and KubeVirt writes the status of the VM a moment
+    after that of the VMI."""
     found = await api.get(VMIS, namespace, name)
     vmi = parse_vmi(found)
-    if vmi.ready and not vmi.deleting and replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).available:
+    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).held:
         raise Conflict(f"{name} has become available", status=409)
     return str(found["metadata"]["resourceVersion"])
 

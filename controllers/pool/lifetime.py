@@ -55,7 +55,7 @@ def decisions(snapshot: PoolSnapshot, now: datetime) -> list[Restart | Waiting]:
             continue
         budget, zones = budget.without(vm, begun=begun), zones.without(vm)
         reason = f"its VMI is older than maxLifetimeSeconds allows since {format_time(end)}"
-        by_subresource, spares = vm.run_strategy in RESTARTED_BY_REQUEST, vm.may_become_available
+        by_subresource, spares = vm.run_strategy in RESTARTED_BY_REQUEST, not (vm.available or vm.held)
         decided.append(Restart(vm.name, vm.vmi.uid, by_subresource, reason, spares))
     return decided
 

@@ -234,7 +234,7 @@ def _unready_disk(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
 def _restart(vm: VM) -> Restart:
     assert vm.vmi is not None
     by_subresource = vm.run_strategy in RESTARTED_BY_REQUEST
-    return Restart(vm.name, vm.vmi.uid, by_subresource, "the template has changed", vm.may_become_available)
+    return Restart(vm.name, vm.vmi.uid, by_subresource, "the template has changed", not (vm.available or vm.held))
 
 
 def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:

@@ -211,8 +211,8 @@ class VM(ObjectView):
 
     @property
     def may_become_available(self) -> bool:
-        """Whether the VM should run and has a VMI, but is neither available nor held."""
-        return self.should_run and self.vmi is not None and not (self.available or self.held)
+        """Whether the VM should run, is not held, and has a VMI that is not ready."""
+        return self.should_run and self.vmi is not None and not (self.vmi.ready or self.held)
 
     @property
     def available(self) -> bool:

@@ -81,7 +81,7 @@ async def create_vm(api: Api, *, ready: bool, **metadata: Any) -> Json:
     [
         pytest.param(True, "starting", False, id="the VM before the VMI was ready"),
         pytest.param(True, "ready", True, id="ready since the plan"),
-        pytest.param(False, "ready", False, id="the VM does not say so yet, and may never"),
+        pytest.param(False, "ready", True, id="ready a moment ago, so that the VM does not say so yet"),
         pytest.param(True, "deleting", False, id="ready until it is gone"),
         pytest.param(True, "held", False, id="held, so that it is not available"),
     ],

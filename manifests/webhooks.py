@@ -51,8 +51,8 @@ def _spec_changed(annotations: Iterable[str] = ()) -> Json:
 
 
 def _incomplete() -> Json:
-    """A match condition: the object is not a VM with a record of its defaults, or one of its devices has no address.
-    Another webhook's changes of other fields are found when the API server reinvokes the defaulting webhook."""
+    """A match condition for objects that may lack defaults: VMIs, VMs without a record of their defaults, and VMs with
+    a disk or an interface that has no address."""
     path = ("object", "spec", "template", "spec", "domain", "devices")
     devices = ".".join(path)
     present = [f"has({'.'.join(path[:length])})" for length in range(3, len(path) + 1)]

@@ -72,7 +72,8 @@ class Delete(_Action, past="deleted VM"):
     reason: str
     retain_disks: bool = False
     spares_available: bool = False
-    """Whether to spare the VM if it has become available since the plan, which did not count it as disrupted."""
+    """Whether to leave the VM alone if it has become available since the plan, because the plan did not count it
+    against maxUnavailable."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class PoolWriter:
         ]
         saved = await send(planned(actions.SaveRevision), partial(self._save, snapshot), quiet=True)
         if saved.retry:
-            # The next template could not be merged into a VM whose revision is not stored.
+            # An update compares the VM with its revision, so no VM gets a revision that is not stored.
             outcomes += [self.batches.skip(pool, creations), Outcome(retry=bool(updates), not_done=tuple(updates))]
             creations, updates = [], []
         outcomes += [
@@ -367,9 +367,9 @@ class PoolEvents:
 async def unready_version(api: Api, namespace: str, name: str) -> str:
     """The resourceVersion of a VMI that is not ready, is being deleted, or belongs to a VM that is held.
 
-    Raises Conflict if the VMI has become ready since the plan, which did not count the VM as disrupted. The informers
-    may have the event of the VM already, but not that of its VMI; and KubeVirt writes the status of the VM a moment
-    after that of the VMI."""
+    Raises Conflict if the VMI has become ready since the plan, because the plan did not count the VM against
+    maxUnavailable. The informers may have the event of the VM already, but not that of its VMI. KubeVirt also writes
+    the status of the VM a moment after that of the VMI."""
     found = await api.get(VMIS, namespace, name)
     vmi = parse_vmi(found)
     if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).held:

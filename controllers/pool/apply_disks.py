@@ -37,7 +37,7 @@ from runtime.errors import Conflict, NotFound
 from runtime.resource import PVCS, VMS, Resource
 
 Labels = dict[str, str | None]
-"""labels of a retained disk; None for one that it must not have"""
+"""Labels of a retained disk. None stands for a label that the disk must not have."""
 
 
 async def delete_retaining_disks(api: Api, namespace: str, pool_uid: str, a: Delete) -> None:
@@ -94,8 +94,8 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
 
 
 async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
-    """Raises Conflict or NotFound if the VM is being deleted, is gone or does not use the disk. A disk is deleted with
-    its owner.
+    """Makes the VM the owner of the disk again. Raises Conflict or NotFound if the VM is being deleted, is gone or does
+    not use the disk, because the disk would be deleted with its owner.
 
     Another leader may have deleted the VM or replaced the disk, and the informers do not have the events yet."""
     vm = await api.get(VMS, namespace, a.name)

@@ -58,12 +58,11 @@ def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
 def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
     """VMs that healing should replace, with the reasons, the worst first."""
     known = failing_vms(snapshot, now)
-    reasons = (
-        (vm, reason_to_replace(snapshot, vm, known.get(vm.name), now))
-        for vm in snapshot.active
-        # While nothing is replaced, a VM that runs again is left alone.
-        if not (vm.ready and (_is_open(snapshot) or _obstacle(snapshot, vm, now)))
-    )
+    reasons = ((vm, reason_to_replace(snapshot, vm, known.get(vm.name), now)) for vm in snapshot.active)
+
+    def is_spared(vm: VM) -> bool:
+        """Whether the VM is ready again while healing must not replace it."""
+        return vm.ready and bool(_is_open(snapshot) or _obstacle(snapshot, vm, now))
 
     def rank(found: tuple[VM, str]) -> tuple[bool, bool, int, str]:
         vm, _ = found
@@ -71,7 +70,7 @@ def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
         # A VM that is held before its deletion stays the first choice, so that the choice does not change.
         return vm.uid in snapshot.refused, not vm.terminating, -max(vm.start_failures, failed_runs), vm.name
 
-    return sorted(((vm, reason) for vm, reason in reasons if reason), key=rank)
+    return sorted(((vm, reason) for vm, reason in reasons if reason and not is_spared(vm)), key=rank)
 
 
 def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetime) -> Healing | None:
@@ -205,6 +204,7 @@ def _pause_end(each: HealedVM, now: datetime) -> datetime:
 
 
 def _is_ahead(text: str | None, now: datetime) -> bool:
-    """Whether the time is from before the clock was set back, so that a pause since then would be too long."""
+    """Whether the time is so far in the future that the clock must have been set back since. A pause that is counted
+    from such a time would last too long."""
     time = known_time(text or "")
     return time is not None and time > now + FIRST_PAUSE

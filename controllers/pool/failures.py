@@ -67,26 +67,26 @@ def failing_vms(snapshot: PoolSnapshot, now: datetime) -> dict[str, FailingVM]:
 
 def reason_to_replace(snapshot: PoolSnapshot, vm: VM, known: FailingVM | None, now: datetime) -> str:
     """Why healing replaces this VM, or ""."""
-    healing = snapshot.pool.spec.autohealing
-    if healing is None or not vm.should_run or (vm.ready and not has_failed_since_hold(vm)):
+    healing, status = snapshot.pool.spec.autohealing, vm.printable_status or "no status"
+    if healing is None or not vm.should_run:
         return ""
-    if not vm.ready and vm.start_failures >= healing.startup_failure_threshold:
-        return f"{count_noun(vm.start_failures, 'start')} in a row failed ({vm.printable_status or 'no status'})"
-    if known is not None and known.failed_runs >= healing.startup_failure_threshold:
-        times = count_noun(known.failed_runs, "time")
-        return f"its VMI failed {times} after it had run ({vm.printable_status or 'no status'})"
-    if vm.ready:
+    crashed = known is not None and known.failed_runs >= healing.startup_failure_threshold
+    if vm.ready and not (crashed and has_failed_since_hold(vm)):
         return ""
+    if vm.start_failures >= healing.startup_failure_threshold and not vm.ready:
+        return f"{count_noun(vm.start_failures, 'start')} in a row failed ({status})"
+    if known is not None and crashed:
+        return f"its VMI failed {count_noun(known.failed_runs, 'time')} after it had run ({status})"
     if known is not None and known.since and now >= _limit(known.since, healing):
         return f"its status has been {known.status} for {healing.failing_status_seconds} s"
     return ""
 
 
 def has_failed_since_hold(vm: VM) -> bool:
-    """Whether the VM is held before its deletion, and its VMI runs only since then.
+    """Whether the VM is held before its deletion, and its VMI has begun to run after the hold began.
 
-    A VM whose guest crashes again and again is ready now and then. This does not save it once it is held before its
-    replacement: it would be held again after the next crash, and never be replaced."""
+    A VM whose guest crashes again and again is ready between two crashes. If this ended the hold, the pool would hold
+    the VM again after the next crash, and never replace it."""
     if not vm.terminating or vm.hold is None or vm.vmi is None or not vm.vmi.started_at:
         return False
     since = known_time(vm.hold.since)

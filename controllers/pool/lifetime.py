@@ -9,10 +9,10 @@ from controllers.pool.actions import Action, Restart
 from controllers.pool.progress import count_outdated, deadline_exceeded
 from controllers.pool.restores import awaits_restore
 from controllers.pool.selection import (
-    RESTARTED_BY_REQUEST,
     DisruptionBudget,
     is_behind,
     may_be_restarted,
+    restart,
     update_has_begun,
 )
 from controllers.pool.snapshot import PoolSnapshot, once
@@ -55,8 +55,7 @@ def decisions(snapshot: PoolSnapshot, now: datetime) -> list[Restart | Waiting]:
             continue
         budget, zones = budget.without(vm, begun=begun), zones.without(vm)
         reason = f"its VMI is older than maxLifetimeSeconds allows since {format_time(end)}"
-        by_subresource, spares = vm.run_strategy in RESTARTED_BY_REQUEST, not (vm.available or vm.held)
-        decided.append(Restart(vm.name, vm.vmi.uid, by_subresource, reason, spares))
+        decided.append(restart(vm, reason))
     return decided
 
 

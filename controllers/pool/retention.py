@@ -75,8 +75,9 @@ def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> b
     """Whether a VM of the pool has the disk or is about to get it, or the disk was in use a short time ago."""
     if any(disk.name in vm.disks or (vm.vmi is not None and disk.name in vm.vmi.disks) for vm in snapshot.vms):
         return True
-    if any(disk.name in parse_hashes(vm.replaced_disks) for vm in snapshot.vms if vm.replaced_disks):
-        return True  # its retention has begun, and its DataVolume may still belong to the VM
+    # While the VM's annotation lists a replaced disk, the VM may still own its DataVolume.
+    if any(disk.name in parse_hashes(vm.replaced_disks) for vm in snapshot.vms):
+        return True
     grows = len(snapshot.active) < snapshot.pool.spec.replicas + extra_vms(snapshot, now)
     returns = not disk.replaced and (grows or any(vm.name == disk.retained_for for vm in snapshot.vms))
     pause_end = _pause_end(disk)

@@ -20,10 +20,10 @@ from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import annotations, disk_replacements, unready_disk
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
 from controllers.pool.selection import (
-    RESTARTED_BY_REQUEST,
     DisruptionBudget,
     is_prepared,
     may_be_restarted,
+    restart,
     sort_victims,
     update_has_begun,
 )
@@ -170,7 +170,11 @@ def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
 def _disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | None) -> Decision:
     if source is not None:
         return begin(snapshot, vm, source)
-    return _update(snapshot, vm, _what_changed(snapshot, vm)) if snapshot.outdated(vm) else _restart(vm)
+    return (
+        _update(snapshot, vm, _what_changed(snapshot, vm))
+        if snapshot.outdated(vm)
+        else restart(vm, "the template has changed")
+    )
 
 
 def _what_changed(snapshot: PoolSnapshot, vm: VM | None) -> str:
@@ -229,12 +233,6 @@ def _without_disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | Non
 def _unready_disk(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
     reason = "" if snapshot.outdated(vm) else unready_disk(snapshot, vm)
     return Waiting(vm.name, reason) if reason else None
-
-
-def _restart(vm: VM) -> Restart:
-    assert vm.vmi is not None
-    by_subresource = vm.run_strategy in RESTARTED_BY_REQUEST
-    return Restart(vm.name, vm.vmi.uid, by_subresource, "the template has changed", not (vm.available or vm.held))
 
 
 def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:

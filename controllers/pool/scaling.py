@@ -79,7 +79,7 @@ def _deleted_at(vm: VM, now: datetime) -> datetime:
 
 
 def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
-    # A time far in the future is from before the API server's clock was set back.
+    # A deletionTimestamp far in the future was written before the API server's clock was set back.
     return [vm for vm in snapshot.deleting if abs(now - _deleted_at(vm, now)) < DELETION_TIMEOUT]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from apimachinery.counting import count_noun
 from apimachinery.label_selectors import matches
+from controllers.pool.actions import Restart
 from controllers.pool.restores import awaits_restore
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
@@ -149,3 +150,10 @@ def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
 def may_be_restarted(vm: VM) -> bool:
     """Whether something starts the VM again after its VMI is deleted. With other run strategies, nothing does."""
     return vm.run_strategy in RESTARTED_BY_KUBEVIRT | RESTARTED_BY_REQUEST
+
+
+def restart(vm: VM, reason: str) -> Restart:
+    """The restart of a VM that has a VMI."""
+    assert vm.vmi is not None
+    by_subresource = vm.run_strategy in RESTARTED_BY_REQUEST
+    return Restart(vm.name, vm.vmi.uid, by_subresource, reason, not (vm.available or vm.held))

@@ -98,7 +98,8 @@ class WriteBatches(Generic[O]):
         return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions))
 
     def skip(self, owner: O, actions: Sequence[Action]) -> Outcome:
-        """The outcome of expected actions that are not sent, because they need another write, which has failed."""
+        """Takes back the expectations of actions that are not sent, because a write that they need has failed. Returns
+        their outcome."""
         if not actions:
             return Outcome()
         self._writes.not_begun(owner.uid, actions, NotSent())

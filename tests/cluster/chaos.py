@@ -100,7 +100,7 @@ class Witness:
     most: int = 0
     """VMs that the pool was ever meant to have, and those that were given to it"""
     attached: int = 0
-    """VMs that were given to it, which it may not see yet when it is scaled"""
+    """VMs that users have attached to the pool, which it may not see yet when it is scaled"""
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:

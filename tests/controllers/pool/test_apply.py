@@ -1,4 +1,4 @@
-"""Writes of a plan that an earlier state decided: what they do if the objects have changed since."""
+"""What the writes of a plan do if the objects have changed since the plan was made."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from apimachinery.owner_references import controller_reference
 from controllers.pool.actions import Hold, ReleaseDisks, RetainDisks, ReturnDisk, SetInService
 from controllers.pool.apply import hold, set_in_service, unready_version
 from controllers.pool.apply_disks import release_disks, retain_replaced_disks, return_disk
@@ -39,13 +40,12 @@ def play(scene: Scene) -> None:
         runner.run(played())
 
 
-def owned_by(owner: Json) -> list[Json]:
-    name, uid = owner["metadata"]["name"], owner["metadata"]["uid"]
-    return [{"apiVersion": owner.get("apiVersion", "v1"), "kind": owner["kind"], "name": name, "uid": uid}]
-
-
 async def create(api: Api, resource: Any, name: str, owner: Json | None = None, **metadata: Any) -> Json:
-    references = {"ownerReferences": owned_by(owner)} if owner else {}
+    references: Json = {}
+    if owner:
+        uid = owner["metadata"]["uid"]
+        reference = controller_reference(owner["apiVersion"], owner["kind"], owner["metadata"]["name"], uid)
+        references = {"ownerReferences": [reference]}
     document = {"metadata": {"name": name, "namespace": HERE, **references, **metadata}, "kind": resource.kind}
     return dict(await api.create(resource, {"apiVersion": resource.api_version, **document}))
 
@@ -144,7 +144,7 @@ RETAIN = "an update has replaced the disk"
 
 
 async def crash_while_retaining(world: World, vm: Json, write: int) -> RetainDisks:
-    """Crashes after this write of the action."""
+    """Retains the disk root-1 in a process that crashes after its write with this number."""
     action = RetainDisks("web-1", vm["metadata"]["uid"], (("root-1", "hash"),), POOL_UID, RETAIN)
     transport = world.transport("controllers")
     transport.failpoint = Failpoint(write, after=True)

@@ -58,6 +58,7 @@ __all__ = [
     "MACPolicy",
     "MachineTypes",
     "MatchedSpecs",
+    "NewVM",
     "Node",
     "NodeIndex",
     "Problem",
@@ -251,8 +252,8 @@ class Defaulter:
         """The document with every unset field that the guest sees filled, and nothing else changed. Raises
         `InvalidDocument` or `DefaulterUnavailable`."""
         cluster, specs = self._current_cluster(), await self._matched_specs(document, namespace)
-        is_new = old is None and vmi is None
-        new = self._new_vm(cluster, document, namespace, seed, may_have_run, specs) if is_new else None
+        is_new = old is None and vmi is None and self._known_shapes is not None
+        new = _new_vm(cluster, document, namespace, seed, may_have_run, specs) if is_new else None
         if (known := self._known_answer(new)) is not None:
             return known
         given: Json = {
@@ -279,23 +280,15 @@ class Defaulter:
         """The answer to a document that is not stored yet, if its shape is known. The service is not called."""
         if self._known_shapes is None or not self._known_shapes:
             return None
-        specs = await self._matched_specs(document, namespace)
-        new = self._new_vm(self._current_cluster(), document, namespace, seed, may_have_run, specs)
-        return self._known_answer(new)
+        return self._known_answer(await self.new_vm(document, namespace, seed, may_have_run=may_have_run))
 
-    def _new_vm(
-        self,
-        cluster: _Cluster,
-        document: Json,
-        namespace: str | None,
-        seed: str | None,
-        may_have_run: bool,
-        specs: Json,
+    async def new_vm(
+        self, document: Json, namespace: str | None, seed: str | None, *, may_have_run: bool = False, also: Any = None
     ) -> NewVM | None:
-        if self._known_shapes is None or "unread" in specs or is_costly():
-            return None
-        circumstances = cluster.digest + _encode([may_have_run, specs])
-        return new_vm(document, namespace, seed, circumstances)
+        """A document that is not stored yet, with its shape in this cluster; None if its answer is not to be
+        remembered. `also` is what else all VMs of the shape have in common."""
+        specs = await self._matched_specs(document, namespace)
+        return _new_vm(self._current_cluster(), document, namespace, seed, may_have_run, specs, also)
 
     def _known_answer(self, vm: NewVM | None) -> DefaultingResponse | None:
         known = self._known_shapes.find(vm) if self._known_shapes is not None and vm is not None else None
@@ -364,6 +357,20 @@ class _Cluster:
             "kubevirt": kubevirt,
         }
         self.digest = sha256(_encode(self.sent)).digest()
+
+
+def _new_vm(
+    cluster: _Cluster,
+    document: Json,
+    namespace: str | None,
+    seed: str | None,
+    may_have_run: bool,
+    specs: Json,
+    also: Any = None,
+) -> NewVM | None:
+    if "unread" in specs or is_costly():
+        return None
+    return new_vm(document, namespace, seed, cluster.digest + _encode([may_have_run, specs, also]))
 
 
 def _accept(document: Json, old: Json | None, completed: Json) -> Json:

@@ -6,6 +6,9 @@ request says about the cluster. Only the texts in the sources of volumes do not:
 
 An answer is remembered only if the shape and the VM's name give exactly this answer again. That excludes services with
 another seed, and random values.
+
+A client that creates VMs can learn the answers from stored VMs, too, which the webhook has completed. Other webhooks
+may have changed these VMs, and each VM in another way. Such shapes are not learned.
 """
 
 from __future__ import annotations
@@ -19,13 +22,25 @@ from typing import Any, Literal
 import orjson
 
 from apimachinery.unstructured import Json, at, entries, replaced, typed
-from defaulter.field_record import DEFAULTED_FIELDS, Fields, read_record, show_path, with_record
+from defaulter.field_record import (
+    DEFAULTED_FIELDS,
+    Fields,
+    flatten,
+    is_same,
+    read_record,
+    show_path,
+    with_record,
+    without,
+)
+from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.identity import firmware_id, mac_addresses
 from defaulter.json_paths import Path, is_unset
 from defaulter.vm_paths import VMLocation, locate, opted_out
 
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""
+DISTRUSTED_SECONDS = 600.0
+"""Nothing is learned from the stored VMs of a shape for this time after another webhook has changed one of them."""
 MAX_SHAPES = 128
 ShapeResult = Literal["known", "learned", "not_repeatable"]
 """Whether the shape of a new VM gave the answer, or whether the service's answer was remembered."""
@@ -92,7 +107,8 @@ class KnownShapes:
 
     def __init__(self, now: Callable[[], float], count: Callable[[ShapeResult], None] = lambda result: None) -> None:
         self._now, self._count = now, count
-        self._answers: OrderedDict[bytes, tuple[float, KnownAnswer]] = OrderedDict()
+        self._answers: OrderedDict[bytes, tuple[float, KnownAnswer | None]] = OrderedDict()
+        """by shape, the answer and until when it is remembered; None for a shape that is distrusted"""
 
     def __bool__(self) -> bool:
         return bool(self._answers)
@@ -111,7 +127,34 @@ class KnownShapes:
             self._count("not_repeatable")
             return
         self._count("learned")
-        self._answers[vm.shape] = self._now() + REMEMBERED_SECONDS, answer
+        self._remember(vm, answer, REMEMBERED_SECONDS)
+
+    def learn_stored(self, vm: NewVM, stored: Json) -> None:
+        """Remembers what admission has set in a VM, which is stored now, or would be after a dry run."""
+        until, _ = self._answers.get(vm.shape, (0.0, None))
+        if until > self._now():
+            return
+        if (completed := _as_admitted(vm, stored)) is not None:
+            self.learn(vm, completed, (), "")
+        if self.find(vm) is None:
+            self.distrust(vm)
+
+    def confirm(self, vm: NewVM, sent: Json, stored: Json) -> bool:
+        """Whether admission has left a VM as its known answer was sent. If not, the shape is distrusted."""
+        paths = (vm.location.spec, vm.location.record[:-1], *_DECISIVE)
+        if all(at(stored, *path) == at(sent, *path) for path in paths):
+            return True
+        found = _as_admitted(vm, stored)
+        if found is not None and _is_same_text(found, sent):
+            return True
+        self.distrust(vm)
+        return False
+
+    def distrust(self, vm: NewVM) -> None:
+        self._remember(vm, None, DISTRUSTED_SECONDS)
+
+    def _remember(self, vm: NewVM, answer: KnownAnswer | None, seconds: float) -> None:
+        self._answers[vm.shape] = self._now() + seconds, answer
         self._answers.move_to_end(vm.shape)
         while len(self._answers) > MAX_SHAPES:
             self._answers.popitem(last=False)
@@ -176,6 +219,33 @@ def _without_texts(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_texts(inner) for key, inner in value.items()}
     return "" if isinstance(value, str) else value
+
+
+def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
+    """The VM with what admission has set in the stored object: Poolhouse's defaults, and what virt-api sets in each VM.
+    MAC addresses of other webhooks are left out, because each VM gets its own. None without a record, and if another
+    webhook has changed the VM: it may change the next one in another way."""
+    location, record = vm.location, read_record(stored, vm.location)
+    spec = typed(dict, stored, *location.spec)
+    if not record or spec is None or any(at(stored, *path) != at(vm.document, *path) for path in _DECISIVE):
+        return None
+    before, now = flatten(at(vm.document, *location.spec)), flatten(spec)
+    others = {path: value for path, value in now.items() if path not in before and path not in record}
+    macs = {path: value for path, value in others.items() if path.endswith("].macAddress")}
+    annotations = typed(dict, stored, *location.record[:-1]) or {}
+    kept = all(path in record or is_same(now.get(path), value) for path, value in before.items())
+    kept = kept and location.annotations.items() <= annotations.items()
+    if not kept or others.keys() - macs - _OF_VIRT_API or annotations.keys() - location.annotations - _ANNOTATIONS:
+        return None
+    document = replaced(vm.document, without(spec, macs), *location.spec)
+    if annotations:
+        document = _merged(document, _nested(location.record[:-1], annotations))
+    return with_record(document, record)
+
+
+_DECISIVE: tuple[Path, ...] = (("spec", "instancetype"), ("spec", "preference"))
+_OF_VIRT_API = {"architecture", "domain.devices", "domain.machine", "domain.machine.type", "domain.resources"}
+_ANNOTATIONS = {HARDWARE_ANNOTATION, "kubevirt.io/pci-topology-version"}
 
 
 def _read_answer(vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> KnownAnswer | None:

@@ -20,11 +20,16 @@ from defaulter.contract import (
     DefaultingResponse,
     ForbiddenChange,
     InvalidDocument,
+    NewVM,
     Problem,
     Problems,
     forbidden_changes,
     undefaulted_fields,
 )
+from defaulter.identity import mac_addresses, with_firmware_ids
+from defaulter.json_paths import DocumentEditor
+from defaulter.known_shapes import new_vm
+from defaulter.vm_paths import locate
 
 Json = dict[str, Any]
 
@@ -49,6 +54,11 @@ class FakeDefaulter:
         self.spoils: Callable[[Json], Json] = lambda document: document
         self.goes_on = asyncio.Event()
         self.goes_on.set()
+
+    async def new_vm(
+        self, document: Json, namespace: str | None, seed: str | None, *, also: Any = None, **_: Any
+    ) -> NewVM | None:
+        return new_vm(document, namespace, seed, repr(also).encode())
 
     async def recall(self, document: Json, **_: Any) -> DefaultingResponse | None:
         found = self.recalls(document)
@@ -96,6 +106,16 @@ def app(stand_in: FakeDefaulter) -> Starlette:
         return JSONResponse(answer.model_dump(by_alias=True))
 
     return Starlette(routes=[Route(DEFAULTS_PATH, defaults, methods=["POST"])])
+
+
+def with_identity(vm: Json, seed: str) -> Json:
+    """The VM with the MAC address that the defaulter derives from its name, and its firmware IDs."""
+    location = locate(vm)
+    assert location is not None
+    editor = DocumentEditor(with_firmware_ids(vm, seed))
+    for index, value in mac_addresses(seed, location, vm, [0]):
+        editor.fill((*location.spec, "domain", "devices", "interfaces", index, "macAddress"), value)
+    return editor.document
 
 
 def filled(document: Json, seed: str) -> Json:

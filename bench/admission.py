@@ -40,7 +40,6 @@ from apimachinery.unstructured import Json
 from bench.harness import (
     Process,
     connect,
-    controllers,
     cpu_seconds_of_tree,
     document,
     new_namespace,
@@ -54,9 +53,6 @@ from bench.harness import (
     vmi_spec,
 )
 from bench.pool import WORKLOADS, bare, scaled
-from defaulter.identity import mac_addresses, with_firmware_ids
-from defaulter.json_paths import DocumentEditor
-from defaulter.vm_paths import locate
 from kinds.meta import DEFAULTING, DISABLED, UNDEFAULTED
 from runtime.api import Api
 from runtime.errors import ApiError
@@ -64,7 +60,7 @@ from runtime.resource import VMS
 from service import lifecycle
 from service.server import serve
 from tests.webhook.builders import review
-from tests.webhook.fake_defaulter import filled
+from tests.webhook.fake_defaulter import filled, with_identity
 
 Rates = tuple[float, float, float]
 
@@ -129,16 +125,6 @@ async def serve_mutate(host: str, port: int, *, remembers: bool) -> None:
 
 ECHO, OF_KNOWN, OF_NEW = SERVERS = ("echo", "mutate-known", "mutate-new")
 """arguments with which this module starts a server"""
-
-
-def with_identity(vm: Json, seed: str) -> Json:
-    """The VM with the MAC address that the defaulter derives from its name, and its firmware IDs."""
-    location = locate(vm)
-    assert location is not None
-    editor = DocumentEditor(with_firmware_ids(vm, seed))
-    for index, value in mac_addresses(seed, location, vm, [0]):
-        editor.fill((*location.spec, "domain", "devices", "interfaces", index, "macAddress"), value)
-    return editor.document
 
 
 class FixedAnswer(asyncio.Protocol):
@@ -267,7 +253,7 @@ CREATES_PER_SECOND = 100
 BATCH = 50
 NOISE = "noise"
 """the argument with which this module starts the noisy clients"""
-WITHOUT = ("controllers", "engine")
+WITHOUT = ("engine",)
 POOL = WORKLOADS[0]
 
 
@@ -434,7 +420,7 @@ async def pool_with_admission(directory: Path, size: int) -> None:
             each["metadata"].setdefault("labels", {})[DEFAULTING] = DISABLED
         return made
 
-    async with await connect(kubeconfig) as api, controllers(kubeconfig):
+    async with await connect(kubeconfig) as api:
         await prepare(api, VMS, POOL.resource)
         pairs, cpu = [], []
         for _ in range(3):

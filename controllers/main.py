@@ -115,9 +115,7 @@ async def run(
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
-            await Api.connect(
-                user_agent="poolhouse-controllers", max_connections=CONNECTIONS, metrics=Metrics(registry)
-            )
+            await Api.connect(user_agent=meta.CONTROLLERS, max_connections=CONNECTIONS, metrics=Metrics(registry))
         )
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
         node_index = NodeIndex()

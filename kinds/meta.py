@@ -9,6 +9,8 @@ from typing import Any
 DOMAIN = "poolhouse.dev"
 NAMESPACE = "poolhouse-system"
 FIELD_MANAGER = "poolhouse"
+CONTROLLERS = "poolhouse-controllers"
+"""the user agent of the controllers, and so their name in `managedFields`"""
 UID_LENGTH = 8
 """characters of a UID in `status.decisions`"""
 

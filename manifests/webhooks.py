@@ -2,7 +2,7 @@
 
 | webhook | for | if the webhook is unavailable |
 | --- | --- | --- |
-| defaulting (mutating) | VMs and VMIs | the VM is admitted without defaults |
+| defaulting (mutating) | VMs and VMIs, without complete VMs of the controllers | the VM is admitted without defaults |
 | defaulting-verification (validating) | VMs and VMIs that lack defaults after all webhooks | the VM is admitted |
 | pools (mutating) | Poolhouse's kinds, before the API server validates their schema | the object is denied |
 | pools-validation (validating) | Poolhouse's kinds, as other webhooks have left them | the object is denied |
@@ -63,14 +63,29 @@ def _incomplete() -> Json:
         " || !has(each.disk.pciAddress) && (!has(each.disk.bus) || each.disk.bus == 'virtio'))",
         "interfaces": "!has(each.macAddress) || !has(each.pciAddress)",
     }
-    found = [f"has({devices}.{name}) && {devices}.{name}.exists(each, {lacks})" for name, lacks in lacking.items()]
+    found = [
+        f"has({devices}.{name}) && {devices}.{name} != null && {devices}.{name}.exists(each, {lacks})"
+        for name, lacks in lacking.items()
+    ]
     return {
         "name": "incomplete",
         "expression": " || ".join([f"!({' && '.join(present)} && {recorded})", *(f"({each})" for each in found)]),
     }
 
 
-OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_NOT_DELETED, _spec_changed()))
+def _not_completed(controllers: str) -> Json:
+    """A match condition: false for a complete VM that the controllers create with an explicit field manager. They do
+    so if they have learned its defaults from the webhook's answer to a VM of the same shape. Nothing in the object can
+    say so, because tenants write the templates of pools."""
+    expression = (
+        f"oldObject != null || request.userInfo.username != '{controllers}'"
+        f" || !has(request.options.fieldManager) || request.options.fieldManager != '{meta.CONTROLLERS}'"
+        f" || {_incomplete()['expression']}"
+    )
+    return {"name": "not-completed", "expression": expression}
+
+
+OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_NOT_DELETED, _spec_changed(), _not_completed("")))
 """Names of the match conditions of `DEFAULTING_WEBHOOK`. An installation may add others."""
 
 
@@ -91,10 +106,12 @@ def configurations(
     failure_policy: Literal["Ignore", "Fail"] = "Ignore",
     defaulting_timeout_seconds: int = 3,
     timeout_seconds: int = 10,
+    controllers: str = "",
     kinds: Iterable[Kind] = KINDS,
 ) -> list[Json]:
     """The webhook configurations. Pass either `url` (the webhook's base URL) or `service`. `ca_bundle` is PEM.
-    `failure_policy` applies only to defaulting. The webhooks of Poolhouse's kinds always fail closed."""
+    `failure_policy` applies only to defaulting. The webhooks of Poolhouse's kinds always fail closed. `controllers` is
+    the user name of the controllers."""
     if (url is None) == (service is None):
         raise ValueError("give the webhook's URL or its Service, one of the two")
 
@@ -117,10 +134,9 @@ def configurations(
             "webhooks": [entry],
         }
 
-    defaulting = _defaulting(failure_policy, defaulting_timeout_seconds)
     ours = _for_kinds(tuple(kinds), timeout_seconds)
-    conditions = [*defaulting["matchConditions"], _incomplete()]
-    verification = {**defaulting, "failurePolicy": "Ignore", "matchConditions": conditions}
+    defaulting = _defaulting(failure_policy, defaulting_timeout_seconds, _not_completed(controllers))
+    verification = _defaulting("Ignore", defaulting_timeout_seconds, _incomplete())
     return [
         configuration("Mutating", DEFAULTING_CONFIGURATION, "defaulting", MUTATE, defaulting),
         configuration("Mutating", KINDS_CONFIGURATION, "pools", MUTATE, ours),
@@ -132,7 +148,7 @@ def configurations(
 _COMMON: Json = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent"}
 
 
-def _defaulting(failure_policy: str, timeout_seconds: int) -> Json:
+def _defaulting(failure_policy: str, timeout_seconds: int, condition: Json) -> Json:
     return {
         "failurePolicy": failure_policy,
         "timeoutSeconds": timeout_seconds,
@@ -144,7 +160,7 @@ def _defaulting(failure_policy: str, timeout_seconds: int) -> Json:
             ]
         },
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
-        "matchConditions": [_NOT_DELETED, _spec_changed()],
+        "matchConditions": [_NOT_DELETED, _spec_changed(), condition],
     }
 
 

@@ -171,11 +171,19 @@ class Api:
             query["continue"] = more
 
     async def create(
-        self, resource: Resource, body: Document, *, dry_run: bool = False, strict: bool = False
+        self,
+        resource: Resource,
+        body: Document,
+        *,
+        dry_run: bool = False,
+        strict: bool = False,
+        field_manager: str = "",
     ) -> Document:
-        """With `strict`, the API server refuses a body with fields that it does not know."""
+        """With `strict`, the API server refuses a body with fields that it does not know. Without a field manager, it
+        takes the user agent of the client."""
         path = resource.path(_namespace(resource, body))
         query = _dry(dry_run) | ({"fieldValidation": "Strict"} if strict else {})
+        query |= {"fieldManager": field_manager} if field_manager else {}
         return await self._call("create", resource, "POST", path, body=body, query=query)
 
     async def replace(self, resource: Resource, body: Document, *, subresource: str | None = None) -> Document:

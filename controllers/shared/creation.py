@@ -5,6 +5,11 @@ minute, shows whether the webhook works. While the webhook does not work, this c
 itself. If the webhook fails during a batch, the API server's responses show this. The client then defaults the rest of
 the batch first, and VMs that were created undefaulted at once.
 
+While the webhook works, its answers are remembered for half a minute by the shape of a VM. Further VMs of a pool are
+created complete, and the API server does not call the webhook for them (`manifests.webhooks`): the call would take a
+third of the processor time of the creation. If another webhook changes such a VM, the VM is defaulted again, and
+nothing is remembered of its shape for ten minutes.
+
 KubeVirt's virt-api gives a new VM a random firmware UUID and serial before the webhook is called. VMs of Poolhouse
 therefore get theirs before they are created. A VM that replaces one of the same name has the same UUID and serial.
 """
@@ -18,6 +23,8 @@ from defaulter.contract import (
     Defaulter,
     DefaulterUnavailable,
     InvalidDocument,
+    KnownShapes,
+    NewVM,
     undefaulted_fields,
     with_firmware_ids,
 )
@@ -32,6 +39,8 @@ log = logging.getLogger(__name__)
 BELIEVED_SECONDS = 30.0
 AT_ONCE = 8
 MENDING_TRIES = 3
+REFUSALS = (400, 403, 422)
+"""codes of the API server, of webhooks and of policies"""
 
 
 class DefaultingCreator:
@@ -46,50 +55,79 @@ class DefaultingCreator:
         self._absent = False
         self._opted_out_until: dict[str, tuple[bool, float]] = {}
         """By namespace: whether it has opted out, and until when this is believed."""
+        self._known_shapes = KnownShapes(clock)
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
         """Returns the documents of one namespace with identity, and with defaults if the webhook does not add them.
         Raises InvalidDocument if the defaulter rejects the template, and ApiError if the API server refuses the dry run
         of the first document."""
-        if self._defaulter is None or not documents:
+        if not documents or not await self._defaults(documents[0]):
             return list(documents)
-        found = await self._identified(documents)
+        found = list(documents)
+        if self._resource.kind == "VirtualMachine":  # virt-api sets no identity in a VMI, so the webhook can
+            found = [with_firmware_ids(document, self._seed) for document in documents]
         if await self._will_be_completed(found[0]):
             return found
         return list(await asyncio.gather(*map(self._completed, found)))
 
     async def create(self, document: Json) -> Json:
         """Creates a prepared document, and returns the stored object. Raises `InvalidDocument` and the API's errors."""
-        if self._absent and await self._wants(document):
+        if not await self._defaults(document):
+            return await self._api.create(self._resource, document)
+        vm = await self._new_vm(document)
+        if vm is not None and (created := await self._create_known(vm)) is not None:
+            return created
+        if self._absent and undefaulted_fields(document):
             document = await self._completed(document)
         created = await self._api.create(self._resource, document)
-        if self._defaulter is None:
+        if undefaulted_fields(document):
+            self._saw(vm, created)
+        return await self._mend(created) if self._absent else created
+
+    async def _create_known(self, vm: NewVM) -> Json | None:
+        """Creates a VM with what admission has set in another VM of its shape. None if no answer is known, and if the
+        API server refuses the VM so."""
+        if (known := self._known_shapes.find(vm)) is None:
+            return None
+        completed = known.apply(vm)
+        try:
+            created = await self._api.create(self._resource, completed, field_manager=meta.CONTROLLERS)
+        except ApiError as error:
+            if error.status not in REFUSALS:
+                raise
+            self._known_shapes.distrust(vm)
+            return None
+        if self._known_shapes.confirm(vm, completed, created):
             return created
-        self._saw(created)
-        if self._absent and self._resource.kind == "VirtualMachine" and await self._wants(created):
-            return await self._mend(created)
-        return created
+        where = "{namespace}/{name}".format_map(created["metadata"])
+        log.info("%s: another webhook has changed the VM, so VMs of its shape are reviewed one by one", where)
+        return await self._mend(created)
 
-    async def _identified(self, documents: Sequence[Json]) -> list[Json]:
-        """The VMs with their firmware UUIDs and serials. virt-api sets none in a VMI, so the webhook can."""
-        is_vm = self._resource.kind == "VirtualMachine"
-        if not is_vm or await self._opted_out(documents[0]["metadata"]["namespace"]):
-            return list(documents)
-        return [with_firmware_ids(document, self._seed) for document in documents]
+    async def _new_vm(self, document: Json) -> NewVM | None:
+        """The VM with its shape. Whether the API server calls webhooks for it can depend on its metadata. None for a
+        VMI, whose processors and memory virt-api sets."""
+        if self._defaulter is None or self._resource.kind != "VirtualMachine":
+            return None
+        metadata = document["metadata"]
+        namespace, also = metadata["namespace"], [metadata.get(each) for each in ("namespace", "labels", "annotations")]
+        return await self._defaulter.new_vm(document, namespace, self._seed or None, also=also)
 
-    def _saw(self, created: Json) -> None:
-        """Records whether the webhook defaulted the object, which replaces a dry run."""
+    def _saw(self, vm: NewVM | None, created: Json) -> None:
+        """Records whether the webhook defaulted an incomplete object, which replaces a dry run, and what it set."""
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
+        annotations = created["metadata"].get("annotations") or {}
+        if vm is not None and not self._absent and meta.UNDEFAULTED not in annotations:
+            self._known_shapes.learn_stored(vm, created)
 
-    async def _wants(self, document: Json) -> bool:
-        if self._defaulter is None or not undefaulted_fields(document):
-            return False
-        return not await self._opted_out(document["metadata"]["namespace"])
+    async def _defaults(self, document: Json) -> bool:
+        return self._defaulter is not None and not await self._opted_out(document["metadata"]["namespace"])
 
     async def _mend(self, document: Json) -> Json:
-        """Defaults a stored VM without a VMI. A VM with a VMI would need a restart. After a failure, the defaulting
-        controller retries."""
+        """Defaults a stored VM without a VMI, if it is not complete. A VM with a VMI would need a restart. After a
+        failure, the defaulting controller retries."""
+        if self._resource.kind != "VirtualMachine" or not undefaulted_fields(document):
+            return document
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         for _ in range(MENDING_TRIES):
             try:
@@ -107,11 +145,11 @@ class DefaultingCreator:
         return document
 
     async def _will_be_completed(self, document: Json) -> bool:
-        if self._clock() < self._present_until:
+        if self._clock() < self._present_until or not undefaulted_fields(document):
             return True
         answer = await self._api.create(self._resource, document, dry_run=True)
-        self._saw(answer)
-        return not await self._wants(answer)
+        self._saw(await self._new_vm(document), answer)
+        return not self._absent
 
     async def _opted_out(self, namespace: str) -> bool:
         known, until = self._opted_out_until.get(namespace, (False, float("-inf")))

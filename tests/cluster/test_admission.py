@@ -30,8 +30,9 @@ from starlette.routing import Route
 from apimachinery.unstructured import at
 from controllers.defaulting.controller import DefaultingController, DefaultingWriter
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
-from kinds.meta import DEFAULTING, UNDEFAULTED
+from kinds.meta import CONTROLLERS, DEFAULTING, UNDEFAULTED
 from manifests import webhooks
+from manifests.rbac import service_account_user
 from runtime import access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Invalid, NotFound
@@ -170,7 +171,8 @@ def certified(directory: Path) -> Path:
 @contextlib.asynccontextmanager
 async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIterator[None]:
     """The API server asks the webhook; afterwards it has forgotten it, or nobody could create a pool any more."""
-    documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=(tls / "ca.crt").read_bytes())
+    authority, controllers = (tls / "ca.crt").read_bytes(), service_account_user("controllers")
+    documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=authority, controllers=controllers)
     for document in documents:
         for each in document["webhooks"]:
             each["timeoutSeconds"] = 30
@@ -332,9 +334,9 @@ async def test_a_webhook_that_changes_an_address_later_is_detected(admission: Ad
 async def test_only_a_vm_that_is_incomplete_after_all_webhooks_is_verified(
     admission: Admission, namespace: str
 ) -> None:
-    before = await verified(admission)
+    before = await reviewed(admission, "validate")
     await admission.api.create(MACHINES, vm(namespace, "complete"))
-    assert await verified(admission) == before
+    assert await reviewed(admission, "validate") == before
     configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION)
     configuration["webhooks"][0]["reinvocationPolicy"] = "Never"
     await admission.api.replace(CONFIGURATIONS[0], configuration)
@@ -342,14 +344,39 @@ async def test_only_a_vm_that_is_incomplete_after_all_webhooks_is_verified(
 
         async def asked() -> bool:
             await admission.api.create(MACHINES, vm(namespace, "incomplete"), dry_run=True)
-            return await verified(admission) > before
+            return await reviewed(admission, "validate") > before
 
         await eventually(asked)
 
 
-async def verified(admission: Admission) -> int:
-    """How many VMs `/validate` has answered for."""
-    lines = await metrics(admission, 'admission_duration_seconds_count{entry="validate",kind="VirtualMachine"')
+async def test_only_the_controllers_create_complete_vms_without_a_review(admission: Admission, namespace: str) -> None:
+    async def creates(name: str, user: str, manager: str = CONTROLLERS) -> Json:
+        headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        body = {**complete, "metadata": {**complete["metadata"], "namespace": namespace, "name": name}}
+        query = {"fieldManager": manager} if manager else {}
+        stored: Json = await admission.api.request(
+            "POST", MACHINES.path(namespace), body=body, headers=headers, query=query
+        )
+        return stored
+
+    complete = vm(namespace)
+    controllers, before = service_account_user("controllers"), await reviewed(admission, "mutate")
+    first = await creates("first", controllers)
+    assert undefaulted_fields(first) == []
+    assert await reviewed(admission, "mutate") == before + 1
+    complete = {**first, "metadata": {"annotations": first["metadata"]["annotations"]}}
+    assert (await creates("second", controllers))["spec"] == first["spec"]
+    assert await reviewed(admission, "mutate") == before + 1
+    await creates("third", "alice")
+    await creates("fourth", controllers, "")  # a complete VM of a template
+    assert await reviewed(admission, "mutate") == before + 3
+    await admission.api.patch(MACHINES, namespace, "second", {"spec": {"running": False}})
+    assert await reviewed(admission, "mutate") == before + 4
+
+
+async def reviewed(admission: Admission, entry: str) -> int:
+    """About how many VMs the API server has asked the webhook."""
+    lines = await metrics(admission, f'admission_duration_seconds_count{{entry="{entry}",kind="VirtualMachine"')
     return round(sum(float(line.split()[-1]) for line in lines))
 
 

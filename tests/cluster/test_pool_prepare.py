@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, cast
 
 import pytest
 
+from apimachinery.unstructured import at
 from controllers.shared import creation
 from defaulter.contract import Defaulter, Problem, undefaulted_fields, with_firmware_ids
+from defaulter.field_record import flatten, with_record
 from kinds import meta
-from runtime.resource import NAMESPACES, VMS
+from runtime.api import Api
+from runtime.errors import Invalid
+from runtime.resource import NAMESPACES, VMS, Resource
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import condition, said, web
-from tests.webhook.fake_defaulter import FakeDefaulter
+from tests.webhook.fake_defaulter import FakeDefaulter, filled, with_identity
+
+Json = dict[str, Any]
 
 
 @pytest.fixture
@@ -65,24 +73,144 @@ async def test_a_namespace_that_opted_out_is_left_alone(
     assert [document for document, _, namespace, _ in defaulter.asked if namespace == place.namespace] == []
 
 
+class WithWebhook:
+    """The client of an API server that calls Poolhouse's webhook for new VMs, and another webhook before it."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.serves = True
+        self.reviewed: list[str] = []
+        self.refuses_complete = False
+        self.other: Callable[[Json], None] = lambda spec: None
+
+    async def create(self, resource: Resource, body: Json, *, dry_run: bool = False, field_manager: str = "") -> Json:
+        body = deepcopy(body)
+        self.other(body["spec"]["template"]["spec"])
+        if field_manager and self.refuses_complete:
+            raise Invalid("no", status=422)
+        if self.serves and not field_manager and undefaulted_fields(body):
+            self.reviewed.append(body["metadata"]["name"])
+            given, body = body, filled(with_identity(body, ""), "")
+            before, after = (flatten(each["spec"]["template"]["spec"]) for each in (given, body))
+            body = with_record(body, {path: value for path, value in after.items() if before.get(path) != value})
+        return await self._api.create(resource, body, dry_run=dry_run)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._api, name)
+
+
+def creator(api: Any, defaulter: FakeDefaulter) -> creation.DefaultingCreator:
+    return creation.DefaultingCreator(api, VMS, cast(Defaulter, defaulter), "", lambda: 0.0)
+
+
+def named(place: Place, name: str, **labels: str) -> Json:
+    metadata = {"namespace": place.namespace, "name": name, "labels": labels}
+    document = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, **deepcopy(template())}
+    spec = document["spec"]["template"]["spec"]
+    spec["domain"].setdefault("devices", {})["interfaces"] = [{"name": "default", "masquerade": {}}]
+    return document
+
+
 async def test_a_webhook_that_goes_in_the_middle_of_a_batch_leaves_no_vm_undecided(
     place: Place, defaulter: FakeDefaulter
 ) -> None:
-    preparing = creation.DefaultingCreator(place.api, VMS, cast(Defaulter, defaulter), "", lambda: 0.0)
-
-    def named(name: str) -> dict[str, Any]:
-        metadata = {"namespace": place.namespace, "name": name}
-        return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, **template()}
-
-    present = (await defaulter.complete(named("a"), namespace=place.namespace)).object
-    await preparing.create(present)
-    (prepared,) = await preparing([named("b")])
-    assert prepared == with_firmware_ids(named("b"), ""), "the last answer was complete, so a webhook is there"
-
-    await preparing.create(named("b"))
-    await preparing.create(named("c"))
+    api = WithWebhook(place.api)
+    preparing = creator(api, defaulter)
+    await preparing.create(named(place, "a"))
+    api.serves = False
+    others = [named(place, name, shape=name) for name in "bc"]
+    prepared = await preparing(others)
+    identified = [with_firmware_ids(document, "") for document in others]
+    assert prepared == identified, "the last answer was complete, so a webhook is there"
+    for document in prepared:
+        await preparing.create(document)
 
     made = await place.machines()
     assert {name: undefaulted_fields(vm) for name, vm in made.items()} == {"a": [], "b": [], "c": []}
     generations = {name: vm["metadata"]["generation"] for name, vm in made.items()}
     assert generations == {"a": 1, "b": 2, "c": 1}, "one was stored before anybody knew, and mended at once"
+
+
+async def test_vms_that_the_controllers_complete_do_not_show_a_webhook(place: Place, defaulter: FakeDefaulter) -> None:
+    preparing = creator(place.api, defaulter)
+    for name in ("a", "b"):
+        (prepared,) = await preparing([named(place, name)])
+        assert undefaulted_fields(prepared) == []
+        await preparing.create(prepared)
+    generations = {name: vm["metadata"]["generation"] for name, vm in (await place.machines()).items()}
+    assert generations == {"a": 1, "b": 1}, "no VM was stored incomplete"
+
+
+async def hardware(place: Place) -> dict[str, Json]:
+    return {name: vm["spec"]["template"]["spec"] for name, vm in (await place.machines()).items()}
+
+
+async def test_vms_of_a_known_shape_are_not_reviewed(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+    prepared = await creating([named(place, name) for name in "abc"])
+    for document in prepared:
+        await creating.create(document)
+    assert api.reviewed == ["a"], "in a dry run"
+    found = await hardware(place)
+    assert list(found) == ["a", "b", "c"]
+    assert all(undefaulted_fields(vm) == [] for vm in (await place.machines()).values())
+    macs = {at(spec, "domain", "devices", "interfaces", 0, "macAddress") for spec in found.values()}
+    assert len(macs) == 3
+    addresses = {at(spec, "domain", "devices", "interfaces", 0, "pciAddress") for spec in found.values()}
+    assert len(addresses) == 1
+    assert defaulter.asked == []
+
+
+async def test_a_known_vm_that_another_webhook_changes_is_completed(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+
+    def inject(spec: Json) -> None:
+        spec["domain"]["devices"].setdefault("disks", []).append({"name": "injected", "disk": {"bus": "virtio"}})
+        spec["volumes"].append({"name": "injected", "emptyDisk": {"capacity": "1Mi"}})
+
+    (first, second, third) = await creating([named(place, name) for name in "abc"])
+    await creating.create(first)
+    api.other = inject
+    await creating.create(second)
+    api.other = lambda spec: None
+    await creating.create(third)
+    assert {name: undefaulted_fields(vm) for name, vm in (await place.machines()).items()} == {
+        "a": [],
+        "b": [],
+        "c": [],
+    }
+    assert at(await hardware(place), "b", "domain", "devices", "disks", -1, "disk", "pciAddress")
+    assert api.reviewed == ["a", "c"], "the shape is not trusted any more"
+
+
+async def test_a_known_vm_that_is_refused_is_reviewed(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    api.refuses_complete = True
+    creating = creator(api, defaulter)
+    for document in await creating([named(place, name) for name in "ab"]):
+        await creating.create(document)
+    assert api.reviewed == ["a", "a", "b"]
+    assert list(await hardware(place)) == ["a", "b"]
+
+
+async def test_the_controllers_complete_no_vm_of_a_namespace_that_opted_out(
+    place: Place, defaulter: FakeDefaulter
+) -> None:
+    api, now = WithWebhook(place.api), 0.0
+    creating = creation.DefaultingCreator(cast(Api, api), VMS, cast(Defaulter, defaulter), "", lambda: now)
+    (first, second) = await creating([named(place, name) for name in "ab"])
+    await creating.create(first)
+    labels = {"labels": {meta.DEFAULTING: meta.DISABLED}}
+    await place.api.patch(NAMESPACES, None, place.namespace, {"metadata": labels})
+    api.serves, now = False, creation.BELIEVED_SECONDS
+    await creating.create(second)
+    (third,) = await creating([named(place, "c")])
+    assert third == named(place, "c")
+    await creating.create(third)
+    made = await place.machines()
+    assert undefaulted_fields(made["a"]) == []
+    assert undefaulted_fields(made["b"])
+    assert made["c"]["spec"] == named(place, "c")["spec"]
+    assert defaulter.asked == []

@@ -14,11 +14,15 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+import yaml
 
+from defaulter.contract import DEFAULTED_FIELDS, undefaulted_fields
+from defaulter.field_record import without
 from local.paths import StackPaths
 from local.processes import find_processes
 from runtime.api import Api
@@ -104,6 +108,45 @@ def test_the_example_pool_runs_with_defaulted_hardware(whole: StackPaths) -> Non
         assert domain["machine"]["type"].startswith("pc-q35-")
         assert domain["devices"]["interfaces"][0]["macAddress"]
         assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
+
+
+def test_vms_of_a_known_shape_are_created_with_the_defaults_of_the_webhook(whole: StackPaths) -> None:
+    pool = yaml.safe_load(EXAMPLE.read_text().replace("alpine-dv", "alike"))
+    pool["metadata"] = {"name": "alike", "namespace": "default"}
+    pool["spec"]["replicas"] = 8
+    pool["spec"]["template"]["spec"]["runStrategy"] = "Halted"
+    before = reviews(whole)
+    call(whole, lambda api: api.create(POOLS, pool))
+    machines = until(lambda: named(whole, "alike-"), lambda found: len(found) == 8)
+    assert reviews(whole) - before < 8, "the webhook is asked about some of them only"
+    assert [undefaulted_fields(machine) for machine in machines] == [[]] * 8
+    call(whole, lambda api: api.delete(POOLS, "default", "alike"))
+    until(lambda: named(whole, "alike-"), lambda found: not found)
+    for machine in machines:
+        metadata = {key: machine["metadata"][key] for key in ("name", "namespace", "labels")}
+        record = json.loads(machine["metadata"]["annotations"][DEFAULTED_FIELDS])
+        template = machine["spec"]["template"]
+        spec = {**machine["spec"], "template": {**template, "spec": without(template["spec"], record)}}
+        given = {"apiVersion": machine["apiVersion"], "kind": machine["kind"], "metadata": metadata, "spec": spec}
+        assert undefaulted_fields(given)
+        answered = call(whole, partial(Api.create, resource=MACHINES, body=given, dry_run=True))
+        assert answered["spec"] == machine["spec"]
+        assert json.loads(answered["metadata"]["annotations"][DEFAULTED_FIELDS]) == record
+
+
+def named(paths: StackPaths, prefix: str) -> list[dict[str, Any]]:
+    machines, _ = call(paths, lambda api: api.list(MACHINES, "default"))
+    return [machine for machine in machines if machine["metadata"]["name"].startswith(prefix)]
+
+
+def reviews(paths: StackPaths) -> float:
+    """How many new VMs, and changes of VMs, the webhook has been asked about."""
+    found = json.loads(paths.endpoints.read_text())
+    trust = ssl.create_default_context(cafile=found["ca"])
+    with urllib.request.urlopen(f"{found['webhook']}/metrics", timeout=PATIENCE_SECONDS, context=trust) as answer:
+        lines = answer.read().decode().splitlines()
+    counts = [line for line in lines if 'duration_seconds_count{entry="mutate",kind="VirtualMachine"' in line]
+    return sum(float(line.split()[-1]) for line in counts)
 
 
 def test_each_endpoint_is_verified_by_the_ca_file_and_served_by_its_component(whole: StackPaths) -> None:

@@ -285,8 +285,8 @@ class Defaulter:
     async def new_vm(
         self, document: Json, namespace: str | None, seed: str | None, *, may_have_run: bool = False, also: Any = None
     ) -> NewVM | None:
-        """A document that is not stored yet, with its shape in this cluster; None if its answer is not to be
-        remembered. `also` is what else all VMs of the shape have in common."""
+        """The VM of a document that is not stored yet, with its shape. None if the answer to it must not be remembered.
+        `also` belongs to the shape, too: VMs of one shape have equal values of it."""
         specs = await self._matched_specs(document, namespace)
         return _new_vm(self._current_cluster(), document, namespace, seed, may_have_run, specs, also)
 

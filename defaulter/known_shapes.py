@@ -40,7 +40,7 @@ from defaulter.vm_paths import VMLocation, locate, opted_out
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""
 DISTRUSTED_SECONDS = 600.0
-"""Nothing is learned from the stored VMs of a shape for this time after another webhook has changed one of them."""
+"""After another webhook has changed a stored VM, nothing is learned from VMs of its shape for this time."""
 MAX_SHAPES = 128
 ShapeResult = Literal["known", "learned", "not_repeatable"]
 """Whether the shape of a new VM gave the answer, or whether the service's answer was remembered."""
@@ -108,7 +108,7 @@ class KnownShapes:
     def __init__(self, now: Callable[[], float], count: Callable[[ShapeResult], None] = lambda result: None) -> None:
         self._now, self._count = now, count
         self._answers: OrderedDict[bytes, tuple[float, KnownAnswer | None]] = OrderedDict()
-        """by shape, the answer and until when it is remembered; None for a shape that is distrusted"""
+        """by shape, until when the answer is remembered, and the answer; None for a distrusted shape"""
 
     def __bool__(self) -> bool:
         return bool(self._answers)
@@ -120,27 +120,30 @@ class KnownShapes:
         self._count("known")
         return answer
 
-    def learn(self, vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> None:
-        """Remembers the answer to a VM, unless it could not be repeated. `completed` has the record of its defaults."""
+    def learn(self, vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> bool:
+        """Remembers the answer to a VM, unless it could not be repeated. `completed` has the record of its defaults.
+        Returns whether the answer is remembered."""
         answer = _read_answer(vm, completed, warnings, undecided)
         if answer is None or not _is_same_text(answer.apply(vm), completed):
             self._count("not_repeatable")
-            return
+            return False
         self._count("learned")
         self._remember(vm, answer, REMEMBERED_SECONDS)
+        return True
 
     def learn_stored(self, vm: NewVM, stored: Json) -> None:
-        """Remembers what admission has set in a VM, which is stored now, or would be after a dry run."""
+        """Remembers what admission has set in a VM. `stored` is the API server's answer to its creation, or to a dry
+        run of it. A shape from whose VMs nothing can be learned is distrusted."""
         until, _ = self._answers.get(vm.shape, (0.0, None))
         if until > self._now():
             return
-        if (completed := _as_admitted(vm, stored)) is not None:
-            self.learn(vm, completed, (), "")
-        if self.find(vm) is None:
+        completed = _as_admitted(vm, stored)
+        if completed is None or not self.learn(vm, completed, (), ""):
             self.distrust(vm)
 
     def confirm(self, vm: NewVM, sent: Json, stored: Json) -> bool:
-        """Whether admission has left a VM as its known answer was sent. If not, the shape is distrusted."""
+        """Whether the API server has stored a VM with a known answer as it was sent, apart from MAC addresses that
+        another webhook has assigned. If not, its shape is distrusted."""
         paths = (vm.location.spec, vm.location.record[:-1], *_DECISIVE)
         if all(at(stored, *path) == at(sent, *path) for path in paths):
             return True

@@ -40,7 +40,7 @@ BELIEVED_SECONDS = 30.0
 AT_ONCE = 8
 MENDING_TRIES = 3
 REFUSALS = (400, 403, 422)
-"""codes of the API server, of webhooks and of policies"""
+"""HTTP status codes with which the API server refuses an object, by its own checks, a webhook or a policy"""
 
 
 class DefaultingCreator:
@@ -85,12 +85,13 @@ class DefaultingCreator:
         return await self._mend(created) if self._absent else created
 
     async def _create_known(self, vm: NewVM) -> Json | None:
-        """Creates a VM with what admission has set in another VM of its shape. None if no answer is known, and if the
-        API server refuses the VM so."""
+        """Creates a VM with what admission has set in another VM of its shape. Returns None if nothing is known of the
+        shape, or if the API server refuses the completed VM."""
         if (known := self._known_shapes.find(vm)) is None:
             return None
         completed = known.apply(vm)
         try:
+            # The explicit field manager is what the match condition of the webhook looks for.
             created = await self._api.create(self._resource, completed, field_manager=meta.CONTROLLERS)
         except ApiError as error:
             if error.status not in REFUSALS:
@@ -104,16 +105,17 @@ class DefaultingCreator:
         return await self._mend(created)
 
     async def _new_vm(self, document: Json) -> NewVM | None:
-        """The VM with its shape. Whether the API server calls webhooks for it can depend on its metadata. None for a
-        VMI, whose processors and memory virt-api sets."""
-        if self._defaulter is None or self._resource.kind != "VirtualMachine":
+        """Returns the VM with its shape. The metadata belongs to the shape, because webhooks may select objects by it.
+        Returns None for a VMI, whose processors and memory virt-api sets."""
+        assert self._defaulter is not None
+        if self._resource.kind != "VirtualMachine":
             return None
         metadata = document["metadata"]
         namespace, also = metadata["namespace"], [metadata.get(each) for each in ("namespace", "labels", "annotations")]
         return await self._defaulter.new_vm(document, namespace, self._seed or None, also=also)
 
     def _saw(self, vm: NewVM | None, created: Json) -> None:
-        """Records whether the webhook defaulted an incomplete object, which replaces a dry run, and what it set."""
+        """Records whether the webhook works, and what it has set in a VM, from the answer to an incomplete object."""
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
         annotations = created["metadata"].get("annotations") or {}
@@ -121,6 +123,7 @@ class DefaultingCreator:
             self._known_shapes.learn_stored(vm, created)
 
     async def _defaults(self, document: Json) -> bool:
+        """Whether objects of the document's namespace get default hardware."""
         return self._defaulter is not None and not await self._opted_out(document["metadata"]["namespace"])
 
     async def _mend(self, document: Json) -> Json:

@@ -3,6 +3,12 @@
 poolhouse-{{ . }}
 {{- end }}
 
+{{/* Arguments: root, service. The user name of the service's ServiceAccount. */}}
+{{- define "poolhouse.user" -}}
+{{- $root := index . 0 -}}
+system:serviceaccount:{{ $root.Release.Namespace }}:{{ include "poolhouse.name" (index . 1) }}
+{{- end }}
+
 {{/* Arguments: root, component. Selectors and Poolhouse itself use these labels, so they take precedence over the
 user's. */}}
 {{- define "poolhouse.labels" -}}

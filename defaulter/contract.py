@@ -22,7 +22,7 @@ from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
-from defaulter.known_shapes import KnownShapes, NewVM, ShapeResult, new_vm
+from defaulter.known_shapes import KnownShapes, NewVM, ShapeResult, new_vm, without_answer
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.limits import excessive_sizes
 from defaulter.machine_types import resolve_alias
@@ -78,6 +78,7 @@ __all__ = [
     "undefaulted_fields",
     "with_firmware_ids",
     "with_machine_type",
+    "without_answer",
 ]
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"

@@ -237,6 +237,7 @@ def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
     macs = {path: value for path, value in others.items() if path.endswith("].macAddress")}
     annotations = typed(dict, stored, *location.record[:-1]) or {}
     kept = all(path in record or is_same(now.get(path), value) for path, value in before.items())
+    kept = kept and _has_places(at(vm.document, *location.spec), spec)
     kept = kept and location.annotations.items() <= annotations.items()
     if not kept or others.keys() - macs - _OF_VIRT_API or annotations.keys() - location.annotations - _ANNOTATIONS:
         return None
@@ -244,6 +245,29 @@ def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
     if annotations:
         document = _merged(document, _nested(location.record[:-1], annotations))
     return with_record(document, record)
+
+
+def _has_places(before: Any, after: Any) -> bool:
+    """Whether the named items of all lists have kept their places. Answers are remembered by place, and in another
+    order a VM would get the volumes of the VM from which its answer was learned."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return all(_has_places(value, after.get(key)) for key, value in before.items())
+    if isinstance(before, list) and isinstance(after, list):
+        pairs = list(zip(before, after, strict=False))
+        return len(pairs) == len(before) and all(at(a, "name") == at(b, "name") and _has_places(a, b) for a, b in pairs)
+    return True
+
+
+def without_answer(vm: NewVM, stored: Json) -> Json:
+    """The stored VM without the defaults that it was created with, as far as they are still there. The result has the
+    changes of other webhooks, on which its defaults may depend."""
+    location, record = vm.location, read_record(stored, vm.location) or {}
+    document = replaced(stored, without(at(stored, *location.spec), record), *location.spec)
+    annotations = typed(dict, stored, *location.record[:-1]) or {}
+    if HARDWARE_ANNOTATION in annotations and HARDWARE_ANNOTATION not in location.annotations:
+        others = {name: value for name, value in annotations.items() if name != HARDWARE_ANNOTATION}
+        document = replaced(document, others, *location.record[:-1])
+    return with_record(document, {})
 
 
 _DECISIVE: tuple[Path, ...] = (("spec", "instancetype"), ("spec", "preference"))

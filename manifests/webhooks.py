@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at, entries
 from kinds import KINDS, meta
 from kinds.kind import Kind
 
@@ -71,6 +71,21 @@ def _incomplete() -> Json:
         "name": "incomplete",
         "expression": " || ".join([f"!({' && '.join(present)} && {recorded})", *(f"({each})" for each in found)]),
     }
+
+
+def always_reviewed(vm: Json) -> bool:
+    """Whether a VM with all defaults still lacks an address by the match condition of `_incomplete`, such as one with
+    an SR-IOV interface, which has no MAC address of Poolhouse."""
+    devices = ("spec", "template", "spec", "domain", "devices")
+    disks, interfaces = ([each for _, each in entries(vm, *devices, name)] for name in ("disks", "interfaces"))
+    without_address = any(
+        "cdrom" not in each
+        and "lun" not in each
+        and at(each, "disk", "bus") in (None, "virtio")
+        and at(each, "disk", "pciAddress") is None
+        for each in disks
+    )
+    return without_address or any("macAddress" not in each or "pciAddress" not in each for each in interfaces)
 
 
 def _not_completed(controllers: str) -> Json:

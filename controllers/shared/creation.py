@@ -7,8 +7,8 @@ the batch first, and VMs that were created undefaulted at once.
 
 While the webhook works, its answers are remembered for half a minute by the shape of a VM. Further VMs of a pool are
 created complete, and the API server does not call the webhook for them (`manifests.webhooks`): the call would take a
-third of the processor time of the creation. If another webhook changes such a VM, the VM is defaulted again, and
-nothing is remembered of its shape for ten minutes.
+third of the processor time of the creation. If another webhook changes such a VM, its defaults are chosen again, and
+nothing is remembered of its shape for ten minutes. Only VMs that are stored teach: other webhooks may skip dry runs.
 
 KubeVirt's virt-api gives a new VM a random firmware UUID and serial before the webhook is called. VMs of Poolhouse
 therefore get theirs before they are created. A VM that replaces one of the same name has the same UUID and serial.
@@ -27,9 +27,11 @@ from defaulter.contract import (
     NewVM,
     undefaulted_fields,
     with_firmware_ids,
+    without_answer,
 )
 from kinds import meta
 from kinds.vm_documents import with_undefaulted
+from manifests.webhooks import always_reviewed
 from runtime.api import Api
 from runtime.errors import ApiError, Conflict
 from runtime.resource import NAMESPACES, Resource
@@ -75,42 +77,40 @@ class DefaultingCreator:
         if not await self._defaults(document):
             return await self._api.create(self._resource, document)
         vm = await self._new_vm(document)
-        if vm is not None and (created := await self._create_known(vm)) is not None:
-            return created
+        known, refused = self._known_shapes.find(vm) if vm is not None else None, False
+        if vm is not None and known is not None:
+            try:
+                return await self._create_known(vm, known.apply(vm))
+            except ApiError as error:
+                if error.status not in REFUSALS:
+                    raise
+                refused = True
         if self._absent and undefaulted_fields(document):
             document = await self._completed(document)
         created = await self._api.create(self._resource, document)
+        if vm is not None and refused:  # and the VM as such is not, as it would be by a quota
+            self._known_shapes.distrust(vm)
         if undefaulted_fields(document):
             self._saw(vm, created)
         return await self._mend(created) if self._absent else created
 
-    async def _create_known(self, vm: NewVM) -> Json | None:
-        """Creates a VM with what admission has set in another VM of its shape. Returns None if nothing is known of the
-        shape, or if the API server refuses the completed VM."""
-        if (known := self._known_shapes.find(vm)) is None:
-            return None
-        completed = known.apply(vm)
-        try:
-            # The explicit field manager is what the match condition of the webhook looks for.
-            created = await self._api.create(self._resource, completed, field_manager=meta.CONTROLLERS)
-        except ApiError as error:
-            if error.status not in REFUSALS:
-                raise
-            self._known_shapes.distrust(vm)
-            return None
+    async def _create_known(self, vm: NewVM, completed: Json) -> Json:
+        """Creates a VM with what admission has set in another VM of its shape."""
+        # The explicit field manager is what the match condition of the webhook looks for.
+        created = await self._api.create(self._resource, completed, field_manager=meta.CONTROLLERS)
         if self._known_shapes.confirm(vm, completed, created):
             return created
         where = "{namespace}/{name}".format_map(created["metadata"])
         log.info("%s: another webhook has changed the VM, so VMs of its shape are reviewed one by one", where)
-        return await self._mend(created)
+        return await self._mend(created, vm)
 
     async def _new_vm(self, document: Json) -> NewVM | None:
         """Returns the VM with its shape. The metadata belongs to the shape, because webhooks may select objects by it.
-        Returns None for a VMI, whose processors and memory virt-api sets."""
+        Returns None for a VMI, whose processors and memory virt-api sets, and for a VM marked as undefaulted."""
         assert self._defaulter is not None
-        if self._resource.kind != "VirtualMachine":
-            return None
         metadata = document["metadata"]
+        if self._resource.kind != "VirtualMachine" or meta.UNDEFAULTED in (metadata.get("annotations") or {}):
+            return None
         namespace, also = metadata["namespace"], [metadata.get(each) for each in ("namespace", "labels", "annotations")]
         return await self._defaulter.new_vm(document, namespace, self._seed or None, also=also)
 
@@ -119,31 +119,34 @@ class DefaultingCreator:
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
         annotations = created["metadata"].get("annotations") or {}
-        if vm is not None and not self._absent and meta.UNDEFAULTED not in annotations:
+        if vm is not None and not self._absent and meta.UNDEFAULTED not in annotations and not always_reviewed(created):
             self._known_shapes.learn_stored(vm, created)
 
     async def _defaults(self, document: Json) -> bool:
         """Whether objects of the document's namespace get default hardware."""
         return self._defaulter is not None and not await self._opted_out(document["metadata"]["namespace"])
 
-    async def _mend(self, document: Json) -> Json:
+    async def _mend(self, document: Json, changed: NewVM | None = None) -> Json:
         """Defaults a stored VM without a VMI, if it is not complete. A VM with a VMI would need a restart. After a
-        failure, the defaulting controller retries."""
-        if self._resource.kind != "VirtualMachine" or not undefaulted_fields(document):
+        failure, the defaulting controller retries. `changed` is a VM that was sent complete, and that another webhook
+        has changed: all its defaults are chosen again."""
+        if self._resource.kind != "VirtualMachine" or not (changed or undefaulted_fields(document)):
             return document
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         for _ in range(MENDING_TRIES):
             try:
-                completed = await self._completed(document)
+                completed = await self._completed(without_answer(changed, document) if changed else document)
                 if undefaulted_fields(completed):
                     return document
-                return await self._api.replace(self._resource, with_undefaulted(completed, None))
+                completed = with_undefaulted(completed, None)
+                return document if completed == document else await self._api.replace(self._resource, completed)
             except Conflict:
                 document = await self._api.get(self._resource, namespace, name)
-                if not undefaulted_fields(document) or (document.get("status") or {}).get("created"):
+                complete = not (changed or undefaulted_fields(document))
+                if complete or (document.get("status") or {}).get("created"):
                     return document
             except (InvalidDocument, ApiError) as error:
-                log.warning("%s/%s: stays undefaulted for now: %s", namespace, name, error)
+                log.warning("%s/%s: keeps its hardware for now: %s", namespace, name, error)
                 return document
         return document
 
@@ -151,19 +154,24 @@ class DefaultingCreator:
         if self._clock() < self._present_until or not undefaulted_fields(document):
             return True
         answer = await self._api.create(self._resource, document, dry_run=True)
-        self._saw(await self._new_vm(document), answer)
+        self._saw(None, answer)
         return not self._absent
 
     async def _opted_out(self, namespace: str) -> bool:
-        known, until = self._opted_out_until.get(namespace, (False, float("-inf")))
-        if self._clock() < until:
+        known, until = self._opted_out_until.get(namespace, (None, 0.0))
+        if known is not None and self._clock() < until:
             return known
+        if known is not None:  # one call reads the namespace, and the others believe the former answer meanwhile
+            self._opted_out_until[namespace] = known, self._clock() + BELIEVED_SECONDS
         try:
             metadata = (await self._api.get(NAMESPACES, None, namespace))["metadata"]
         except ApiError:
+            self._opted_out_until.pop(namespace, None)
             return False
         found = (metadata.get("labels") or {}).get(meta.DEFAULTING) == meta.DISABLED
-        self._opted_out_until[namespace] = found, self._clock() + BELIEVED_SECONDS
+        now = self._clock()
+        others = {name: each for name, each in self._opted_out_until.items() if now < each[1]}
+        self._opted_out_until = {**others, namespace: (found, now + BELIEVED_SECONDS)}
         return found
 
     async def _completed(self, document: Json) -> Json:

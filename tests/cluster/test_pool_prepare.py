@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any, cast
@@ -80,13 +81,14 @@ class WithWebhook:
         self._api = api
         self.serves = True
         self.reviewed: list[str] = []
-        self.refuses_complete = False
+        self.refuses_complete = self.refuses_any = False
+        self.read: list[str] = []
         self.other: Callable[[Json], None] = lambda spec: None
 
     async def create(self, resource: Resource, body: Json, *, dry_run: bool = False, field_manager: str = "") -> Json:
         body = deepcopy(body)
         self.other(body["spec"]["template"]["spec"])
-        if field_manager and self.refuses_complete:
+        if self.refuses_any or (field_manager and self.refuses_complete):
             raise Invalid("no", status=422)
         if self.serves and not field_manager and undefaulted_fields(body):
             self.reviewed.append(body["metadata"]["name"])
@@ -94,6 +96,11 @@ class WithWebhook:
             before, after = (flatten(each["spec"]["template"]["spec"]) for each in (given, body))
             body = with_record(body, {path: value for path, value in after.items() if before.get(path) != value})
         return await self._api.create(resource, body, dry_run=dry_run)
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        if resource is NAMESPACES:
+            self.read.append(name)
+        return await self._api.get(resource, namespace, name)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._api, name)
@@ -151,7 +158,7 @@ async def test_vms_of_a_known_shape_are_not_reviewed(place: Place, defaulter: Fa
     prepared = await creating([named(place, name) for name in "abc"])
     for document in prepared:
         await creating.create(document)
-    assert api.reviewed == ["a"], "in a dry run"
+    assert api.reviewed == ["a", "a"], "a dry run teaches nothing, because other webhooks may skip it"
     found = await hardware(place)
     assert list(found) == ["a", "b", "c"]
     assert all(undefaulted_fields(vm) == [] for vm in (await place.machines()).values())
@@ -182,7 +189,26 @@ async def test_a_known_vm_that_another_webhook_changes_is_completed(place: Place
         "c": [],
     }
     assert at(await hardware(place), "b", "domain", "devices", "disks", -1, "disk", "pciAddress")
-    assert api.reviewed == ["a", "c"], "the shape is not trusted any more"
+    assert api.reviewed == ["a", "a", "c"], "the shape is not trusted any more"
+
+
+async def test_a_known_vm_that_another_webhook_changes_gets_the_hardware_of_a_review(
+    place: Place, defaulter: FakeDefaulter
+) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+
+    def change(spec: Json) -> None:
+        spec["domain"]["devices"]["disks"][0]["disk"]["bus"] = "sata"
+        spec["domain"]["devices"]["disks"][0]["disk"].pop("pciAddress", None)
+
+    await creating.create(named(place, "a"))
+    api.other = change
+    await creating.create(named(place, "b"))
+    assert api.reviewed == ["a"]
+    found = await hardware(place)
+    assert at(found, "a", "domain", "devices", "disks", 0, "disk").keys() == {"bus", "pciAddress"}
+    assert at(found, "b", "domain", "devices", "disks", 0, "disk") == {"bus": "sata"}, "it has no PCI address"
 
 
 async def test_a_known_vm_that_is_refused_is_reviewed(place: Place, defaulter: FakeDefaulter) -> None:
@@ -191,8 +217,51 @@ async def test_a_known_vm_that_is_refused_is_reviewed(place: Place, defaulter: F
     creating = creator(api, defaulter)
     for document in await creating([named(place, name) for name in "ab"]):
         await creating.create(document)
-    assert api.reviewed == ["a", "a", "b"]
+    assert api.reviewed == ["a", "a", "b"], "the first in a dry run, too"
     assert list(await hardware(place)) == ["a", "b"]
+
+
+async def test_a_known_vm_that_a_quota_refuses_stays_known(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+    await creating.create(named(place, "a"))
+    api.refuses_complete = api.refuses_any = True
+    with pytest.raises(Invalid):
+        await creating.create(named(place, "b"))
+    api.refuses_complete = api.refuses_any = False
+    await creating.create(named(place, "b"))
+    assert api.reviewed == ["a"]
+
+
+async def test_a_vm_that_is_always_reviewed_is_not_learned(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+    for name in "ab":
+        document = named(place, name)
+        document["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", "sriov": {}}]
+        await creating.create(document)
+    assert api.reviewed == ["a", "b"]
+
+
+async def test_a_template_that_marks_its_vms_as_undefaulted_is_reviewed(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+    for name in "ab":
+        document = named(place, name)
+        document["metadata"]["annotations"] = {meta.UNDEFAULTED: "DefaulterUnavailable"}
+        await creating.create(document)
+    assert api.reviewed == ["a", "b"]
+
+
+async def test_the_labels_of_a_namespace_are_read_once(place: Place, defaulter: FakeDefaulter) -> None:
+    api, now = WithWebhook(place.api), 0.0
+    creating = creation.DefaultingCreator(cast(Api, api), VMS, cast(Defaulter, defaulter), "", lambda: now)
+    await creating.create(named(place, "a"))
+    now = creation.BELIEVED_SECONDS
+    async with asyncio.TaskGroup() as group:
+        for number in range(5):
+            group.create_task(creating.create(named(place, f"b-{number}")))
+    assert api.read == [place.namespace, place.namespace]
 
 
 async def test_the_controllers_complete_no_vm_of_a_namespace_that_opted_out(

@@ -16,7 +16,7 @@ from apimachinery.unstructured import Json, at, replaced
 from defaulter.contract import DEFAULTS_PATH, Defaulter, KnownShapes, _accept
 from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.identity import with_firmware_ids
-from defaulter.known_shapes import DISTRUSTED_SECONDS, MAX_SHAPES, REMEMBERED_SECONDS, NewVM, new_vm
+from defaulter.known_shapes import DISTRUSTED_SECONDS, MAX_SHAPES, REMEMBERED_SECONDS, NewVM, new_vm, without_answer
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.test_defaulting_properties import HOW, contents
@@ -304,6 +304,32 @@ def test_a_device_of_another_webhook_teaches_nothing(libvirt: Libvirt) -> None:
     found = stored(libvirt, ONE, (*DEVICES, "disks", disks), (*INNER, "volumes", volumes))
     assert "disks[injected]" in found["metadata"]["annotations"][DEFAULTED_FIELDS]
     assert learned(ONE, found, TWO) is None
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize("items", [(*DEVICES, "disks"), (*INNER, "volumes")])
+def test_a_vm_whose_devices_another_webhook_has_sorted_teaches_nothing(
+    libvirt: Libvirt, items: tuple[str, ...]
+) -> None:
+    """In its order, another VM would get the volumes of this one."""
+    one, two = (vm(spec(disk("root"), disk("data"), nic()), name) for name in ("one", "two"))
+    found = stored(libvirt, one)
+    assert learned(one, found, two) is not None
+    assert learned(one, replaced(found, at(found, *items)[::-1], *items), two) is None
+
+
+@pytest.mark.libvirt
+def test_defaults_are_chosen_again_from_what_another_webhook_has_left(libvirt: Libvirt, sealing: Libvirt) -> None:
+    for defaulter in (libvirt, sealing):
+        shapes = KnownShapes(lambda: 0.0)
+        shapes.learn_stored(of(ONE), stored(defaulter, ONE))
+        known = shapes.find(of(TWO))
+        assert known is not None
+        sent = known.apply(of(TWO))
+        assert at(without_answer(of(TWO), sent), *INNER) == at(TWO, *INNER)
+        changed = with_value(sent, "sata", *DEVICES, "disks", 0, "disk", "bus")
+        given = with_value(TWO, "sata", *DEVICES, "disks", 0, "disk", "bus")
+        assert answered(defaulter, without_answer(of(TWO), changed))["spec"] == answered(defaulter, given)["spec"]
 
 
 @pytest.mark.libvirt

@@ -374,6 +374,34 @@ async def test_only_the_controllers_create_complete_vms_without_a_review(admissi
     assert await reviewed(admission, "mutate") == before + 4
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({}, id="complete"),
+        pytest.param({"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}, id="a virtio disk without address"),
+        pytest.param({"disks": [{"name": "root", "disk": {}}]}, id="a disk without bus and address"),
+        pytest.param({"disks": [{"name": "root"}]}, id="a disk without a target"),
+        pytest.param({"disks": [{"name": "root", "disk": {"bus": "sata"}}]}, id="a SATA disk"),
+        pytest.param({"disks": [{"name": "root", "cdrom": {"bus": "sata"}}]}, id="a CD-ROM"),
+        pytest.param({"disks": [{"name": "root", "lun": {}}]}, id="a LUN"),
+        pytest.param({"interfaces": [{"name": "default", "pciAddress": "0000:01:00.0"}]}, id="no MAC address"),
+        pytest.param({"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}, id="no PCI address"),
+    ],
+)
+async def test_the_controllers_know_which_of_their_vms_are_always_reviewed(
+    admission: Admission, namespace: str, change: Json
+) -> None:
+    first = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
+    document = {key: first[key] for key in ("apiVersion", "kind", "spec")}
+    document["metadata"] = {"name": "a", "namespace": namespace, "annotations": first["metadata"]["annotations"]}
+    at(document, "spec", "template", "spec", "domain", "devices").update(change)
+    before = await reviewed(admission, "mutate")
+    headers = {"Impersonate-User": service_account_user("controllers"), "Impersonate-Group": "system:masters"}
+    query = {"fieldManager": CONTROLLERS, "dryRun": "All"}
+    await admission.api.request("POST", MACHINES.path(namespace), body=document, headers=headers, query=query)
+    assert (await reviewed(admission, "mutate") > before) == webhooks.always_reviewed(document)
+
+
 async def reviewed(admission: Admission, entry: str) -> int:
     """About how many VMs the API server has asked the webhook."""
     lines = await metrics(admission, f'admission_duration_seconds_count{{entry="{entry}",kind="VirtualMachine"')

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import orjson
 
+from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, entries, replaced, typed
 from defaulter.field_record import (
     DEFAULTED_FIELDS,
@@ -120,6 +121,11 @@ class KnownShapes:
         self._count("known")
         return answer
 
+    def is_new(self, vm: NewVM) -> bool:
+        """Whether nothing is remembered of the VM's shape, not even that it is distrusted."""
+        until, _ = self._answers.get(vm.shape, (0.0, None))
+        return until <= self._now()
+
     def learn(self, vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> bool:
         """Remembers the answer to a VM, unless it could not be repeated. `completed` has the record of its defaults.
         Returns whether the answer is remembered."""
@@ -134,8 +140,7 @@ class KnownShapes:
     def learn_stored(self, vm: NewVM, stored: Json) -> None:
         """Remembers what admission has set in a VM. `stored` is the API server's answer to its creation, or to a dry
         run of it. A shape from whose VMs nothing can be learned is distrusted."""
-        until, _ = self._answers.get(vm.shape, (0.0, None))
-        if until > self._now():
+        if not self.is_new(vm):
             return
         completed = _as_admitted(vm, stored)
         if completed is None or not self.learn(vm, completed, (), ""):
@@ -145,7 +150,8 @@ class KnownShapes:
         """Whether the API server has stored a VM with a known answer as it was sent, apart from MAC addresses that
         another webhook has assigned. If not, its shape is distrusted."""
         paths = (vm.location.spec, vm.location.record[:-1], *_DECISIVE)
-        if all(at(stored, *path) == at(sent, *path) for path in paths):
+        recorded = at(stored, "metadata", "annotations", DEFAULTED_FIELDS) is not None
+        if recorded and all(at(stored, *path) == at(sent, *path) for path in paths):
             return True
         found = _as_admitted(vm, stored)
         if found is not None and _is_same_text(found, sent):
@@ -236,7 +242,7 @@ def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
     others = {path: value for path, value in now.items() if path not in before and path not in record}
     macs = {path: value for path, value in others.items() if path.endswith("].macAddress")}
     annotations = typed(dict, stored, *location.record[:-1]) or {}
-    kept = all(path in record or is_same(now.get(path), value) for path, value in before.items())
+    kept = all(path in record or _is_equal(path, value, now.get(path)) for path, value in before.items())
     kept = kept and _has_places(at(vm.document, *location.spec), spec)
     kept = kept and location.annotations.items() <= annotations.items()
     if not kept or others.keys() - macs - _OF_VIRT_API or annotations.keys() - location.annotations - _ANNOTATIONS:
@@ -245,6 +251,12 @@ def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
     if annotations:
         document = _merged(document, _nested(location.record[:-1], annotations))
     return with_record(document, record)
+
+
+def _is_equal(path: str, before: Any, after: Any) -> bool:
+    """Whether a value has not changed. virt-api writes amounts of memory anew, `1024Mi` as `1Gi`."""
+    is_memory = path.startswith("domain.memory.") or path.endswith(".memory")
+    return is_same(before, after) or (is_memory and to_int(before) == to_int(after) is not None)
 
 
 def _has_places(before: Any, after: Any) -> bool:
@@ -258,10 +270,10 @@ def _has_places(before: Any, after: Any) -> bool:
     return True
 
 
-def without_answer(vm: NewVM, stored: Json) -> Json:
-    """The stored VM without the defaults that it was created with, as far as they are still there. The result has the
+def without_answer(vm: NewVM, sent: Json, stored: Json) -> Json:
+    """The stored VM without the defaults with which it was sent, as far as they are still there. The result has the
     changes of other webhooks, on which its defaults may depend."""
-    location, record = vm.location, read_record(stored, vm.location) or {}
+    location, record = vm.location, read_record(sent, vm.location) or {}
     document = replaced(stored, without(at(stored, *location.spec), record), *location.spec)
     annotations = typed(dict, stored, *location.record[:-1]) or {}
     if HARDWARE_ANNOTATION in annotations and HARDWARE_ANNOTATION not in location.annotations:
@@ -271,7 +283,14 @@ def without_answer(vm: NewVM, stored: Json) -> Json:
 
 
 _DECISIVE: tuple[Path, ...] = (("spec", "instancetype"), ("spec", "preference"))
-_OF_VIRT_API = {"architecture", "domain.devices", "domain.machine", "domain.machine.type", "domain.resources"}
+_OF_VIRT_API = {
+    "architecture",
+    "domain.devices",
+    "domain.features.acpi",
+    "domain.machine",
+    "domain.machine.type",
+    "domain.resources",
+}
 _ANNOTATIONS = {HARDWARE_ANNOTATION, "kubevirt.io/pci-topology-version"}
 
 

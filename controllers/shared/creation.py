@@ -58,6 +58,8 @@ class DefaultingCreator:
         self._opted_out_until: dict[str, tuple[bool, float]] = {}
         """By namespace: whether it has opted out, and until when this is believed."""
         self._known_shapes = KnownShapes(clock)
+        self._first_answers: dict[bytes, asyncio.Event] = {}
+        """By shape: the end of the creation of its first VM."""
 
     async def __call__(self, documents: Sequence[Json]) -> list[Json]:
         """Returns the documents of one namespace with identity, and with defaults if the webhook does not add them.
@@ -77,6 +79,20 @@ class DefaultingCreator:
         if not await self._defaults(document):
             return await self._api.create(self._resource, document)
         vm = await self._new_vm(document)
+        if vm is None or self._absent or not self._known_shapes.is_new(vm):
+            return await self._create(vm, document)
+        if (answered := self._first_answers.get(vm.shape)) is not None:
+            await answered.wait()
+            return await self._create(vm, document)
+        # A pool creates hundreds of VMs at once. The others wait for what the first one teaches.
+        answered = self._first_answers[vm.shape] = asyncio.Event()
+        try:
+            return await self._create(vm, document)
+        finally:
+            del self._first_answers[vm.shape]
+            answered.set()
+
+    async def _create(self, vm: NewVM | None, document: Json) -> Json:
         known, refused = self._known_shapes.find(vm) if vm is not None else None, False
         if vm is not None and known is not None:
             try:
@@ -85,10 +101,12 @@ class DefaultingCreator:
                 if error.status not in REFUSALS:
                     raise
                 refused = True
-        if self._absent and undefaulted_fields(document):
+        incomplete = bool(undefaulted_fields(document))
+        if self._absent and incomplete:
             document = await self._completed(document)
         created = await self._api.create(self._resource, document)
-        if vm is not None and refused:  # and the VM as such is not, as it would be by a quota
+        # A quota would have refused this VM, too. A complete template teaches nothing.
+        if vm is not None and (refused or not incomplete):
             self._known_shapes.distrust(vm)
         if undefaulted_fields(document):
             self._saw(vm, created)
@@ -102,7 +120,7 @@ class DefaultingCreator:
             return created
         where = "{namespace}/{name}".format_map(created["metadata"])
         log.info("%s: another webhook has changed the VM, so VMs of its shape are reviewed one by one", where)
-        return await self._mend(created, vm)
+        return await self._mend(created, lambda stored: without_answer(vm, completed, stored))
 
     async def _new_vm(self, document: Json) -> NewVM | None:
         """Returns the VM with its shape. The metadata belongs to the shape, because webhooks may select objects by it.
@@ -119,35 +137,44 @@ class DefaultingCreator:
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
         annotations = created["metadata"].get("annotations") or {}
-        if vm is not None and not self._absent and meta.UNDEFAULTED not in annotations and not always_reviewed(created):
+        if vm is None or self._absent:
+            return
+        if meta.UNDEFAULTED in annotations or always_reviewed(created):
+            self._known_shapes.distrust(vm)
+        else:
             self._known_shapes.learn_stored(vm, created)
 
     async def _defaults(self, document: Json) -> bool:
         """Whether objects of the document's namespace get default hardware."""
         return self._defaulter is not None and not await self._opted_out(document["metadata"]["namespace"])
 
-    async def _mend(self, document: Json, changed: NewVM | None = None) -> Json:
+    async def _mend(self, document: Json, given: Callable[[Json], Json] | None = None) -> Json:
         """Defaults a stored VM without a VMI, if it is not complete. A VM with a VMI would need a restart. After a
-        failure, the defaulting controller retries. `changed` is a VM that was sent complete, and that another webhook
-        has changed: all its defaults are chosen again."""
-        if self._resource.kind != "VirtualMachine" or not (changed or undefaulted_fields(document)):
+        failure, the defaulting controller retries for a VM that is not complete. `given` returns a VM that was sent
+        complete and that another webhook has changed as it was before: all its defaults are chosen again."""
+        if self._resource.kind != "VirtualMachine" or not (given or undefaulted_fields(document)):
             return document
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
+        problem = "somebody else changes the VM"
         for _ in range(MENDING_TRIES):
             try:
-                completed = await self._completed(without_answer(changed, document) if changed else document)
+                completed = await self._completed(given(document) if given else document)
                 if undefaulted_fields(completed):
-                    return document
+                    problem = "the defaulter could not complete the VM"
+                    break
                 completed = with_undefaulted(completed, None)
                 return document if completed == document else await self._api.replace(self._resource, completed)
             except Conflict:
                 document = await self._api.get(self._resource, namespace, name)
-                complete = not (changed or undefaulted_fields(document))
-                if complete or (document.get("status") or {}).get("created"):
+                if not (given or undefaulted_fields(document)):
                     return document
+                if (document.get("status") or {}).get("created"):
+                    problem = "the VM has started"
+                    break
             except (InvalidDocument, ApiError) as error:
-                log.warning("%s/%s: keeps its hardware for now: %s", namespace, name, error)
-                return document
+                problem = str(error)
+                break
+        log.warning("%s/%s: keeps its hardware for now: %s", namespace, name, problem)
         return document
 
     async def _will_be_completed(self, document: Json) -> bool:
@@ -181,6 +208,6 @@ class DefaultingCreator:
             async with self._turns:
                 answer = await self._defaulter.complete(document, namespace=namespace, seed=self._seed or None)
         except DefaulterUnavailable as away:
-            log.warning("%s/%s: created undefaulted: %s", namespace, document["metadata"]["name"], away)
+            log.warning("%s/%s: stays undefaulted for now: %s", namespace, document["metadata"]["name"], away)
             return with_undefaulted(document, away.reason[:200])
         return answer.object

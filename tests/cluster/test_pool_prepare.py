@@ -169,6 +169,25 @@ async def test_vms_of_a_known_shape_are_not_reviewed(place: Place, defaulter: Fa
     assert defaulter.asked == []
 
 
+async def test_of_many_vms_at_once_one_is_reviewed(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+    prepared = await creating([named(place, f"v-{number}") for number in range(20)])
+    await asyncio.gather(*map(creating.create, prepared))
+    assert api.reviewed == ["v-0", "v-0"], "once in a dry run"
+    assert len(await hardware(place)) == 20
+
+
+async def test_vms_do_not_wait_for_a_first_one_that_fails(place: Place, defaulter: FakeDefaulter) -> None:
+    api = WithWebhook(place.api)
+    creating = creator(api, defaulter)
+    api.refuses_any = True
+    results = await asyncio.gather(*(creating.create(named(place, name)) for name in "abc"), return_exceptions=True)
+    assert [type(each) for each in results] == [Invalid] * 3
+    api.refuses_any = False
+    await creating.create(named(place, "a"))
+
+
 async def test_a_known_vm_that_another_webhook_changes_is_completed(place: Place, defaulter: FakeDefaulter) -> None:
     api = WithWebhook(place.api)
     creating = creator(api, defaulter)

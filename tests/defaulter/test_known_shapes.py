@@ -241,6 +241,7 @@ def test_a_stored_vm_teaches_the_answer_of_its_shape(libvirt: Libvirt, document:
         pytest.param((*INNER, "architecture", "amd64"), id="the architecture"),
         pytest.param((*INNER, "domain", "machine", {"type": "q35"}), id="an alias that we resolve"),
         pytest.param((*INNER, "domain", "resources", {}), id="an empty object"),
+        pytest.param((*INNER, "domain", "memory", {"guest": "131072Ki"}), id="memory in another unit"),
         pytest.param(("spec", "template", "metadata", {"annotations": TOPOLOGY}), id="an annotation"),
     ],
 )
@@ -248,6 +249,13 @@ def test_a_stored_vm_teaches_what_virt_api_sets(libvirt: Libvirt, addition: tupl
     assert learned(ONE, stored(libvirt, ONE, addition), TWO) == answered(
         libvirt, with_value(TWO, addition[-1], *addition[:-1])
     )
+
+
+@pytest.mark.libvirt
+def test_a_stored_vm_teaches_the_empty_features_that_virt_api_writes(libvirt: Libvirt) -> None:
+    one, two = (vm(spec(disk(), domain={"features": {"smm": {"enabled": True}}}), name) for name in ("one", "two"))
+    acpi: tuple[Any, ...] = (*INNER, "domain", "features", "acpi", {})
+    assert learned(one, stored(libvirt, one, acpi), two) == answered(libvirt, with_value(two, {}, *acpi[:-1]))
 
 
 @pytest.mark.libvirt
@@ -273,6 +281,7 @@ def test_what_differs_between_vms_is_not_learned(libvirt: Libvirt, addition: tup
     [
         pytest.param((*DEVICES, "interfaces", 0, "macAddress", "02:00:00:00:00:01"), id="another seed"),
         pytest.param((*INNER, "domain", "memory", "guest", "64Mi"), id="a changed value"),
+        pytest.param((*INNER, "domain", "memory", "guest", "much"), id="an invalid value"),
         pytest.param((*DEVICES, "disks", []), id="a removed device"),
         pytest.param((*INNER, "nodeSelector", {"zone": "a"}), id="a selector"),
         pytest.param((*INNER, "domain", "cpu", "dedicatedCpuPlacement", True), id="a value beside ours"),
@@ -326,10 +335,11 @@ def test_defaults_are_chosen_again_from_what_another_webhook_has_left(libvirt: L
         known = shapes.find(of(TWO))
         assert known is not None
         sent = known.apply(of(TWO))
-        assert at(without_answer(of(TWO), sent), *INNER) == at(TWO, *INNER)
+        assert at(without_answer(of(TWO), sent, sent), *INNER) == at(TWO, *INNER)
         changed = with_value(sent, "sata", *DEVICES, "disks", 0, "disk", "bus")
+        del changed["metadata"]["annotations"]
         given = with_value(TWO, "sata", *DEVICES, "disks", 0, "disk", "bus")
-        assert answered(defaulter, without_answer(of(TWO), changed))["spec"] == answered(defaulter, given)["spec"]
+        assert answered(defaulter, without_answer(of(TWO), sent, changed))["spec"] == answered(defaulter, given)["spec"]
 
 
 @pytest.mark.libvirt
@@ -341,6 +351,7 @@ def test_a_shape_is_distrusted_after_another_webhook_has_changed_a_vm(libvirt: L
     assert known is not None
     sent = known.apply(of(TWO))
     assert shapes.confirm(of(TWO), sent, {**sent, "status": {}})
+    assert shapes.find(of(TWO)) is not None
     with_mac = with_value(sent, "02:00:00:00:00:01", *DEVICES, "interfaces", 0, "macAddress")
     assert not shapes.confirm(of(TWO), sent, with_mac)
     shapes.learn_stored(of(ONE), stored(libvirt, ONE))

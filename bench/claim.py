@@ -318,6 +318,10 @@ def main() -> None:
     options = harness.parse_options(
         __doc__, dir=None, rate=50.0, seconds=60.0, turns=2, burst=1000, rounds=5, no_guests=False
     )
+    if options.seconds and not (options.rate and options.turns):
+        harness.refuse_options("--rate and --turns must be at least 1 if --seconds is not 0")
+    if 0 < options.burst < BURST_VMS:
+        harness.refuse_options(f"--burst must be 0, or at least {BURST_VMS}: more claims than VMs")
     if options.seconds or options.burst:
         with harness.stack(options.dir) as directory:
             asyncio.run(stored_vms(directory, options.rate, options.seconds, options.turns, options.burst))

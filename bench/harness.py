@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import gc
+import math
 import os
 import re
 import signal
@@ -17,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import aiohttp
 
@@ -43,22 +44,63 @@ WRITES = re.compile(r'kubevirt_poolhouse_api_requests_total\{code="2\d\d",resour
 
 
 def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
-    """Adds an option for each default, of its type. The option of a list takes several values; False adds a flag."""
+    """Adds an option for each default, of its type. The option of a list takes several values; False adds a flag.
+    Numbers are 0 or greater, and `--dir` is a stack. Exits with code 2 if an option is invalid."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in defaults.items():
         option = "--" + name.replace("_", "-")
         if default is False:
             parser.add_argument(option, action="store_true")
         elif isinstance(default, list):
-            parser.add_argument(option, type=type(default[0]), nargs="*", default=default)
+            shown = f"default: {' '.join(map(str, default))}"
+            parser.add_argument(option, type=_type_of(default[0]), nargs="*", default=default, help=shown)
+        elif default is None:
+            parser.add_argument(
+                option, type=_running_stack, help="the directory of a running stack; default: a new one"
+            )
         else:
-            parser.add_argument(option, type=Path if default is None else type(default), default=default)
+            parser.add_argument(option, type=_type_of(default), default=default, help=f"default: {default}")
+    for each in (signal.SIGINT, signal.SIGTERM):  # so that the stack and the services end, too
+        signal.signal(each, _interrupted)
     return parser.parse_args()
+
+
+def refuse_options(problem: str) -> NoReturn:
+    print(problem, file=sys.stderr)
+    sys.exit(2)
+
+
+def _type_of(default: Any) -> Callable[[str], Any]:
+    kind = type(default)
+
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not isinstance(value, str) and not 0 <= value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not 0 or greater")
+        return value
+
+    parse.__name__ = kind.__name__  # argparse shows it for a text that is no number
+    return parse
+
+
+def _running_stack(text: str) -> Path:
+    if not (Path(text) / "kubeconfig").is_file():
+        raise argparse.ArgumentTypeError(f"{text} has no kubeconfig: it is not the directory of a running stack")
+    return Path(text)
+
+
+def _interrupted(number: int, _: object) -> NoReturn:
+    """Raises SystemExit, once."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(results.INTERRUPTED)
 
 
 def run(description: str, planning: Callable[[int], None], measure: Callable[[Path, int, int], Any]) -> None:
     """Runs a benchmark: first planning without a cluster, then VMs on a stack."""
     options = parse_options(description, dir=None, vms=1000, rounds=3, planning=[10, 1000, 10000])
+    if not options.vms:
+        refuse_options("--vms must be at least 1")
     section("CPU time of one reconcile at rest")
     for size in options.planning:
         planning(size)
@@ -79,12 +121,11 @@ def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -
     with tempfile.TemporaryDirectory(prefix="bench-") as place:
         arguments = [word for name in without for word in ("--without", name)]
         poolhouse = [sys.executable, "-m", "cli.main"]
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("terminated"))  # so that the stack ends too
-        subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *arguments], check=True)
         try:
+            subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *arguments], check=True)
             yield Path(place)
         finally:
-            subprocess.run([*poolhouse, "down", "--dir", place], check=True)
+            subprocess.run([*poolhouse, "down", "--dir", place], check=False)
 
 
 def document(resource: Resource, name: str, spec: Json, namespace: str = NAMESPACE, **metadata: Any) -> Json:
@@ -289,7 +330,7 @@ def cpu_ms(work: Callable[[], object], rounds: int = 7) -> float:
 
 
 def percentile(seconds: list[float], hundredths: int) -> float:
-    return statistics.quantiles(seconds, n=100)[hundredths - 1]
+    return statistics.quantiles(seconds, n=100, method="inclusive")[hundredths - 1]
 
 
 _section = ""

@@ -347,7 +347,11 @@ async def run(directory: Path, pools: int, vms: int, rest: float, only: Iterable
 def main() -> None:
     options = harness.parse_options(__doc__, dir=None, pools=10, vms=50, rest=10.0, only=PHASES)
     if unknown := set(options.only) - set(PHASES):
-        raise SystemExit(f"--only: {', '.join(sorted(unknown))}: must be of {', '.join(PHASES)}")
+        harness.refuse_options(f"--only: {', '.join(sorted(unknown))}: must be of {', '.join(PHASES)}")
+    if not (options.pools and options.vms):
+        harness.refuse_options("--pools and --vms must be at least 1")
+    if options.dir is None and options.only[:1] != ["make"]:
+        harness.refuse_options("--only must begin with make on a new stack, because the other phases need its VMs")
     with harness.stack(options.dir) as directory:
         asyncio.run(run(directory, options.pools, options.vms, options.rest, options.only))
 

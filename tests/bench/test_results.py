@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +53,67 @@ def test_a_benchmark_that_fails_is_not_kept(tmp_path: Path, monkeypatch: pytest.
     results.append("", "0 -> 10", "ratio 1.20", {"ratio": 1.2})
     results.save("pool", [], rows, 0.0, complete=False, to=runs)
     with pytest.raises(SystemExit, match="pool"):
-        results.keep("0.2.0", runs, releases)
+        results.keep("0.2.0", ["pool"], runs, releases)
     results.save("pool", [], rows, 0.0, complete=True, to=runs)
-    results.keep("0.2.0", runs, releases)
+    with pytest.raises(SystemExit, match="claim"):
+        results.keep("0.2.0", ["claim", "pool"], runs, releases)
+    results.keep("0.2.0", ["pool"], runs, releases)
     assert results.release(releases=releases)[1]["pool"]["rows"][0]["figures"] == {"ratio": 1.2}
 
 
-def test_an_unknown_benchmark_is_refused_with_the_known_names() -> None:
+def test_a_run_that_fails_leaves_the_result_of_the_last_one(tmp_path: Path) -> None:
+    rows = tmp_path / "rows"
+    rows.write_text("")
+    results.save("pool", ["--vms", "5"], rows, 0.0, complete=True, to=tmp_path)
+    results.save("pool", [], rows, 0.0, complete=False, to=tmp_path)
+    assert {name: each["options"] for name, each in results.last(tmp_path).items()} == {"pool": ["--vms", "5"]}
     with pytest.raises(SystemExit, match="pool"):
+        results.keep("0.2.0", ["pool"], tmp_path, tmp_path / "releases")
+
+
+def test_a_result_that_is_not_json_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pool.json").write_text("{")
+    with pytest.raises(SystemExit, match=r"pool\.json is not JSON"):
+        results.last(tmp_path)
+
+
+def test_a_comparison_says_what_differs() -> None:
+    now = {"machine": {"cores": 2}, "options": ["--vms", "5"], "load": 3.0}
+    before = {"machine": {"cores": 4}, "options": [], "load": 0.0}
+    assert results.differences(before, None, "1.0") == ["no result on this machine"]
+    assert results.differences(None, now, "1.0") == ["no result in 1.0"]
+    assert results.differences(before, now, "1.0") == [
+        "another machine, so times and rates are left out",
+        "other options: --vms 5, and in 1.0: none",
+        "the machine was busy: load 3.0",
+    ]
+    assert results.differences(before, before, "1.0") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "problem"),
+    [
+        ("pool", ["--vms", "-5"], "-5 is not 0 or greater"),
+        ("pool", ["--vms", "0"], "--vms must be at least 1"),
+        ("pool", ["--vms", "x"], "invalid int value: 'x'"),
+        ("pool", ["--dir", "/nonexistent"], "/nonexistent has no kubeconfig"),
+        ("claim", ["--burst", "50"], "--burst must be 0, or at least 100"),
+        ("claim", ["--rate", "0"], "--rate and --turns must be at least 1"),
+        ("scale", ["--pools", "0"], "--pools and --vms must be at least 1"),
+        ("scale", ["--only", "change"], "--only must begin with make"),
+        ("scale", ["--only", "nothing"], "--only: nothing"),
+    ],
+)
+def test_invalid_options_are_refused_before_anything_starts(name: str, options: list[str], problem: str) -> None:
+    command = [sys.executable, "-m", f"bench.{name}", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, problem in ended.stderr) == (2, True), ended.stderr
+
+
+def test_an_unknown_benchmark_is_refused_with_the_known_names(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
         main(["nothing"])
+    assert "pool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", NAMES)

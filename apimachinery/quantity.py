@@ -17,12 +17,23 @@ _MAX_LENGTH = 64
 def to_int(value: Any) -> int | None:
     """The value of a JSON string or number as a quantity of Kubernetes, rounded away from zero; None if invalid.
 
+    Two results differ from Kubernetes on purpose. A value above the largest int64 stays exact, so that a check can
+    refuse it. Text without a digit ("Gi", which Kubernetes reads as 0) is invalid.
+    """
+    number = to_fraction(value)
+    if number is None:
+        return None
+    return math.ceil(number) if number > 0 else math.floor(number)
+
+
+def to_fraction(value: Any) -> Fraction | None:
+    """The exact value of a JSON string or number as a quantity of Kubernetes; None if invalid.
+
     Spaces around a string are ignored. A string with a line break is invalid, because Go parses the JSON text, in which
-    control characters are escaped. Two results differ from Kubernetes on purpose. A value above the largest int64 stays
-    exact, so that a check can refuse it. Text without a digit ("Gi", which Kubernetes reads as 0) is invalid.
+    control characters are escaped.
     """
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
+        return Fraction(value)
     text = repr(value) if isinstance(value, float) else value
     if not isinstance(text, str) or any(character < " " for character in text):
         return None
@@ -31,7 +42,5 @@ def to_int(value: Any) -> int | None:
         return None
     number, suffix = Fraction(found["number"]), found["suffix"] or ""
     if suffix in _POWERS_OF_TWO:
-        number *= 2 ** _POWERS_OF_TWO[suffix]
-    else:
-        number *= Fraction(10) ** (_POWERS_OF_TEN[suffix] if suffix in _POWERS_OF_TEN else int(suffix[1:]))
-    return math.ceil(number) if number > 0 else math.floor(number)
+        return number * (1 << _POWERS_OF_TWO[suffix])
+    return number * Fraction(10) ** (_POWERS_OF_TEN[suffix] if suffix in _POWERS_OF_TEN else int(suffix[1:]))

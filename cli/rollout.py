@@ -289,6 +289,8 @@ def summarize_changes(changes: Sequence[str]) -> str:
 
 
 def history_rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
+    from kubevirt.meaning import POOL_CONTENT
+
     current, status = current_revision(document, revisions), document.get("status") or {}
     ended = {each["revision"]: each for each in status.get("history") or ()}
     before: Json | None = None
@@ -303,23 +305,26 @@ def history_rows(document: Json, revisions: list[Json], counts: Counter[str]) ->
             "current": name == current,
             **{key: end.get(key) for key in ("outcome", "reason", "message")},
             "ended": end.get("time"),
-            "changes": [] if before is None else list(differences(before, each["data"])),
+            "changes": [] if before is None else list(differences(before, each["data"], POOL_CONTENT)),
         }
         before = each["data"]
 
 
-def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Yields lines such as `template.spec.domain.cpu.cores: 1 -> 2`. Matches list entries by name."""
-    if before == after:
+def differences(before: Any, after: Any, type_name: str = "", path: str = "") -> Iterator[str]:
+    """Yields lines such as `template.spec.domain.cpu.cores: 1 -> 2`. Matches list entries by name, and omits what only
+    differs in its spelling. `type_name` is the type of both values in kubevirt/meaning.py."""
+    from kubevirt.meaning import changed_fields, mean_the_same
+
+    if mean_the_same(before, after, type_name):
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        for key in sorted({*before, *after}):
-            yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else str(key))
+        for key, inner in changed_fields(before, after, type_name):
+            yield from differences(before.get(key), after.get(key), inner, f"{path}.{key}" if path else key)
         return
     old, new = _by_name(before), _by_name(after)
     if old is not None and new is not None:
         for name in {**old, **new}:
-            yield from differences(old.get(name), new.get(name), f"{path}[{name}]")
+            yield from differences(old.get(name), new.get(name), type_name, f"{path}[{name}]")
         return
     yield f"{path}: {_short(before)} -> {_short(after)}"
 
@@ -418,9 +423,7 @@ def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
 
     fields = copy.deepcopy(of_spec(revision))
     sources = revision["data"].get("dataSources") or {}
-    same = all(
-        content_hash({"": each}) == content_hash({"": pool["spec"].get(key) or {}}) for key, each in fields.items()
-    )
+    same = content_hash(fields) == content_hash({key: pool["spec"].get(key) or {} for key in fields})
     if same and sources:
         pinned(fields["template"].get("spec") or {}, sources)
     return fields, same and bool(sources)

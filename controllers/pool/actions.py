@@ -186,6 +186,8 @@ class Update(_Action, past="updated VM"):
     """the run strategy that the VM gets again after a restore"""
     start: bool = False
     """whether the VM ran before the restore"""
+    halts: bool = False
+    """whether the update stops the guest"""
 
 
 @dataclass(frozen=True)

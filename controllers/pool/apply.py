@@ -158,7 +158,7 @@ class PoolWriter:
         by_action = dict(zip(creations, documents, strict=True))
 
         async def create(action: actions.Create) -> None:
-            if action.after_deletion and (disk := await self._old_disk(by_action[action])):
+            if action.after_deletion and (disk := await self._old_disk(snapshot, by_action[action])):
                 blocked.append(action.name)
                 raise Conflict(f"{disk} of the VM before it still exists", status=409)
             await self.creator.create(by_action[action])
@@ -173,7 +173,7 @@ class PoolWriter:
                 pool, revision = earlier, snapshot.revisions_by_label[label]
         return template.build_vm(pool, a.ordinal, revision, a.retained_disks, dict(a.disks))
 
-    async def _old_disk(self, vm: Json) -> str:
+    async def _old_disk(self, snapshot: PoolSnapshot, vm: Json) -> str:
         """An existing disk of the deleted VM of this name, or ""."""
         metadata = vm["metadata"]
         namespace, annotations = metadata["namespace"], metadata.get("annotations") or {}
@@ -183,7 +183,8 @@ class PoolWriter:
                 with suppress(NotFound):
                     found = (await self.api.get(resource, namespace, disk))["metadata"]
                     labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
-                    other = meta.REPLACED in labels or not same_origin(labels.get(meta.DISK_TEMPLATE, wanted), wanted)
+                    created = snapshot.entry_hash(labels.get(meta.DISK_TEMPLATE, wanted))
+                    other = meta.REPLACED in labels or not same_origin(created, wanted)
                     # A disk without an owner was provided for this VM, or retained from the same entry.
                     if found.get("ownerReferences") or "deletionTimestamp" in found or other:
                         return f"{resource.kind} {disk}"

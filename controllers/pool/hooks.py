@@ -14,7 +14,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, known_time
-from controllers.pool.actions import Action, Delete, EndHold, Heal, Hold, Restart, Restore, RetainDisks, SetInService
+from controllers.pool.actions import (
+    Action,
+    Delete,
+    EndHold,
+    Heal,
+    Hold,
+    Restart,
+    Restore,
+    RetainDisks,
+    SetInService,
+    Update,
+)
 from controllers.pool.autohealing import failing
 from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.rollout import stops
@@ -61,7 +72,7 @@ def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tu
     found, waits = list[Action](), list[Waiting]()
     vms = {vm.name: vm for vm in snapshot.active} if hooks else {}
     for action in actions:
-        transition, vm = TRANSITIONS.get(type(action)), vms.get(action.name)
+        transition, vm = _transition(action), vms.get(action.name)
         wanted = [hook for hook in hooks if hook.transition == transition]
         # Before the restore of a halted VM, there is nothing to stop.
         idle = vm is not None and vm.vmi is None and transition == "Restarting"
@@ -74,6 +85,10 @@ def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tu
         else:
             found.append(_with_results(action, states(snapshot, vm, now)))
     return found, waits
+
+
+def _transition(action: Action) -> Transition | None:
+    return "Restarting" if isinstance(action, Update) and action.halts else TRANSITIONS.get(type(action))
 
 
 def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

@@ -35,7 +35,7 @@ def annotations(
     snapshot: PoolSnapshot, vm: VM, hashes: str, replacements: tuple[DiskReplacement, ...]
 ) -> tuple[str, str]:
     """The annotations poolhouse.dev/disk-templates, from `hashes`, and poolhouse.dev/replaced-disks after an update."""
-    created, wanted, pending = snapshot.created_from(vm), dict(snapshot.revision.disks), _pending(vm)
+    created, wanted, pending = snapshot.created_from(vm), dict(snapshot.revision.disks), _pending(snapshot, vm)
     now = parse_hashes(hashes)
     for each in replacements:
         pending[each.old] = created[each.entry]
@@ -52,7 +52,7 @@ def retain_replaced(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def retain(vm: VM, reason: str) -> RetainDisks:
-    disks = _pending(vm)
+    disks = parse_hashes(vm.replaced_disks)
     return RetainDisks(vm.name, vm.uid, tuple(disks.items()), vm.owner_uid, f"{join_names(disks)}: {reason}")
 
 
@@ -75,9 +75,9 @@ def disks_of_new_vm(snapshot: PoolSnapshot, ordinal: int, revision: Revision, no
         usual = name_of(entry, ordinal)
         kept = [disk for disk in own if not disk.replaced and entry_of(disk.name, entries) == entry]
         last = max(kept, key=_age, default=None)
-        if last is not None and (not snapshot.replaces_disks or _is_current(last, wanted)):
+        if last is not None and (not snapshot.replaces_disks or _is_current(snapshot, last, wanted)):
             disk = last.name
-            retained |= {entry: last.template_hash} if last.template_hash else {}
+            retained |= {entry: snapshot.entry_hash(last.template_hash)} if last.template_hash else {}
         elif usual in taken:
             disk = replacement_name(entry, ordinal, snapshot.pool.uid, now.isoformat(), *taken)
         else:
@@ -95,14 +95,14 @@ def unready_disk(snapshot: PoolSnapshot, vm: VM) -> str:
     return f"its new disk {found} is not ready: {snapshot.unready_disks[found]}" if found else ""
 
 
-def _pending(vm: VM) -> dict[str, str]:
-    return parse_hashes(vm.replaced_disks)
+def _pending(snapshot: PoolSnapshot, vm: VM) -> dict[str, str]:
+    return snapshot.parse_hashes(vm.replaced_disks)
 
 
 def _disk_in_use(snapshot: PoolSnapshot, vm: VM, entry: str, wanted: str) -> str:
     """The replaced disk of this template that is not retained yet. The VMI may still run from it."""
     entries = dict(snapshot.revision.disks)
-    for disk, created_from in _pending(vm).items():
+    for disk, created_from in _pending(snapshot, vm).items():
         if same_origin(created_from, wanted) and entry_of(disk, entries) == entry:
             return disk
     return ""
@@ -116,7 +116,7 @@ def _former_disk(snapshot: PoolSnapshot, vm: VM, entry: str, wanted: str) -> str
     entries = dict(snapshot.revision.disks)
 
     def matches(disk: RetainedDisk) -> bool:
-        is_former = disk.replaced and same_origin(disk.template_hash, wanted)
+        is_former = disk.replaced and same_origin(snapshot.entry_hash(disk.template_hash), wanted)
         return is_former and entry_of(disk.name, entries) == entry
 
     found = filter(matches, snapshot.retained_by_vm.get(vm.name, ()))
@@ -124,8 +124,8 @@ def _former_disk(snapshot: PoolSnapshot, vm: VM, entry: str, wanted: str) -> str
     return last.name if last is not None else ""
 
 
-def _is_current(disk: RetainedDisk, wanted: str) -> bool:
-    return not disk.template_hash or same_origin(disk.template_hash, wanted)
+def _is_current(snapshot: PoolSnapshot, disk: RetainedDisk, wanted: str) -> bool:
+    return not disk.template_hash or same_origin(snapshot.entry_hash(disk.template_hash), wanted)
 
 
 def _age(disk: RetainedDisk) -> tuple[str, str]:

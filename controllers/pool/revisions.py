@@ -5,19 +5,21 @@ therefore restarts no VMs.
 """
 
 import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, entries
 from controllers.shared import data_sources
 from controllers.shared.data_sources import Sources
 from controllers.shared.vm import references
 from kinds import meta
 from kinds.pool import NameGeneration, PoolSpec
+from kinds.vm_documents import run_strategy
+from kubevirt.fields import VMI_SPEC
+from kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
 from runtime.resource import Key
 
 # Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
@@ -37,6 +39,8 @@ CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 DiskTemplates = tuple[tuple[str, str], ...]
 """Name and hash of each entry of dataVolumeTemplates, sorted."""
 DISK_HASH_CHARACTERS = 10
+MATCHERS = {"instancetype": "InstancetypeMatcher", "preference": "PreferenceMatcher"}
+"""The fields of a VM's spec that KubeVirt expands when it starts the VMI, with their types."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +57,15 @@ class Revision:
     """Whether the garbage collector can write the stored document. It cannot if the keys of `data` are not sorted, as
     earlier releases of Poolhouse wrote them."""
     disks: DiskTemplates = ()
+    run_strategy: str = field(default="", compare=False)
     uid: str = ""
     """The UID of the ControllerRevision; empty if it is not saved yet."""
     sources: Sources = field(default_factory=dict, compare=False)
     """What the tracked DataSources pointed at. This is part of the content."""
     references: Mapping[str, Key] = field(default_factory=dict, compare=False)
     """The DataSources of the template, by name in dataVolumeTemplates. "" is the pool's namespace."""
+    disks_by_spelling: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The hashes in `disks` by the hashes of the entries as they are spelt, which stored objects may have."""
 
     @property
     def label(self) -> str:
@@ -81,10 +88,14 @@ def content(spec: PoolSpec, sources: Sources = MappingProxyType({})) -> Json:
     return {**found, "dataSources": dict(sources)} if sources else found
 
 
-def content_hash(value: Json) -> str:
-    """The hash of a document. Null and empty lists count as absent, so equivalent documents have equal hashes."""
-    text = json.dumps(_normalized(value), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def content_hash(content: Json) -> str:
+    """The hash of what determines VMs. Contents that mean the same to KubeVirt have equal hashes."""
+    return document_hash(canonical(content, POOL_CONTENT))
+
+
+def document_hash(value: Any) -> str:
+    """The hash of a document without a type. Null and empty lists count as absent."""
+    return hashlib.sha256(text_of(canonical(value)).encode()).hexdigest()
 
 
 def parse_revision(document: Json) -> Revision:
@@ -101,9 +112,9 @@ def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterab
     """The revision with this content, and whether it is saved already."""
     wanted = content_hash(content)
     own = [each for each in known if each.pool_uid == pool_uid]
-    for each in own:
-        if each.template_hash == wanted:
-            return each, True
+    # Revisions that differ only in spelling exist if an earlier release of Poolhouse wrote them.
+    if same := [each for each in own if each.template_hash == wanted]:
+        return max(same, key=lambda each: each.number), True
     # The name contains the UID, so that a new pool does not use revisions of an earlier pool of the same name.
     name = f"{pool_name}-{hashlib.sha256(f'{pool_uid} {wanted}'.encode()).hexdigest()[:10]}"
     number = max((each.number for each in own), default=0) + 1
@@ -127,8 +138,9 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, *, orphanabl
     hashes = content_hash(content), _vmi_hash(content)
     sources = content.get("dataSources") or {}
     named = data_sources.references(content.get("template"), "")
-    disks = _disk_templates(content)
-    return Revision(name, pool_uid, number, *hashes, orphanable, disks, sources=sources, references=named)
+    disks, spellings = _disk_templates(content), dict(_disk_spellings(content))
+    found = Revision(name, pool_uid, number, *hashes, orphanable, disks, sources=sources, references=named)
+    return replace(found, disks_by_spelling=spellings, run_strategy=run_strategy(at(content, "template", "spec") or {}))
 
 
 WITHOUT_EFFECT = frozenset({"checkpoints", "finalCheckpoint", "preallocation", "priorityClassName"})
@@ -137,19 +149,33 @@ WITHOUT_EFFECT = frozenset({"checkpoints", "finalCheckpoint", "preallocation", "
 
 def _disk_templates(content: Json) -> DiskTemplates:
     """The hash of each entry. The hash of a tracked DataSource's source follows after a dot."""
-    entries = ((content.get("template") or {}).get("spec") or {}).get("dataVolumeTemplates") or ()
     sources = content.get("dataSources") or {}
     found = {}
-    for each in entries:
-        name, spec = each["metadata"]["name"], each.get("spec") or {}
-        found[name] = _short_hash({key: value for key, value in spec.items() if key not in WITHOUT_EFFECT})
+    for name, spec in _disk_entries(content):
+        found[name] = _entry_hash(spec)
         if name in sources:
             found[name] += f".{_short_hash(sources[name])}"
     return tuple(sorted(found.items()))
 
 
+def _disk_spellings(content: Json) -> Iterator[tuple[str, str]]:
+    for _, spec in _disk_entries(content):
+        yield _short_hash(spec), _entry_hash(spec)
+
+
+def _disk_entries(content: Json) -> Iterator[tuple[str, Json]]:
+    """The name and the spec of each entry of dataVolumeTemplates, without the fields that do not concern the disk."""
+    for _, each in entries(content, "template", "spec", "dataVolumeTemplates"):
+        spec = each.get("spec") or {}
+        yield each["metadata"]["name"], {key: value for key, value in spec.items() if key not in WITHOUT_EFFECT}
+
+
+def _entry_hash(spec: Json) -> str:
+    return _short_hash(canonical(spec, DATA_VOLUME_SPEC) or {})
+
+
 def _short_hash(value: Json) -> str:
-    return content_hash(value)[:DISK_HASH_CHARACTERS]
+    return document_hash(value)[:DISK_HASH_CHARACTERS]
 
 
 def _vmi_hash(content: Json) -> str:
@@ -158,19 +184,8 @@ def _vmi_hash(content: Json) -> str:
     paths = postfixed_paths(NameGeneration.model_validate(content.get("nameGeneration") or {}))
     names = [holder[key] for volume in inner.get("volumes") or () for holder, key in references(volume, paths)]
     # KubeVirt expands the instance type and the preference when it starts the VMI.
-    expanded = {key: spec.get(key) for key in ("instancetype", "preference")}
+    expanded = {key: spec.get(key) for key in MATCHERS}
     if restarted := at(spec, "template", "metadata", "annotations", meta.RESTARTED_AT):
         expanded[meta.RESTARTED_AT] = restarted
-    return content_hash({"spec": inner, "postfixed": names, **expanded})
-
-
-def _normalized(value: Any) -> Any:
-    match value:
-        case dict():
-            # An empty object can be a choice (`masquerade: {}`), but an empty list cannot.
-            return {key: _normalized(each) for key, each in value.items() if each is not None and each != []}
-        case list():
-            return [_normalized(each) for each in value]
-        case float() if value.is_integer():
-            return int(value)
-    return value
+    expanded = {key: canonical(value, MATCHERS.get(key, "")) for key, value in expanded.items()}
+    return document_hash({"spec": canonical(inner, VMI_SPEC), "postfixed": names, **expanded})

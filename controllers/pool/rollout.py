@@ -1,6 +1,7 @@
 """Updates VMs within the disruption budget, and deletes unused revisions."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 from controllers.pool.actions import (
@@ -222,6 +223,8 @@ def _without_disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | Non
         return Waiting(vm.name, "the update strategy is opportunistic, and it is not halted")
     if source is not None:
         return None
+    if snapshot.outdated(vm) and snapshot.halts(vm):
+        return None
     if not snapshot.needs_restart(vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
         return _update(snapshot, vm, "the change needs no restart" if vm.vmi else "it is not running yet")
     if not may_be_restarted(vm):
@@ -244,4 +247,5 @@ def _update(snapshot: PoolSnapshot, vm: VM, reason: str) -> Update:
     # A snapshot of this stay at the revision must not count for a later stay, even if it is not used.
     counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
     label = snapshot.revision.label
-    return Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)
+    update = Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)
+    return replace(update, halts=True, reason=f"{reason}: it halts the VM") if snapshot.halts(vm) else update

@@ -258,6 +258,9 @@ def _updated(action: actions.Update, snapshot: PoolSnapshot) -> PoolSnapshot:
         facts |= {"disks": tuple(new.get(disk, disk) for disk in disks), "replaced_disks": action.replaced_disks}
     more = 1 if action.counts else 0
     vms = (replace(vm, **facts, updates=vm.updates + more) if vm.uid == action.uid else vm for vm in snapshot.vms)
+    if action.halts:
+        halted: Json = {"run_strategy": "Halted", "should_run": False, "ready": False, "vmi": None, "vmi_exists": False}
+        vms = (replace(vm, **halted) if vm.uid == action.uid else vm for vm in vms)
     if action.start:
         vms = (_started(vm) if vm.uid == action.uid else vm for vm in vms)
     return replace(snapshot, vms=tuple(vms))

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from apimachinery.unstructured import Json
+from controllers.pool import power
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
@@ -193,9 +194,22 @@ class PoolSnapshot:
         """The hashes of the entries that the VM's disks were created from. A VM of an earlier release has none, so its
         revision stands for them."""
         if vm.disk_templates:
-            return parse_hashes(vm.disk_templates)
+            return self.parse_hashes(vm.disk_templates)
         has = self.revisions_by_label.get(vm.revision)
         return dict(has.disks) if has is not None else {}
+
+    def parse_hashes(self, text: str) -> dict[str, str]:
+        """Parses an annotation with hashes of entries, those of other spellings too."""
+        return {name: self.entry_hash(found) for name, found in parse_hashes(text).items()}
+
+    def entry_hash(self, stored: str) -> str:
+        """The hash of an entry of dataVolumeTemplates by its meaning, from a hash that an object has."""
+        entry, dot, source = stored.partition(".")
+        return f"{self._entry_hashes.get(entry, entry)}{dot}{source}"
+
+    @cached_property
+    def _entry_hashes(self) -> Mapping[str, str]:
+        return {old: new for each in (*self.revisions, self.revision) for old, new in each.disks_by_spelling.items()}
 
     def needs_restart(self, vm: VM) -> bool:
         """Whether the VMI was started from another template than the pool's."""
@@ -206,6 +220,13 @@ class PoolSnapshot:
         if same and not self.uses_replaced_disk(vm):
             return False
         return not (vm.vmi.deleting or vm.vmi.succeeded)
+
+    def halts(self, vm: VM) -> bool:
+        """Whether the update of the VM stops its guest, because the author has changed the run strategy."""
+        has = self.revisions_by_label.get(vm.revision)
+        if has is None or vm.vmi is None or vm.vmi.final:
+            return False
+        return power.stops(vm.run_strategy, has.run_strategy, self.revision.run_strategy)
 
     def uses_replaced_disk(self, vm: VM) -> bool:
         """Whether the VMI still uses a disk that an update has replaced in the VM."""

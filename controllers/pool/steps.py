@@ -15,7 +15,7 @@ from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.analysis import begun, describe, followed, has_passed, obstacle
 from controllers.pool.reasons import PoolReason
-from controllers.pool.revisions import Revision, content_hash
+from controllers.pool.revisions import Revision, document_hash
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from kinds.pool import UpdateProgress
@@ -87,7 +87,7 @@ def is_analysed(snapshot: PoolSnapshot, now: datetime) -> bool:
 
 
 def hash_steps(steps: Sequence[UpdateStep]) -> str:
-    return content_hash({"steps": [each.json() for each in steps]})[:10] if steps else ""
+    return document_hash({"steps": [each.json() for each in steps]})[:10] if steps else ""
 
 
 def resolve(value: int | str, replicas: int) -> int:

@@ -16,6 +16,7 @@ from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
 from controllers.pool.actions import Restore, RunJob, TakeSnapshot
 from controllers.pool.disk_templates import carried_over
+from controllers.pool.power import merge_run_strategy
 from controllers.pool.revisions import Revision, content, postfixed_paths
 from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
@@ -25,6 +26,7 @@ from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS
 from kinds import meta
 from kinds.pool import NameGeneration
+from kinds.vm_documents import run_strategy
 
 
 def build_vm(
@@ -192,7 +194,7 @@ def merge_template(live: Json, base: Json | None, new: Json) -> Json:
         if merged or part in found["metadata"]:
             found["metadata"][part] = merged
     found["spec"] = _merged(found.get("spec") or {}, (base or {}).get("spec"), new["spec"])
-    _one_of_two(found["spec"], new["spec"])
+    _set_run_strategy(found["spec"], live.get("spec") or {}, (base or {}).get("spec"), new["spec"])
     _forget_revision_names(found["spec"], live.get("spec") or {}, new["spec"])
     _addresses(found, live, base, new)
     return found
@@ -252,10 +254,19 @@ def _key(*lists: Any) -> Callable[[Any], Hashable] | None:
     return next((key for key in KEYS if all(isinstance(key(each), str) for each in items)), None)
 
 
-def _one_of_two(spec: Json, new: Json) -> None:
-    """Removes one of `running` and `runStrategy`: a VM may have only one, and a start may replace it."""
-    if spec.get("running") is not None and spec.get("runStrategy") is not None:
-        del spec["running" if new.get("running") is None else "runStrategy"]
+POWER_FIELDS = ("running", "runStrategy")
+"""A VM may have only one of these, and a start may replace `running` by `runStrategy`."""
+
+
+def _set_run_strategy(spec: Json, live: Json, base: Json | None, new: Json) -> None:
+    """Merges both fields as one value. The VM keeps its field if the value stays."""
+    before, wanted = run_strategy(base) if base is not None else None, run_strategy(new)
+    merged = wanted if before is None else merge_run_strategy(run_strategy(live), before, wanted)
+    source = new if merged == wanted != before else live
+    for name in POWER_FIELDS:
+        spec.pop(name, None)
+        if source.get(name) is not None:
+            spec[name] = source[name]
 
 
 def _forget_revision_names(spec: Json, before: Json, new: Json) -> None:

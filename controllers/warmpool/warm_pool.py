@@ -20,10 +20,12 @@ from controllers.shared.vmi import ObjectView
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from kinds.model import Model
 from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
+from kubevirt.fields import VM_SPEC
+from kubevirt.meaning import canonical
 from runtime.resource import Key, Resource
 from runtime.store import Store
 
-HASH_ALGORITHM = "v1"
+HASH_ALGORITHM = "v2"
 _NOT_HASHED = ("name", "weight")
 
 
@@ -33,7 +35,12 @@ def _v1(spec: Any, placement: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"v1": _v1}
+def _v2(spec: Any, placement: Mapping[str, Any]) -> str:
+    """Specs that mean the same to KubeVirt have equal hashes. The fields of an EC2 template have no type."""
+    return _v1(canonical(spec, VM_SPEC), placement)
+
+
+HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"v1": _v1, "v2": _v2}
 
 
 def template_hash(spec: Any, placement: Mapping[str, Any] | None = None) -> str:
@@ -116,7 +123,11 @@ class WarmPool(ObjectView):
 
     @cached_property
     def template_hash(self) -> str:
-        """The hash of the template without a placement, which the status shows to users."""
+        """The hash of the template without a placement, which the status shows to users. The status keeps the hash of
+        an earlier algorithm while it stands for the same template."""
+        stored = self.status.template_hash
+        if stored.partition(".")[0] in HASH_ALGORITHMS and made_from(stored, self._hashed):
+            return stored
         return template_hash(self._hashed)
 
     def current(self, m: WarmVM) -> bool:

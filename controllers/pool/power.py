@@ -1,0 +1,26 @@
+"""Merges run strategies. Users decide whether a VM runs, until the author of the template decides otherwise."""
+
+RUNNING = frozenset({"Always", "RerunOnFailure", "Once", "WaitAsReceiver"})
+"""run strategies with which KubeVirt starts a new VM"""
+HALTED = "Halted"
+
+
+def merge_run_strategy(live: str, base: str, new: str) -> str:
+    """The run strategy of a VM that gets a template with the run strategy `new` in place of one with `base`.
+
+    A VM that a user has started or stopped stays so, unless the author changes from a run strategy that runs VMs to
+    one that halts them, or back."""
+    if base == new:
+        return live
+    author_decides = _runs(base) is not _runs(new)
+    return new if author_decides or _runs(live) is _runs(base) else live
+
+
+def stops(live: str, base: str, new: str) -> bool:
+    """Whether KubeVirt stops the guest when the VM gets the template."""
+    return live != HALTED and merge_run_strategy(live, base, new) == HALTED
+
+
+def _runs(strategy: str) -> bool | None:
+    """None for a run strategy that leaves the choice to users."""
+    return True if strategy in RUNNING else False if strategy == HALTED else None

@@ -1,0 +1,190 @@
+"""Says whether two templates mean the same to KubeVirt and CDI, however they are spelt.
+
+`canonical` returns one form for all spellings of a value, by the types of KubeVirt's fields:
+
+- Equal quantities are equal: `1Ti` and `1024Gi`, `1` and `"1000m"`. A size of huge pages is text in KubeVirt.
+- Null and an empty list count as absent. So do false, 0, empty text and an empty map in a field that is no pointer in
+  Go, because Go decodes them to the same value as an absent field.
+- An empty object counts as absent if KubeVirt makes no difference (`_WITHOUT_EFFECT`). Other empty objects are choices,
+  such as `masquerade: {}`.
+- A value that KubeVirt or CDI uses for an absent field counts as absent (`_DEFAULTS`).
+- The order of a list counts, except in lists whose items have a key (`_KEYED`) and in sets.
+- `running: true` is `runStrategy: Always`, and `running: false` is `runStrategy: Halted`.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from apimachinery.quantity import to_fraction
+from apimachinery.unstructured import Json, at
+from kubevirt.fields import Field, declared_fields
+
+VM_TEMPLATE = "VirtualMachineTemplateSpec"
+"""The template of a pool or warm pool: metadata, and the spec of a VirtualMachine."""
+VMI_TEMPLATE = "VirtualMachineInstanceTemplateSpec"
+POOL_CONTENT = "PoolContent"
+"""What determines the VMs of a pool: its `template`, and fields without a type."""
+DATA_VOLUME_SPEC = "DataVolumeSpec"
+
+_TEMPLATES: Mapping[str, Mapping[str, Field]] = {
+    POOL_CONTENT: {"template": Field(VM_TEMPLATE, False)},
+    VM_TEMPLATE: {"metadata": Field("ObjectMeta", False), "spec": Field("VirtualMachineSpec", False)},
+}
+
+_WITHOUT_EFFECT = frozenset(
+    {
+        # No pointers in Go.
+        "ACPIState",
+        "DataVolumeSpec",
+        "Devices",
+        "DomainSpec",
+        "ObjectMeta",
+        "ResourceRequirements",
+        "VirtualMachineInstanceSpec",
+        "VolumeResourceRequirements",
+        # virt-api, instance types and preferences fill an empty object as they fill an absent one, and the domain is
+        # the same (pkg/defaults, pkg/instancetype and converter/compute of KubeVirt).
+        "Affinity",
+        "Bootloader",
+        "CPU",
+        "Chassis",
+        "Clock",
+        "DHCPOptions",
+        "Features",
+        "Firmware",
+        "Machine",
+        "Memory",
+        "NodeAffinity",
+        "PodAffinity",
+        "PodDNSConfig",
+    }
+)
+"""types whose empty object means the same as no object"""
+
+_DEFAULTS: Mapping[tuple[str, str], Any] = {
+    ("CDRomTarget", "readonly"): True,
+    ("CDRomTarget", "tray"): "closed",
+    ("CDIDataVolumeSourceRegistry", "pullMethod"): "pod",
+    ("DataVolumeSpec", "contentType"): "kubevirt",
+    ("FeatureState", "enabled"): True,
+    ("HPETTimer", "present"): True,
+    ("HypervTimer", "present"): True,
+    ("KVMTimer", "present"): True,
+    ("PITTimer", "present"): True,
+    ("RTCTimer", "present"): True,
+    ("PersistentVolumeClaimSpec", "volumeMode"): "Filesystem",
+    ("Toleration", "operator"): "Equal",
+}
+"""Values that an absent field means. A field that a preference fills is missing, because there a value differs from no
+value."""
+
+_IGNORED: Mapping[str, frozenset[str]] = {
+    VM_TEMPLATE: frozenset({"apiVersion", "kind", "status"}),
+    VMI_TEMPLATE: frozenset({"apiVersion", "kind", "status"}),
+    "DataVolumeTemplateSpec": frozenset({"apiVersion", "kind", "status"}),
+    "ObjectMeta": frozenset({"creationTimestamp"}),
+}
+"""fields that never have an effect in a template"""
+
+_KEYED: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("VirtualMachineSpec", "dataVolumeTemplates"): ("metadata", "name"),
+    ("VirtualMachineInstanceSpec", "resourceClaims"): ("name",),
+    ("VirtualMachineInstanceSpec", "utilityVolumes"): ("name",),
+}
+"""lists whose items have a name and no order, with the path of the name"""
+
+_SETS = frozenset(
+    {
+        ("PersistentVolumeClaimSpec", "accessModes"),
+        ("QemuGuestAgentSSHPublicKeyAccessCredentialPropagation", "users"),
+        ("StorageSpec", "accessModes"),
+        ("VirtualMachineInstanceSpec", "tolerations"),
+        ("VirtualMachineInstanceSpec", "topologySpreadConstraints"),
+    }
+)
+"""lists whose items have no order"""
+
+_RUN_STRATEGIES = {True: "Always", False: "Halted"}
+
+
+def mean_the_same(one: Any, other: Any, type_name: str) -> bool:
+    return text_of(canonical(one, type_name)) == text_of(canonical(other, type_name))
+
+
+def changed_fields(before: Json, after: Json, type_name: str) -> Iterator[tuple[str, str]]:
+    """The names of the fields of an object that do not mean the same in both, sorted, with the type of each."""
+    fields = _fields_of(type_name)
+    old, new = (_object(each, type_name) for each in (before, after))
+    for name in sorted({*old, *new}):
+        if text_of(old.get(name)) != text_of(new.get(name)):
+            yield name, fields[name].type if name in fields else ""
+
+
+def text_of(value: Any) -> str:
+    """The JSON text of a value, with sorted keys."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def canonical(value: Any, type_name: str = "") -> Any:
+    """The value in the one form of all its spellings, or None if it means the same as no value.
+
+    Without a type, only null, empty lists and whole floats are unified. Fields that no type lists are treated so too.
+    """
+    match value:
+        case dict():
+            return _object(value, type_name) or (None if type_name in _WITHOUT_EFFECT else {})
+        case list():
+            return [canonical(each, type_name) for each in value] or None
+        case float() if value.is_integer():
+            return int(value)
+    return value
+
+
+def _object(value: Json, type_name: str) -> Json:
+    fields = _fields_of(type_name)
+    ignored = _IGNORED.get(type_name, frozenset())
+    found = {}
+    for name, each in value.items():
+        if name not in ignored and (inner := _field(each, type_name, name, fields.get(name))) is not None:
+            found[name] = inner
+    if type_name == "VirtualMachineSpec" and isinstance(found.get("running"), bool) and "runStrategy" not in found:
+        found["runStrategy"] = _RUN_STRATEGIES[found.pop("running")]
+    return found
+
+
+def _fields_of(type_name: str) -> Mapping[str, Field]:
+    return _TEMPLATES.get(type_name) or declared_fields(type_name)
+
+
+def _field(value: Any, owner: str, name: str, field: Field | None) -> Any:
+    if field is None:
+        return canonical(value)
+    match field.type:
+        case "Quantity":
+            return _quantity(value)
+        case "Quantities" | "Map" if isinstance(value, dict):
+            present = {key: each for key, each in value.items() if each is not None}
+            return {
+                key: _quantity(each) if field.type == "Quantities" else each for key, each in present.items()
+            } or None
+    found = canonical(value, field.type)
+    if (owner, name) in _DEFAULTS and found is not None and text_of(found) == text_of(_DEFAULTS[owner, name]):
+        return None
+    if isinstance(found, list):
+        return _without_order(found, owner, name)
+    is_zero = isinstance(found, str | int | float) and not found
+    return None if is_zero and not field.is_pointer else found
+
+
+def _without_order(items: list[Any], owner: str, name: str) -> list[Any]:
+    key = _KEYED.get((owner, name))
+    if key is not None and all(isinstance(at(each, *key), str) for each in items):
+        return sorted(items, key=lambda each: str(at(each, *key)))
+    return sorted(items, key=text_of) if (owner, name) in _SETS else items
+
+
+def _quantity(value: Any) -> Any:
+    """A quantity as the text of a fraction; any other value as it is."""
+    number = to_fraction(value)
+    return canonical(value) if number is None else f"={number}"

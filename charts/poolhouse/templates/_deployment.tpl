@@ -34,18 +34,11 @@ spec:
       labels:
         {{- merge (include "poolhouse.labels" (list $root .component) | fromYaml) $values.podLabels | toYaml | nindent 8 }}
       annotations:
-        {{- merge (dict) $values.podAnnotations (dict "kubectl.kubernetes.io/default-container" .component) | toYaml | nindent 8 }}
+        {{- merge (dict) $values.podAnnotations $root.Values.global.commonAnnotations (dict "kubectl.kubernetes.io/default-container" .component) | toYaml | nindent 8 }}
     spec:
       serviceAccountName: {{ $name }}
       automountServiceAccountToken: {{ ne .component "defaulter" }}
-      enableServiceLinks: false
-      {{- with $root.Values.global.imagePullSecrets }}
-      imagePullSecrets:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
-      {{- with $values.priorityClassName | default $root.Values.global.priorityClassName }}
-      priorityClassName: {{ . }}
-      {{- end }}
+      {{- include "poolhouse.pod" (list $root $values) | nindent 6 }}
       {{- with $values.runtimeClassName }}
       runtimeClassName: {{ . }}
       {{- end }}
@@ -63,7 +56,6 @@ spec:
       hostAliases:
         {{- toYaml . | nindent 8 }}
       {{- end }}
-      {{- include "poolhouse.nodes" (list $root $values) | nindent 6 }}
       {{- with $values.affinity }}
       affinity:
         {{- toYaml . | nindent 8 }}
@@ -89,8 +81,6 @@ spec:
                 matchLabelKeys: [pod-template-hash]
             {{- end }}
       {{- end }}
-      securityContext:
-        {{- include "poolhouse.podSecurityContext" $root | nindent 8 }}
       # Longer than the preStop hook and the longest admission timeout together.
       terminationGracePeriodSeconds: 45
       {{- with $values.extraInitContainers }}
@@ -173,10 +163,19 @@ spec:
         {{- end }}
 {{- end }}
 
-{{/* Arguments: root, values of the component. Prints on which nodes a Pod may run. */}}
-{{- define "poolhouse.nodes" -}}
-{{- $global := (index . 0).Values.global -}}
+{{/* Arguments: root, values of the component. Prints what the global values say of every Pod, Pods of hooks too. */}}
+{{- define "poolhouse.pod" -}}
+{{- $root := index . 0 -}}
+{{- $global := $root.Values.global -}}
 {{- $values := index . 1 -}}
+enableServiceLinks: false
+{{- with $global.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.priorityClassName | default $global.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- with merge (dict) $values.nodeSelector $global.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
@@ -185,17 +184,14 @@ nodeSelector:
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- end }}
-
-{{/* Prints the security context of a Pod. */}}
-{{- define "poolhouse.podSecurityContext" -}}
-runAsNonRoot: true
-seccompProfile: {type: RuntimeDefault}
-{{- range $id, $number := .Values.global.runAs }}
-{{- if kindIs "invalid" $number | not }}
-{{ $id }}: {{ int64 $number }}
-{{- end }}
-{{- end }}
+securityContext:
+  runAsNonRoot: true
+  seccompProfile: {type: RuntimeDefault}
+  {{- range $id, $number := $global.runAs }}
+  {{- if kindIs "invalid" $number | not }}
+  {{ $id }}: {{ int64 $number }}
+  {{- end }}
+  {{- end }}
 {{- end }}
 
 {{/* Arguments: root, component, portName, port. Prints a Service, a HorizontalPodAutoscaler if wanted and,

@@ -91,16 +91,19 @@ class EnvironmentSettings(BaseSettings):
         return (init_settings,)
 
 
-class ServerSettings(EnvironmentSettings):
+class LogSettings(EnvironmentSettings):
+    log_format: Format = setting("POOLHOUSE_LOG_FORMAT", "text", "Format of log lines.")
+    log_level: Annotated[LogLevel, BeforeValidator(str.upper)] = setting(
+        "POOLHOUSE_LOG_LEVEL", "INFO", "Lowest level of the log lines that are written."
+    )
+
+
+class ServerSettings(LogSettings):
     listen: ListenAddress = listen_setting("127.0.0.1:0")
     tls: Path | None = setting(
         "POOLHOUSE_TLS_DIR",
         None,
         "Directory of `tls.crt`, `tls.key` and `ca.crt`. The service reads changed files again. Empty: plain HTTP.",
-    )
-    log_format: Format = setting("POOLHOUSE_LOG_FORMAT", "text", "Format of log lines.")
-    log_level: Annotated[LogLevel, BeforeValidator(str.upper)] = setting(
-        "POOLHOUSE_LOG_LEVEL", "INFO", "Lowest level of the log lines that are written."
     )
 
     @property

@@ -19,7 +19,7 @@ from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import Resource
 from service import logs
-from service.settings import DEFAULT_NAMESPACE, EnvironmentSettings, setting
+from service.settings import DEFAULT_NAMESPACE, LogSettings, setting
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ RETRY_SECONDS = 1.0
 CALL_SECONDS = 15
 
 
-class HookSettings(EnvironmentSettings):
+class HookSettings(LogSettings):
     patience_seconds: float = setting(
         "POOLHOUSE_PATIENCE_SECONDS", 290, "Time after which a hook of the chart fails.", unit="seconds", gt=0
     )
@@ -64,7 +64,7 @@ def _run(work: Coroutine[Any, Any, None], settings: HookSettings) -> None:
         async with asyncio.timeout(settings.patience_seconds):
             await work
 
-    logs.configure("hooks")
+    logs.configure("hooks", settings.log_format, settings.log_level)
     try:
         asyncio.run(within_patience())
     except TimeoutError:

@@ -68,6 +68,69 @@ def test_rendered_objects(rendered: list[Json]) -> None:
     assert found == (CHART.parent.parent / "tests" / "charts" / "rendered.txt").read_text().splitlines()
 
 
+GLOBALS = {
+    "imageRegistry": "mirror.example:5000",
+    "imagePullSecrets": [{"name": "mirror-pull"}],
+    "priorityClassName": "system-cluster-critical",
+    "commonLabels": {"team": "infra"},
+    "commonAnnotations": {"owner": "infra"},
+    "nodeSelector": {"pool": "infra"},
+    "tolerations": [{"key": "infra", "operator": "Exists"}],
+    "runAs": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},
+    "logLevel": "WARNING",
+}
+
+# For each global value, whether a Pod obeys it.
+OBEYS: dict[str, Callable[[Json], bool]] = {
+    "imageRegistry": lambda pod: all(
+        each["image"].startswith("mirror.example:5000/") for each in pod["spec"]["containers"]
+    ),
+    "imagePullSecrets": lambda pod: pod["spec"]["imagePullSecrets"] == GLOBALS["imagePullSecrets"],
+    "priorityClassName": lambda pod: pod["spec"]["priorityClassName"] == GLOBALS["priorityClassName"],
+    "commonLabels": lambda pod: pod["metadata"]["labels"]["team"] == "infra",
+    "commonAnnotations": lambda pod: pod["metadata"]["annotations"]["owner"] == "infra",
+    "nodeSelector": lambda pod: pod["spec"]["nodeSelector"]["pool"] == "infra",
+    "tolerations": lambda pod: {"key": "infra", "operator": "Exists"} in pod["spec"]["tolerations"],
+    "runAs": lambda pod: not pod["spec"]["securityContext"].keys() & {"runAsUser", "runAsGroup", "fsGroup"},
+    "logLevel": lambda pod: all(
+        {"name": "POOLHOUSE_LOG_LEVEL", "value": "WARNING"} in each["env"] for each in pod["spec"]["containers"]
+    ),
+}
+
+
+def test_every_pod_obeys_every_global_value() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["properties"]["global"]["properties"].keys() == GLOBALS.keys() == OBEYS.keys()
+    found = {each["metadata"]["name"]: each for each in template({"global": GLOBALS})}
+    workloads = {
+        name: each["spec"]["template"] for name, each in found.items() if each["kind"] in ("Deployment", "Job")
+    }
+    assert len(workloads) == 5, "three services, and the Jobs of two hooks"
+    refused = [(name, value) for name, pod in workloads.items() for value, obeys in OBEYS.items() if not obeys(pod)]
+    assert refused == []
+
+
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        pytest.param({"poolhouse": {"enabled": True}}, "", id="the parent's own global values and the condition"),
+        pytest.param({"poolhouse": {"enabled": True, "replicas": 2}}, "'replicas' not allowed", id="unknown value"),
+    ],
+)
+def test_the_chart_is_a_subchart(tmp_path: Path, values: Json, error: str) -> None:
+    """Helm gives the parent's `global` and `enabled` to a subchart."""
+    dependency = {"name": "poolhouse", "version": "0.1.0", "condition": "poolhouse.enabled"}
+    chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}
+    (tmp_path / "Chart.yaml").write_text(json.dumps(chart))
+    shutil.copytree(CHART, tmp_path / "charts" / "poolhouse")
+    values = {"global": {"storageClass": "fast", "domain": "example.test"}, **values}
+    if error:
+        with pytest.raises(HelmError, match=error):
+            run("template", "parent", str(tmp_path), values=values)
+    else:
+        assert "poolhouse-webhook" in run("template", "parent", str(tmp_path), values=values)
+
+
 def test_crds_of_all_kinds_are_kept_on_uninstall(rendered: list[Json]) -> None:
     crds = named(rendered, "CustomResourceDefinition")
     assert crds.keys() == {kind.crd_name for kind in KINDS}
@@ -739,7 +802,9 @@ def test_schema_has_every_value() -> None:
     defaults of the earlier chart, and the error has to name the fields that they lack."""
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert list(_missing(values, schema, schema["$defs"])) == []
+    assert list(_missing(values, schema, schema["$defs"])) == ["enabled"], "a parent chart sets it"
+    schema["properties"]["global"]["additionalProperties"] = False  # a parent chart has global values of its own
+    assert list(_missing(values, schema, schema["$defs"])) == ["enabled"]
 
 
 def _missing(values: Json, schema: Json, defined: Json, path: str = "") -> Iterator[str]:

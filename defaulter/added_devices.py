@@ -13,13 +13,15 @@ libvirt chooses the port at the hotplug, and the address is written when the VM 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import PCI
+from defaulter.field_record import read_record
 from defaulter.json_paths import DocumentEditor, Path, is_unset
+from defaulter.kubevirt_defaults import ClusterConfig, add_devices
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import addressable_devices, devices_without_pci_address
 from defaulter.vm_paths import VMLocation
@@ -110,11 +112,13 @@ def _preferred(device: AddedDevice, ports: Ports, has_placeholder: bool) -> tupl
     return ports.spare
 
 
-def find_added(document: Json, location: VMLocation, old: Json | None, runs: bool) -> list[AddedDevice]:
+def find_added(
+    document: Json, location: VMLocation, old: Json | None, runs: bool, cluster: ClusterConfig
+) -> list[AddedDevice]:
     """The devices without an address of a VM whose other hardware is known. Empty for a VM that has no hardware yet and
-    does not run, because KubeVirt's own addresses suit it."""
+    does not run, because KubeVirt's own addresses suit it: its guest has had them at each start."""
     spec = at(document, *location.spec)
-    if old is None or not (runs or _has_hardware(old, location)) or not holds_addresses(spec, location):
+    if old is None or not (runs or _has_hardware(old, location, cluster)) or not holds_addresses(spec, location):
         return []
     hotpluggable = set(hotpluggable_volumes(spec))
     found = []
@@ -169,11 +173,20 @@ def running_addresses(
             yield device, found
 
 
-def _has_hardware(document: Json, location: VMLocation) -> bool:
-    addresses = [at(document, *path) for path in addressable_devices(document, location)]
-    machine = at(document, *location.spec, "domain", "machine", "type")
-    known = not addresses or any(not is_unset(address) for address in addresses)
-    return isinstance(machine, str) and is_canonical(machine) and known
+def _has_hardware(stored: Json, location: VMLocation, cluster: ClusterConfig) -> bool:
+    """Whether the addresses of the stored VM are decided. A canonical machine type is no evidence: virt-api and
+    Poolhouse write it into a VM that stops. Devices that KubeVirt adds at each start have no address.
+
+    A VM with a record of defaulted fields may have devices without an address, which were hotplugged."""
+    machine = at(stored, *location.spec, "domain", "machine", "type")
+    if not isinstance(machine, str) or not is_canonical(machine):
+        return False
+    editor = DocumentEditor(stored)
+    add_devices(editor, replace(location, has_preference=False), cluster)
+    if editor.filled:
+        return False
+    decided = [not is_unset(at(stored, *path)) for path in addressable_devices(stored, location)]
+    return any(decided) if decided and read_record(stored, location) else all(decided)
 
 
 def _device(address: Path, location: VMLocation) -> Path:

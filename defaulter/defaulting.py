@@ -195,8 +195,8 @@ def _set_vmi_defaults(
     libvirt_defaults = ask(editor.get(location.spec))
     raise_errors(location.spec, libvirt_defaults.errors(request.old))
     left_open = frozenset[Path]()
-    _copy_running_addresses(editor, location, request)
-    if added := find_added(editor.document, location, request.old, request.vmi is not None):
+    _copy_running_addresses(editor, location, request, cluster)
+    if added := find_added(editor.document, location, request.old, request.vmi is not None, cluster):
         running = _running_ports(request, cluster, host)
         left_open = _address_added_devices(editor, location, added, libvirt_defaults, running)
         libvirt_defaults = ask(editor.get(location.spec))
@@ -242,10 +242,12 @@ def _own_record(request: VMRequest, editor: DocumentEditor, location: VMLocation
         return record  # its error is reported with the others
 
 
-def _copy_running_addresses(editor: DocumentEditor, location: VMLocation, request: VMRequest) -> None:
+def _copy_running_addresses(
+    editor: DocumentEditor, location: VMLocation, request: VMRequest, cluster: ClusterConfig
+) -> None:
     vmi_location = locate(request.vmi, request.namespace) if request.vmi else None
     if request.vmi and vmi_location is not None:
-        added = find_added(editor.document, location, request.old, True)
+        added = find_added(editor.document, location, request.old, True, cluster)
         for device, address in running_addresses(added, editor.document, location, request.vmi, vmi_location):
             editor.fill(device.path, address)
 

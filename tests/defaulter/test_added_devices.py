@@ -192,6 +192,53 @@ class TestDefaulting:
         assert addresses(libvirt.default(edited, oldObject=stored, vmi=runs).object)["more"] is None
 
 
+ROOT_VOLUME = {"volumes": [{"name": "root", "emptyDisk": {"capacity": "1Mi"}}]}
+MACHINE = {"machine": {"type": "pc-q35-7.2"}, "memory": {"guest": "128Mi"}}
+
+
+def implicit(**fields: Any) -> Json:
+    return {"domain": {**MACHINE, "devices": {}}, **fields}
+
+
+# VMs that are older than Poolhouse: virt-api or a stop has written the machine type, and nothing else is decided.
+NEVER_DEFAULTED = [
+    pytest.param(implicit(), {}, id="no device is listed"),
+    pytest.param(implicit(**ROOT_VOLUME), {}, id="a volume without a disk, as virtctl create vm writes it"),
+    pytest.param({"domain": MACHINE | {"devices": {"rng": {}}}, **ROOT_VOLUME}, {}, id="other devices"),
+    pytest.param(
+        spec(disk("root", pciAddress="0000:09:00.0"), disk("data"), nic(), domain=MACHINE), {}, id="one address"
+    ),
+    pytest.param(spec(disk("root"), nic(model="virtio"), domain=MACHINE), {}, id="listed devices"),
+    pytest.param(
+        implicit(**ROOT_VOLUME),
+        {"preference": {"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"}}},
+        id="a preference",
+    ),
+    pytest.param(
+        {"domain": {"machine": {"type": "pc-q35-7.2"}, "devices": {}}, **ROOT_VOLUME},
+        {"instancetype": {"cpu": {"guest": 2}, "memory": {"guest": "128Mi"}}, "preference": {}},
+        id="an instance type",
+    ),
+]
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize(("content", "matched"), NEVER_DEFAULTED)
+def test_a_vm_that_was_never_defaulted_keeps_the_addresses_of_kubevirt(
+    libvirt: Libvirt, content: Json, matched: Json
+) -> None:
+    """Its guest has had them at each start, so an update must write the same ones."""
+    matchers = {kind: {"name": kind} for kind in matched}
+    stored = vm(deepcopy(content), runStrategy="Halted", **matchers)
+    started = vm(deepcopy(content), runStrategy="Always", **matchers)
+    kubevirts = where(libvirt.domain(stored, **matched))
+    answer = libvirt.default(started, oldObject=stored, **matched)
+    found = {name: address for name, address in addresses(answer.object).items() if address is not None}
+    assert found
+    assert found.items() <= kubevirts.items()
+    assert where(libvirt.domain(answer.object, **matched)) == kubevirts
+
+
 class Running:
     """The PCI buses of a running domain, as libvirt's hotplug uses them."""
 

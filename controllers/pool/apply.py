@@ -179,15 +179,19 @@ class PoolWriter:
         namespace, annotations = metadata["namespace"], metadata.get("annotations") or {}
         hashes = parse_hashes(annotations.get(meta.DISK_TEMPLATES, ""))
         for disk in sorted(disk_names(vm)):
+            makers = set[str]()
             for resource in (DATA_VOLUMES, PVCS):
                 with suppress(NotFound):
                     found = (await self.api.get(resource, namespace, disk))["metadata"]
                     labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
                     created = snapshot.entry_hash(labels.get(meta.DISK_TEMPLATE, wanted))
                     other = meta.REPLACED in labels or not same_origin(created, wanted)
-                    # A disk without an owner was provided for this VM, or retained from the same entry.
-                    if found.get("ownerReferences") or "deletionTimestamp" in found or other:
+                    # A disk without an owner was provided for this VM, or retained from the same entry. The DataVolume
+                    # of the disk owns the claim that CDI has made from it.
+                    owners = {each.get("uid") for each in found.get("ownerReferences") or ()}
+                    if owners - makers or "deletionTimestamp" in found or other:
                         return f"{resource.kind} {disk}"
+                    makers.add(found["uid"])
         return ""
 
     async def _delete(self, pool: Pool, a: actions.Delete) -> None:

@@ -8,7 +8,8 @@ The deletion of a VM whose disks are retained has four steps. Each step can be r
 4. The controller removes the finalizer, and the VM is removed.
 
 A VM owns its DataVolumes. A DataVolume or the VM owns a PersistentVolumeClaim. The controller does not change a disk of
-the same name with another owner.
+the same name with another owner. A DataVolume that has never had its data is not retained: nothing would be lost, and
+its import would be tried for ever.
 """
 
 from contextlib import suppress
@@ -27,6 +28,7 @@ from controllers.pool.actions import (
     ReturnDisk,
 )
 from controllers.pool.claim_users import claim_users
+from controllers.pool.data_volumes import PRE_POPULATED, has_held_data, is_clone
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes
 from controllers.pool.vm_snapshots import RESTORE_NAME
 from controllers.shared.sources import DATA_VOLUMES
@@ -108,16 +110,17 @@ async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
     # The PersistentVolumeClaim comes last: the pool finds the disk by its label, and so repeats unfinished work.
     for resource in (DATA_VOLUMES, PVCS):
         try:
-            metadata = (await api.get(resource, namespace, a.disk))["metadata"]
+            document = await api.get(resource, namespace, a.disk)
         except NotFound:
             continue
+        metadata = document["metadata"]
         if meta.KEPT_BY not in (metadata.get("labels") or {}) and metadata.get("ownerReferences"):
             continue  # an earlier attempt has returned it
         change: Json = {
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],
             "labels": dict.fromkeys((meta.KEPT_BY, meta.KEPT_FOR, meta.DISK_TEMPLATE, meta.REPLACED)),
-            "annotations": dict.fromkeys((meta.RETAINED_AT, meta.USED_AT)),
+            "annotations": {meta.RETAINED_AT: None, meta.USED_AT: None, **_populated(document)},
         }
         if not metadata.get("ownerReferences"):
             change["ownerReferences"] = [owner]
@@ -173,32 +176,58 @@ async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: Labe
     The PersistentVolumeClaim comes first: the pool finds disks by its label. If the VM is deleted after a crash between
     the writes, both are deleted with it."""
     volume = await _retainable(api, DATA_VOLUMES, namespace, disk, {vm_uid}, labels)
-    owners = {vm_uid, volume["uid"]} if volume else {vm_uid}
+    if volume and not has_held_data(volume):
+        await _delete_volume(api, namespace, disk, volume, labels)
+        return
+    owners = {vm_uid, volume["metadata"]["uid"]} if volume else {vm_uid}
     claim = await _retainable(api, PVCS, namespace, disk, owners, labels)
-    for resource, metadata in ((PVCS, claim), (DATA_VOLUMES, volume)):
-        if not metadata or all((metadata.get("labels") or {}).get(key) == value for key, value in labels.items()):
+    for resource, document in ((PVCS, claim), (DATA_VOLUMES, volume)):
+        metadata = document["metadata"] if document else {}
+        if not document or all((metadata.get("labels") or {}).get(key) == value for key, value in labels.items()):
             continue
         left = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != vm_uid]
         change: Json = {
             "resourceVersion": metadata["resourceVersion"],
             "ownerReferences": left,
             "labels": labels,
-            "annotations": {meta.RETAINED_AT: format_time(api.now())},
+            "annotations": {meta.RETAINED_AT: format_time(api.now()), **_populated(document)},
         }
         await api.patch(resource, namespace, disk, {"metadata": change})
+
+
+async def _delete_volume(api: Api, namespace: str, disk: str, volume: Json, labels: Labels) -> None:
+    """Deletes a DataVolume that has no data. The label comes first, because an admission policy lets the controllers
+    delete disks with this label only."""
+    metadata = volume["metadata"]
+    change = {
+        "resourceVersion": metadata["resourceVersion"],
+        "labels": {meta.KEPT_BY: labels[meta.KEPT_BY]},
+        "annotations": {PRE_POPULATED: disk} if is_clone(volume) else {},
+    }
+    marked = await api.patch(DATA_VOLUMES, namespace, disk, {"metadata": change})
+    version = marked["metadata"]["resourceVersion"]
+    with suppress(NotFound):
+        await api.delete(DATA_VOLUMES, namespace, disk, uid=metadata["uid"], resource_version=version)
+
+
+def _populated(document: Json) -> Labels:
+    """The annotation with which CDI accepts a change of a clone that is complete."""
+    is_complete = document.get("kind") == DATA_VOLUMES.kind and at(document, "status", "phase") == "Succeeded"
+    return {PRE_POPULATED: document["metadata"]["name"]} if is_complete and is_clone(document) else {}
 
 
 async def _retainable(
     api: Api, resource: Resource, namespace: str, name: str, owners: set[str], labels: Labels
 ) -> Json | None:
-    """The metadata of the disk if it has one of the owners, or is retained for the VM already."""
+    """The disk if it has one of the owners, or is retained for the VM already."""
     try:
-        metadata: Json = (await api.get(resource, namespace, name))["metadata"]
+        document = await api.get(resource, namespace, name)
     except NotFound:
         return None
+    metadata = document["metadata"]
     has, references = metadata.get("labels") or {}, metadata.get("ownerReferences") or ()
     retained = all(has.get(key) == labels[key] for key in (meta.KEPT_BY, meta.KEPT_FOR))
-    return metadata if retained or owners & {each.get("uid") for each in references} else None
+    return document if retained or owners & {each.get("uid") for each in references} else None
 
 
 async def _remove_finalizer(api: Api, namespace: str, name: str, uid: str, version: str | None) -> None:

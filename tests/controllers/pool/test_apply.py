@@ -11,13 +11,15 @@ import pytest
 
 from apimachinery.owner_references import controller_reference
 from controllers.pool.actions import Hold, ReleaseDisks, RetainDisks, ReturnDisk, SetInService
-from controllers.pool.apply import hold, set_in_service, unready_version
+from controllers.pool.apply import PoolWriter, hold, set_in_service, unready_version
 from controllers.pool.apply_disks import release_disks, retain_replaced_disks, return_disk
+from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
 from controllers.shared.sources import DATA_VOLUMES
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import Conflict
 from runtime.resource import PVCS, VMIS, VMS
+from tests.controllers.pool.builders import a_pool, snapshot, template
 from tests.histories.client import Failpoint
 from tests.histories.world import HERE, World
 from tests.virtual_loop import VirtualLoop
@@ -202,5 +204,80 @@ def test_a_disk_that_the_vm_got_back_is_not_retained_as_a_replaced_one() -> None
             ReleaseDisks("web-1", uid, ("root-1",), "", persists_state=False, retained_by=POOL_UID, reason=""),
         )
         assert (await api.get(PVCS, HERE, "root-1"))["metadata"]["labels"] == kept
+
+    play(scene)
+
+
+async def create_volume(api: Api, vm: Json, phase: str, source: str = "pvc") -> None:
+    spec = {"source": {source: {"namespace": "images", "name": "golden"}}}
+    volume = await create(api, DATA_VOLUMES, "root-1", vm)
+    await api.patch(DATA_VOLUMES, HERE, "root-1", {"spec": spec})
+    await api.patch(DATA_VOLUMES, HERE, "root-1", {"status": {"phase": phase}}, subresource="status")
+    await create(api, PVCS, "root-1", volume)
+
+
+@pytest.mark.parametrize(
+    ("source", "annotated"), [pytest.param("pvc", True, id="a clone"), pytest.param("http", False, id="an import")]
+)
+def test_a_retained_clone_says_that_it_has_its_data(source: str, annotated: bool) -> None:
+    """CDI refuses each other change of a clone by an account that may not clone from the source's namespace."""
+
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        await create_volume(api, vm, "Succeeded", source)
+        uid = vm["metadata"]["uid"]
+        await retain_replaced_disks(api, HERE, RetainDisks("web-1", uid, (("root-1", "hash"),), POOL_UID, RETAIN))
+        volume = (await api.get(DATA_VOLUMES, HERE, "root-1"))["metadata"]
+        assert not volume.get("ownerReferences")
+        assert volume["annotations"].get(PRE_POPULATED) == ("root-1" if annotated else None)
+
+    play(scene)
+
+
+@pytest.mark.parametrize("phase", ["ImportInProgress", "CloneScheduled", "Pending", "WaitForFirstConsumer"])
+def test_a_disk_without_data_is_not_retained(phase: str) -> None:
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        await create_volume(api, vm, phase)
+        uid = vm["metadata"]["uid"]
+        await retain_replaced_disks(api, HERE, RetainDisks("web-1", uid, (("root-1", "hash"),), POOL_UID, RETAIN))
+        await asyncio.sleep(COLLECTED_SECONDS)
+        assert not await exists(api, DATA_VOLUMES, "root-1")
+        assert not await exists(api, PVCS, "root-1")
+        annotations = (await api.get(VMS, HERE, "web-1"))["metadata"].get("annotations") or {}
+        assert meta.REPLACED_DISKS not in annotations
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("phase", "annotations", "held"),
+    [
+        pytest.param("Succeeded", {}, True, id="imported"),
+        pytest.param("Paused", {}, True, id="the first stage is imported"),
+        pytest.param("Failed", {}, True, id="it may have had data"),
+        pytest.param(None, {}, True, id="restored from a backup, and CDI has not looked yet"),
+        pytest.param("ImportInProgress", {}, False, id="importing"),
+        pytest.param("Pending", {PRE_POPULATED: "root-1"}, True, id="its claim came with data"),
+    ],
+)
+def test_whether_a_disk_has_held_data(phase: str | None, annotations: Json, held: bool) -> None:
+    assert has_held_data({"metadata": {"annotations": annotations}, "status": {"phase": phase}}) is held
+
+
+def test_the_claim_of_a_retained_disk_belongs_to_its_data_volume() -> None:
+    """CDI makes the DataVolume the owner of its claim. A VM may take such a disk again."""
+
+    async def scene(world: World, api: Api) -> None:
+        writer = PoolWriter(api, cast(Any, None), cast(Any, None), cast(Any, None))
+        document = {"metadata": {"name": "web-1", "namespace": HERE}, "spec": {**template()["spec"]}}
+        document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "root-1"}, "spec": {}}]
+        document["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root-1"}}]
+        volume = await create(api, DATA_VOLUMES, "root-1")
+        await create(api, PVCS, "root-1", volume)
+        assert await writer._old_disk(snapshot(a_pool()), document) == ""
+        await api.delete(PVCS, HERE, "root-1")
+        await create(api, PVCS, "root-1", await create(api, DATA_VOLUMES, "other"))
+        assert await writer._old_disk(snapshot(a_pool()), document) == "PersistentVolumeClaim root-1", "another owner"
 
     play(scene)

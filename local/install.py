@@ -26,6 +26,7 @@ from kinds.kubevirt import (
 from kinds.meta import is_installed_by_us
 from kinds.pool import POOL
 from local.components import StackError
+from local.engine.admission import data_volumes
 from local.engine.admission import server as admission
 from local.engine.resources import find_condition
 from local.engine.virt_api import GROUP, KUBEVIRT_USER
@@ -88,6 +89,7 @@ async def install_kinds(api: Api) -> None:
         *admission_policy.pod_policies(rbac.service_account_user("controllers")),
         *admission_policy.disk_policies(rbac.service_account_user("controllers")),
         *admission_policy.dry_run_policies(rbac.service_account_user("webhook")),
+        *data_volumes.policies(),
     ]
     await apply(api, [*definitions, *roles])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))

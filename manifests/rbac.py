@@ -220,6 +220,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             _AS_KUBEVIRT,
         ),
         PolicyRule("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), _AS_CDI),
+        PolicyRule("cdi.kubevirt.io", ("datavolumes/source",), ("create",), _AS_KUBEVIRT),
         PolicyRule("cdi.kubevirt.io", ("datasources",), ("get",), _AS_CDI),
         PolicyRule("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), _AS_CDI),
         PolicyRule("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), _AS_CDI),

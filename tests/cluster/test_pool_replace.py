@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from aiohttp import web
 
@@ -17,10 +18,13 @@ from controllers.pool.observe import REVISIONS
 from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.sources import DATA_VOLUMES
 from kinds import meta
-from runtime.resource import PVCS
+from local.paths import StackPaths
+from runtime.api import Api
+from runtime.errors import ApiError
+from runtime.resource import NAMESPACES, PVCS
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
-from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, engine, template, until
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, engine, namespace, template, until
 from tests.cluster.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
@@ -124,6 +128,40 @@ async def test_a_disk_that_cannot_be_created_stops_no_vm(control_plane: Any, gue
         assert await runs(guests) == before, "the VMs still run from their disks, so that none is restarted"
         assert set(await disks_in_use(guests)) == {"web-1", "web-2"}
         assert {name for name, size in (await sizes(guests)).items() if size == "1Gi"} == {"root-1", "root-2"}
+
+        async def volumes() -> list[str]:
+            return sorted(
+                each["metadata"]["name"] for each in (await guests.api.list(DATA_VOLUMES, guests.namespace))[0]
+            )
+
+        await until(volumes, ["root-1", "root-2"])
+
+
+async def test_clones_from_another_namespace_are_retained_and_returned(simulated: StackPaths, ours: Path) -> None:
+    """The controllers have no right to clone from the namespace of the image, and need none."""
+    async with namespace(simulated.kubeconfig) as place, controller(ours):
+        await place.api.create(NAMESPACES, {"metadata": {"name": f"{place.namespace}-images"}})
+        source = {"pvc": {"namespace": f"{place.namespace}-images", "name": "golden"}}
+        cloned = sized("1Gi")
+        cloned["spec"]["dataVolumeTemplates"][0]["spec"]["source"] = source
+        offline = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
+        await place.pool(2, updateStrategy=RECREATE, scaleInStrategy=offline, template=cloned)
+        await complete(place)
+        volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-2")
+        with pytest.raises(ApiError, match="insufficient permissions in clone source namespace"):
+            async with await Api.connect(ours, user_agent="tests") as api:
+                await api.patch(DATA_VOLUMES, place.namespace, "root-2", {"metadata": {"labels": {"a": "b"}}})
+        uids = {name: claim["metadata"]["uid"] for name, claim in (await place.disks()).items()}
+        await place.change(replicas=1)
+        await until(place.names, ["web-1"])
+        await until(lambda: retained(place), {"root-2": ("web-2", False)})
+        await place.change(replicas=2)
+        await complete(place)
+        assert await place.names() == ["web-1", "web-2"]
+        assert {name: claim["metadata"]["uid"] for name, claim in (await place.disks()).items()} == uids
+        again = await place.api.get(DATA_VOLUMES, place.namespace, "root-2")
+        assert again["metadata"]["uid"] == volume["metadata"]["uid"]
+        await place.api.delete(NAMESPACES, None, f"{place.namespace}-images")
 
 
 def golden(**spec: Any) -> Json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Self
@@ -25,7 +25,7 @@ _CONFIGURATION = (
     "vmRolloutStrategy",
 )
 _DEVELOPER_CONFIGURATION = ("featureGates", "disabledFeatureGates")
-_STATUS = ("phase", "observedKubeVirtVersion", "targetKubeVirtVersion", "defaultArchitecture")
+_STATUS = ("phase", "observedKubeVirtVersion", "targetKubeVirtVersion", "operatorVersion", "defaultArchitecture")
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,8 @@ class ClusterSettings:
         """The settings of a KubeVirt object. A value of a wrong type counts as unset."""
         configuration, status = at(kubevirt, "spec", "configuration"), at(kubevirt, "status")
         developer = at(configuration, "developerConfiguration")
-        versions = (_text(status, "observedKubeVirtVersion"), _text(status, "targetKubeVirtVersion"))
         return cls(
-            versions=tuple(dict.fromkeys(version for version in versions if version)),
+            versions=tuple(dict.fromkeys(_versions(status))),
             feature_gates=frozenset(_texts(developer, "featureGates")),
             disabled_feature_gates=frozenset(_texts(developer, "disabledFeatureGates")),
             architecture=_text(status, "defaultArchitecture")
@@ -84,6 +83,15 @@ class ClusterSettings:
         """Whether virt-api accepts the machine type. KubeVirt's own patterns accept all types of the architecture."""
         patterns = self.emulated_machines.get(architecture)
         return patterns is None or any(fnmatchcase(machine, pattern) for pattern in patterns)
+
+
+def _versions(status: Any) -> Iterator[str]:
+    """The observed and the target version. KubeVirt writes the tag of its images there. A tag such as `main` says
+    nothing about the release, but the operator writes the version that it was built from."""
+    operator = _text(status, "operatorVersion")
+    for tag in (_text(status, "observedKubeVirtVersion"), _text(status, "targetKubeVirtVersion")):
+        if tag:
+            yield operator if parse_release(tag) is None and parse_release(operator) is not None else tag
 
 
 def excerpt(kubevirt: Json) -> Json:

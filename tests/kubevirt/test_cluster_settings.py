@@ -81,6 +81,29 @@ def test_the_release_is_the_oldest_that_may_answer(
     assert (settings.release, settings.enables(VIDEO_CONFIG)) == (release, video)
 
 
+@pytest.mark.parametrize(
+    ("observed", "target", "operator", "versions"),
+    [
+        pytest.param("v1.8.4", "v1.8.4", "v1.8.4", ("v1.8.4",), id="a release"),
+        pytest.param(
+            "main", "main", "v1.9.0-beta.0-1264-gd923fdb", ("v1.9.0-beta.0-1264-gd923fdb",), id="a tag of a branch"
+        ),
+        pytest.param("v1.8.4", "main", "v1.9.0", ("v1.8.4", "v1.9.0"), id="an update to a branch"),
+        pytest.param("main", "main", "", ("main",), id="the operator has not said its version"),
+        pytest.param("main", "main", "{gitVersion}", ("main",), id="the operator does not know its version"),
+        pytest.param("", "", "v1.9.0", (), id="nothing is installed yet"),
+    ],
+)
+def test_the_operator_knows_the_release_behind_a_tag(
+    observed: str, target: str, operator: str, versions: tuple[str, ...]
+) -> None:
+    document = kubevirt(
+        observedKubeVirtVersion=observed, targetKubeVirtVersion=target, operatorVersion=operator, phase="Deployed"
+    )
+    assert ClusterSettings.of(document).versions == versions
+    assert ClusterSettings.of(excerpt(document)).versions == versions
+
+
 def test_the_object_that_the_operator_handles_configures_the_cluster() -> None:
     def named(name: str, phase: str = "", **metadata: str) -> dict[str, Any]:
         return {"metadata": {"namespace": "n", "name": name, **metadata}, "status": {"phase": phase}}

@@ -49,6 +49,8 @@ class ClaimObserver:
         )
         if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in vms):
             snapshot = replace(snapshot, pool=self._pool_of(claim, vms))
+            if snapshot.pool is not None and claim.status.launch_type == "Cold" and not claim.status.ready_at:
+                snapshot = replace(snapshot, candidate=self.allocator.candidate(claim, snapshot.pool))
             recent = record.recent_application_health(now, snapshot.health_period_seconds)
             return replace(snapshot, application_health=recent)
         pool = select_pool(claim, stores.pools.by("namespace", claim.namespace))

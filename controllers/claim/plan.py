@@ -11,6 +11,7 @@
        +---------------------+-----------+      then UpdateStatus writes the VM into the claim.
        v
      Bound --- DeleteVM: it is not usable in time ----> Pending; the second time: Failed
+       |      ReserveVM: a VM of the pool is ready before the claim's own VM has booted; then Bound to that VM
        |
        |   MarkActivated, ActivateVM, CheckHealth, PersonalizeVM, HandOverVM
        v
@@ -289,6 +290,8 @@ def _bind(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 
 def _plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if s.extra_vms:
+        if (reserved := _reserved_meanwhile(s)) is not None:
+            return _bind_if_healthy(s, reserved, now)
         # A user may have changed this VM, so it must not become Ready again.
         return steps.DeleteVM(s.extra_vms[0], "its claim has another VM")
     vm = s.bound_vm
@@ -303,7 +306,26 @@ def _plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return steps.DeleteVM(vm, f"its claim is bound to it, and it is {state}")
     if s.claim.status.ready_at:
         return steps.HandOverVM(vm)  # the claimant may use the VM already, even if it is unhealthy
+    if s.candidate is not None and _boots(s, vm):
+        return steps.ReserveVM(s.candidate)
     return _activate(s, vm, now)
+
+
+def _boots(s: ClaimSnapshot, vm: WarmVM) -> bool:
+    """Whether the claim waits for the boot of a VM that was created because the pool was empty. It takes a VM of the
+    pool that is ready sooner; the booting VM is deleted then, because it may be personalized."""
+    reason = (s.claim.status.launch_reason or "").partition(":")[0]
+    return reason == ClaimReason.POOL_EMPTY and not (vm.vmi is not None and vm.vmi.ready)
+
+
+def _reserved_meanwhile(s: ClaimSnapshot) -> WarmVM | None:
+    """The VM of the pool that was reserved while the claim's own VM boots. Both carry the claim's UID, and only the
+    write of the claim's status decides which one the claim has."""
+    vm = s.bound_vm
+    if vm is None or vm.state is not WarmState.ALLOCATING or s.claim.status.ready_at or not _boots(s, vm):
+        return None
+    waiting = (each for each in s.extra_vms if each.state is WarmState.ALLOCATING and not each.activated)
+    return next((each for each in waiting if each.owned_by(s.claim.uid)), None)
 
 
 def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:

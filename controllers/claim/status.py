@@ -64,7 +64,7 @@ def bound(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str, no
         pool_name=vm.pool,
         launch_type=launch_type,
         launch_reason=reason,
-        attempts=s.claim.status.attempts + 1,
+        attempts=s.claim.status.attempts + (0 if s.claim.vm_uid else 1),
         bound_at=format_micro_time(now),
         expires_at=format_micro_time(end) if end else None,
         timings=_timings(s, now, ready=False),

@@ -43,6 +43,7 @@ QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
 FAIL = a_pool(claimPolicy={"onEmpty": "Fail"})
 PAUSED_POOL = a_pool(paused=True)
 LABELS = {"labels": {"team": "blue"}}
+COLD_STATUS = bound_status("m", "Cold", seconds=100, launchReason="PoolEmpty: no VM of the pool was ready")
 READY_STATUS = bound_status("m", phase="Ready", readyAt=ago(1))
 READY_STATUS["conditions"] = [{"type": "Bound", "status": "True", "reason": "VMBound", "message": ""}]
 """the status of a claim that was bound and Ready in one write"""
@@ -408,6 +409,58 @@ def kind(step: Step) -> Any:
             snapshot(a_claim(status=bound_status("m")), claimed_vm("m"), claimed_vm("other")),
             (DeleteVM, "other"),
             id="an extra VM is deleted",
+        ),
+        # The claim boots a VM of its own, and a VM of the pool is ready sooner
+        pytest.param(
+            snapshot(a_claim(status=COLD_STATUS), claimed_vm("m", vmi=None, activated=True), candidate=a_vm("sooner")),
+            (ReserveVM, "sooner"),
+            id="a VM of the pool is ready before the claim's own VM",
+        ),
+        pytest.param(
+            snapshot(a_claim(status=COLD_STATUS), claimed_vm("m", activated=True), candidate=a_vm("sooner")),
+            (CheckHealth, "m"),
+            id="the claim's own VM is ready too",
+        ),
+        pytest.param(
+            snapshot(
+                a_claim(status=COLD_STATUS | {"launchReason": "OverrideMismatch: another image"}),
+                claimed_vm("m", vmi=None, activated=True),
+                candidate=a_vm("sooner"),
+                health=UNHEALTHY,
+            ),
+            ("Bound", ""),
+            id="no VM of the pool has what the claim overrides",
+        ),
+        pytest.param(
+            snapshot(a_claim(status=COLD_STATUS), claimed_vm("m", vmi=None, activated=True), claimed_vm("sooner")),
+            (CheckHealth, "sooner"),
+            id="the reserved VM is checked",
+        ),
+        pytest.param(
+            snapshot(
+                a_claim(status=COLD_STATUS),
+                claimed_vm("m", vmi=None, activated=True),
+                claimed_vm("sooner"),
+                health=HEALTHY,
+            ),
+            ("Ready", "VMBound"),
+            id="and the claim has it instead",
+        ),
+        pytest.param(
+            snapshot(
+                a_claim(status=bound_status("sooner", attempts=1)),
+                claimed_vm("sooner"),
+                claimed_vm("m", vmi=None, activated=True),
+            ),
+            (DeleteVM, "m"),
+            id="the booting VM is deleted",
+        ),
+        pytest.param(
+            snapshot(
+                a_claim(status=COLD_STATUS), claimed_vm("m", vmi=None, activated=True), claimed_vm("n", activated=True)
+            ),
+            (DeleteVM, "n"),
+            id="two booting VMs: one is deleted",
         ),
         # The claim is Ready and the label of its VM is not: killed between the two writes
         pytest.param(
@@ -822,3 +875,17 @@ def test_the_end_of_a_claim_has_a_time() -> None:
     step = plan(snapshot(pool=FAIL), NOW)
     assert isinstance(step, UpdateStatus)
     assert step.status.finished_at == format_micro_time(NOW)
+
+
+def test_a_vm_that_is_ready_sooner_is_no_second_attempt() -> None:
+    step = plan(
+        snapshot(
+            a_claim(status=COLD_STATUS), claimed_vm("m", vmi=None, activated=True), claimed_vm("sooner"), health=HEALTHY
+        ),
+        NOW,
+    )
+    assert isinstance(step, UpdateStatus)
+    assert step.status.attempts == 1
+    assert step.status.launch_type == "Warm"
+    assert step.status.vm_ref is not None
+    assert step.status.vm_ref.uid == "sooner"

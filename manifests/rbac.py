@@ -265,14 +265,14 @@ SERVING_CERTIFICATE_RULES = (
 )
 """rules of every server, in Poolhouse's namespace"""
 
-CA_RULES = _webhook_configuration_rules(("get", "patch"), "to write the CA bundle into the webhook configurations")
+CA_RULES = _webhook_configuration_rules((*READ, "patch"), "to write the CA bundle into the webhook configurations")
 """cluster-wide rules of the certificate controller"""
 
 CA_SECRET_RULES = (
     PolicyRule(
         "",
         ("secrets",),
-        ("get", "update"),
+        (*READ, "update"),
         "to renew the CA and the serving certificate",
         names=(meta.CA_SECRET, meta.SERVING_SECRET),
     ),

@@ -1,4 +1,4 @@
-"""Reconciles the certificates every few seconds, in steps of one write.
+"""Reconciles the certificates in steps of one write, when an object or the time asks for one.
 
 A write fails if the object has changed since the read.
 """
@@ -7,9 +7,9 @@ import asyncio
 import base64
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import NoReturn
 
 from apimachinery.unstructured import Json
 from controllers.certificates.observe import (
@@ -18,6 +18,7 @@ from controllers.certificates.observe import (
     KEY,
     CertificatePolicy,
     CertificateSnapshot,
+    CertificateStores,
     WebhookConfiguration,
     configuration_resource,
     observe,
@@ -115,7 +116,9 @@ class CertificateWriter:
 
 
 PERIOD_SECONDS = 5.0
-"""Maximum time during which a CA bundle that another client overwrote is wrong."""
+"""How often the time is compared with the certificates, which needs no request."""
+PAUSE_SECONDS = 1.0
+"""Time after a step in which the stores get its events, and pause of a step that fails."""
 MAX_STEPS = 12
 
 
@@ -126,14 +129,29 @@ class CertificateController:
         self._policy = policy
         self._now = now
         self._writer = CertificateWriter(api, namespace, policy)
+        self._stores = CertificateStores(api, namespace)
 
-    async def run(self) -> NoReturn:
-        while True:
-            try:
-                await self.reconcile()
-            except ApiError as error:
-                log.warning("certificates: cannot reconcile: %s", error)
-            await asyncio.sleep(PERIOD_SECONDS)
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for informer in self._stores.informers:
+                group.create_task(informer.run(), name=f"certificates-{informer.name}")
+            for informer in self._stores.informers:
+                await informer.synced()
+            while True:
+                self._stores.changed.clear()
+                # The stores only say whether there is a step. The step itself starts from the present objects.
+                if plan(self._stores.snapshot(), self._now(), self._policy) is not None:
+                    await self._try_to_reconcile()
+                    await asyncio.sleep(PAUSE_SECONDS)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PERIOD_SECONDS):
+                        await self._stores.changed.wait()
+
+    async def _try_to_reconcile(self) -> None:
+        try:
+            await self.reconcile()
+        except ApiError as error:
+            log.warning("certificates: cannot reconcile: %s", error)
 
     async def reconcile(self) -> int:
         """Executes all steps that are possible now, and returns their number."""

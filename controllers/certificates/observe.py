@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 from apimachinery.unstructured import Json
 from kinds import meta
 from manifests import webhooks
 from runtime.api import Api
 from runtime.errors import NotFound
+from runtime.informer import Informer
 from runtime.resource import SECRETS, Resource
 from service.certificates import KeyPair, PublishedCA, split_pem
 
@@ -60,7 +64,51 @@ async def observe(api: Api, namespace: str) -> CertificateSnapshot:
     the older bundle is a conflict."""
     configurations = [await _configuration(api, plural, name) for plural, name in webhooks.configuration_names()]
     cas = await _secret(api, namespace, meta.CA_SECRET)
-    serving = await _secret(api, namespace, meta.SERVING_SECRET)
+    return _snapshot(configurations, cas, await _secret(api, namespace, meta.SERVING_SECRET))
+
+
+class CertificateStores:
+    """The objects that hold certificates and CA bundles, as list-and-watch shows them. `changed` is set after each
+    change."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self.changed = asyncio.Event()
+        self._configurations = {
+            (plural, name): Informer(
+                api, configuration_resource(plural), partial(_parse_configuration, plural), name=name
+            )
+            for plural, name in webhooks.configuration_names()
+        }
+        self._secrets = {
+            name: Informer(api, SECRETS, _keep_secret, namespace=namespace, name=name)
+            for name in (meta.CA_SECRET, meta.SERVING_SECRET)
+        }
+        self._namespace = namespace
+        for informer in self.informers:
+            informer.subscribe(lambda old, new: self.changed.set())
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        return (*self._configurations.values(), *self._secrets.values())
+
+    def snapshot(self) -> CertificateSnapshot:
+        secrets = {name: each.store.get((self._namespace, name)) for name, each in self._secrets.items()}
+        configurations = [each.store.get(("", name)) for (_, name), each in self._configurations.items()]
+        return _snapshot(configurations, secrets[meta.CA_SECRET], secrets[meta.SERVING_SECRET])
+
+
+def _informer(api: Api, plural: str, name: str) -> Informer[WebhookConfiguration]:
+    return Informer(api, configuration_resource(plural), partial(_parse_configuration, plural), name=name)
+
+
+def _keep_secret(secret: Json) -> Json:
+    version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+    return {"metadata": version, "data": secret.get("data") or {}}
+
+
+def _snapshot(
+    configurations: Iterable[WebhookConfiguration | None], cas: Json | None, serving: Json | None
+) -> CertificateSnapshot:
     data = _data(serving)
     certificate = KeyPair(data.get(CERTIFICATE, b""), data.get(KEY, b""))
     return CertificateSnapshot(
@@ -83,8 +131,12 @@ async def _configuration(api: Api, plural: str, name: str) -> WebhookConfigurati
         found = await api.get(configuration_resource(plural), None, name)
     except NotFound:
         return None
-    bundles = tuple(_decoded(each["clientConfig"].get("caBundle") or "") for each in found.get("webhooks") or ())
-    return WebhookConfiguration(plural, name, found["metadata"]["resourceVersion"], bundles)
+    return _parse_configuration(plural, found)
+
+
+def _parse_configuration(plural: str, document: Json) -> WebhookConfiguration:
+    bundles = tuple(_decoded(each["clientConfig"].get("caBundle") or "") for each in document.get("webhooks") or ())
+    return WebhookConfiguration(plural, document["metadata"]["name"], document["metadata"]["resourceVersion"], bundles)
 
 
 async def _secret(api: Api, namespace: str, name: str) -> Json | None:

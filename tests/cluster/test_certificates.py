@@ -14,13 +14,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from controllers.certificates.controller import CertificateController
+from prometheus_client import CollectorRegistry
+
+from controllers.certificates.controller import PERIOD_SECONDS, CertificateController
 from controllers.certificates.observe import CertificatePolicy, CertificateSnapshot, configuration_resource, observe
 from kinds import meta
 from local.install import apply
 from local.paths import StackPaths
 from manifests import webhooks
+from runtime.api import Api
 from runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable
+from runtime.metrics import PREFIX, Metrics
 from runtime.resource import SECRETS
 from runtime.secret_files import SecretFiles
 from service.certificates import new_ca, new_server_certificate
@@ -257,3 +261,40 @@ def test_a_pair_that_does_not_belong_together_is_not_served(tmp_path: Path) -> N
     assert not served.renew(), "the old one stays"
     (tmp_path / "tls.key").write_bytes(pairs[1].key)
     assert served.renew()
+
+
+async def test_a_controller_at_rest_reads_nothing_and_restores_what_is_lost(control_plane: StackPaths) -> None:
+    registry = CollectorRegistry()
+
+    def reads() -> float:
+        return sum(
+            sample.value
+            for metric in registry.collect()
+            for sample in metric.samples
+            if sample.name == f"{PREFIX}api_requests_total" and sample.labels["verb"] == "get"
+        )
+
+    async with (
+        namespace(control_plane.kubeconfig, "rest") as place,
+        await Api.connect(control_plane.kubeconfig, user_agent="keeper", metrics=Metrics(registry)) as api,
+        asyncio.TaskGroup() as group,
+    ):
+        working = group.create_task(CertificateController(api, place.namespace, POLICY, Clock()).run())
+
+        async def certificate() -> Any:
+            snapshot = await observe(place.api, place.namespace)
+            return snapshot.certificate and snapshot.cas and snapshot.certificate
+
+        first = await eventually(certificate)
+        await asyncio.sleep(PERIOD_SECONDS)
+        before = reads()
+        await asyncio.sleep(2 * PERIOD_SECONDS)
+        assert reads() == before
+        await place.api.delete(SECRETS, place.namespace, meta.SERVING_SECRET)
+
+        async def another() -> bool:
+            found = (await observe(place.api, place.namespace)).certificate
+            return found is not None and found != first
+
+        await eventually(another)
+        working.cancel()

@@ -44,3 +44,20 @@ def to_fraction(value: Any) -> Fraction | None:
     if suffix in _POWERS_OF_TWO:
         return number * (1 << _POWERS_OF_TWO[suffix])
     return number * Fraction(10) ** (_POWERS_OF_TEN[suffix] if suffix in _POWERS_OF_TEN else int(suffix[1:]))
+
+
+def for_people(value: Any) -> str:
+    """A size as a person reads it: `135.7Mi` for 142270792. A quantity with a unit stays as it is."""
+    number = to_fraction(value)
+    if number is None or not str(value).strip().isdigit():
+        return "" if value is None else str(value)
+    unit, size = max(
+        ((unit, 1 << power) for unit, power in _POWERS_OF_TWO.items() if number >= 1 << power),
+        key=_size,
+        default=("", 1),
+    )
+    return f"{float(number / size):.1f}".removesuffix(".0") + unit
+
+
+def _size(unit: tuple[str, int]) -> int:
+    return unit[1]

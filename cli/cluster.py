@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Mapping
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
@@ -67,8 +69,9 @@ class Cluster:
         )
 
     def run(self, work: Callable[[Api], Awaitable[T]]) -> T:
-        """Runs `work` with a connection. The command exits with 1 after an API error, with 3 without a response."""
-        return asyncio.run(self._run(work))
+        """Runs `work` with a connection. The command exits with 1 after an API error, with 3 without a response. After
+        SIGTERM, as after Ctrl-C, `work` is cancelled, so that it deletes what it has created."""
+        return asyncio.run(_until_terminated(self._run(work)))
 
     async def _run(self, work: Callable[[Api], Awaitable[T]]) -> T:
         from runtime.errors import ApiError
@@ -102,6 +105,30 @@ class Cluster:
         if error.status == UNAUTHORIZED:
             return Failed(f"{error.message}: the cluster does not accept the credentials of {source}; renew them")
         return Failed(with_namespace(error))
+
+
+async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
+    """Cancels the work at SIGTERM, and exits with 143. A command's own handler of the signal stays."""
+    task = asyncio.ensure_future(work)
+    own = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    terminated = False
+
+    def terminate() -> None:
+        nonlocal terminated
+        terminated = True
+        task.cancel()
+
+    if own:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if terminated:
+            raise SystemExit(128 + signal.SIGTERM) from None
+        raise
+    finally:
+        if own:
+            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
 
 
 def with_namespace(error: ApiError) -> str:

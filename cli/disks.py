@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from apimachinery.quantity import for_people
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 LISTING = Listing(
     (
         field("DISK", "claim"),
-        field("SIZE", "size"),
+        Column("SIZE", lambda row: for_people(row["size"])),
         field("VM", "vm"),
         Column("POOL", lambda row: row["pool"] or f"deleted ({row['keptBy']})"),
         Column("EXPIRES", lambda row: row["expires"] if not row["usedAt"] else f"in use at {row['usedAt']}"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from apimachinery.owner_references import controller_of
+from apimachinery.quantity import for_people
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
@@ -139,7 +140,7 @@ def summarize(document: Json) -> str:
             return str(status.get("phase") or "")
         case "PersistentVolumeClaim":
             size = (status.get("capacity") or (spec.get("resources") or {}).get("requests") or {}).get("storage")
-            parts = (str(status.get("phase") or ""), size, _retained_for(document))
+            parts = (str(status.get("phase") or ""), for_people(size), _retained_for(document))
             return ", ".join(part for part in parts if part)
     phases = next((kind.phases for kind in TREE_KINDS if kind.kind == document["kind"]), None)
     if phases is not None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.quantity import to_int
+from apimachinery.quantity import for_people, to_int
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,22 @@ def test_a_quantity_has_the_value_that_kubernetes_gives_it(text: Any, value: int
 )
 def test_an_invalid_quantity_has_no_value(text: Any) -> None:
     assert to_int(text) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (142270792, "135.7Mi"),
+        ("142270792", "135.7Mi"),
+        ("1073741824", "1Gi"),
+        ("1099511627776", "1Ti"),
+        ("512", "512"),
+        ("1Gi", "1Gi"),
+        ("1.5G", "1.5G"),
+        ("0", "0"),
+        (None, ""),
+        ("damaged", "damaged"),
+    ],
+)
+def test_a_size_for_people(value: Any, text: str) -> None:
+    assert for_people(value) == text

@@ -57,7 +57,10 @@ async def test_the_command_reports_and_cleans_up(simulated: StackPaths, api: Api
     await eventually(lambda: no_namespaces(api))
 
 
-async def test_an_interrupted_command_cleans_up(simulated: StackPaths, api: Api) -> None:
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
+async def test_an_interrupted_command_cleans_up(
+    simulated: StackPaths, api: Api, sent: signal.Signals, code: int
+) -> None:
     running = await asyncio.create_subprocess_exec(
         *command(simulated),
         stdout=subprocess.DEVNULL,
@@ -65,6 +68,6 @@ async def test_an_interrupted_command_cleans_up(simulated: StackPaths, api: Api)
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     await eventually(lambda: namespaces(api))
-    running.send_signal(signal.SIGINT)
-    assert await running.wait() == 1
+    running.send_signal(sent)
+    assert await running.wait() == code
     await eventually(lambda: no_namespaces(api))

@@ -27,7 +27,7 @@ from controllers.pool.plan import Plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.template import merge_template
-from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
+from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS, VMSnapshot
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.names import has_revision
 from controllers.shared.sources import CRON_JOBS, DATA_VOLUMES, JOBS, PODS
@@ -97,7 +97,9 @@ class PoolWriter:
             await self._create(snapshot, creations, blocked),
             await send(planned(actions.Delete), partial(self._delete, pool), max_in_flight=burst),
             await send(planned(actions.Heal), partial(self._heal, pool), max_in_flight=burst),
-            await send(planned(actions.TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst),
+            await send(
+                planned(actions.TakeSnapshot), partial(self._take_snapshot, pool), max_in_flight=burst, quiet=True
+            ),
             await send(planned(actions.Restore), partial(self._restore, pool), max_in_flight=burst),
             await send(planned(actions.LabelState), partial(label_state, api, namespace)),
             await send(updates, partial(self._update, snapshot), max_in_flight=burst),
@@ -338,6 +340,11 @@ class PoolEvents:
         retained = ", its disks are retained" if isinstance(action, actions.Delete) and action.retain_disks else ""
         note = f"{action.past} {action.name}{retained}: {action.reason}"
         self._emit(pool, "Normal", action.succeeded, note, action.verb)
+
+    def snapshot_taken(self, pool: Pool, taken: VMSnapshot) -> None:
+        """Reports a snapshot when KubeVirt has completed it, which may be long after the request."""
+        note = f"took snapshot {taken.name} of VM {taken.vm_name} before its update"
+        self._emit(pool, "Normal", PoolReason.SUCCESSFUL_TAKE_SNAPSHOT, note, "TakeSnapshot")
 
     def failed(self, pool: Pool, action: Action, error: Exception) -> Failure:
         message = f"{action.verb} {action.name}: {error}"

@@ -13,6 +13,7 @@ from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.decisions import decisions, membership_changed
 from controllers.pool.measure import Measurer
 from controllers.pool.memory import PoolMemory
@@ -26,7 +27,6 @@ from controllers.pool.observe import (
     VMI_SOURCE,
     Stores,
     observe,
-    parse_phase,
 )
 from controllers.pool.plan import Plan, plan
 from controllers.pool.prometheus import Prometheus
@@ -380,6 +380,10 @@ class PoolController:
 
     def snapshot_changed(self, enqueue: Enqueue, old: VMSnapshot | None, new: VMSnapshot | None) -> None:
         self._created_object_changed(enqueue, old, new)
+        if new is not None and new.usable and old is not None and not old.usable:
+            pool = self.stores.pools.get((new.namespace, new.pool_name))
+            if isinstance(pool, Pool) and pool.uid in self._memories:  # this process leads
+                self.events.snapshot_taken(pool, new)
 
     def restore_changed(self, enqueue: Enqueue, old: VMRestore | None, new: VMRestore | None) -> None:
         self._created_object_changed(enqueue, old, new)
@@ -398,7 +402,7 @@ class PoolController:
             enqueue(key, GATHER_SECONDS)
 
     def data_volumes_changed(self, enqueue: Enqueue) -> None:
-        for vm in self.stores.replacing_disks():
+        for vm in self.stores.waiting_for_disks():
             for key in _pools_of(vm):
                 enqueue(key, GATHER_SECONDS)
 
@@ -426,7 +430,7 @@ def _retry_unless_done(outcome: Outcome) -> None:
 SETTLE_SECONDS = 30.0
 """How long the controller waits until it knows whether the cluster serves snapshots. Until then, pools that take
 snapshots update no VM."""
-UNKNOWN_PHASE = "DataVolumes are not listed yet"
+UNKNOWN_STATE = DiskState("DataVolumes are not listed yet")
 EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
 pool for long. Names by ordinal and deletions by UID make plans from stale stores safe."""
@@ -445,13 +449,13 @@ def build(
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
-    data_volumes = OptionalInformer(api, DATA_VOLUMES, parse_phase)
+    data_volumes = OptionalInformer(api, DATA_VOLUMES, parse_disk_state)
     data_sources = OptionalInformer(api, DATA_SOURCES, parse_data_source)
 
-    def disk_phase(key: Key) -> str | None:
+    def disk_state(key: Key) -> DiskState | None:
         if not data_volumes.known:
-            return UNKNOWN_PHASE
-        return (data_volumes.get(key[1], key[0]) or "") if data_volumes.served else None
+            return UNKNOWN_STATE
+        return (data_volumes.get(key[1], key[0]) or DiskState()) if data_volumes.served else None
 
     nodes = NODE_LABELS.informer(api)
     stores = Stores(
@@ -463,7 +467,7 @@ def build(
         snapshots,
         restores,
         nodes.store,
-        disk_phase,
+        disk_state,
         lambda key: data_sources.get(key[1], key[0]),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))

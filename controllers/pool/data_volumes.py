@@ -1,6 +1,10 @@
 """What the DataVolume of a disk says about its data, by the rules of CDI."""
 
-from apimachinery.unstructured import Json, at
+from sys import intern
+from typing import NamedTuple
+
+from apimachinery.unstructured import Json, at, entries
+from controllers.shared.vmi import text
 
 PRE_POPULATED = "cdi.kubevirt.io/storage.prePopulated"
 """CDI's annotation of a DataVolume whose claim has its data.
@@ -9,6 +13,7 @@ CDI asks at each write of a clone whether the writer may clone from the source's
 DataVolume with this annotation (AuthorizeUser in CDI's authorize.go), and writes it itself on clones that it did not
 make."""
 
+MAX_MESSAGE = 300
 _BEFORE_DATA = frozenset(
     {
         "Pending",
@@ -32,6 +37,28 @@ _BEFORE_DATA = frozenset(
 )
 """Phases before the first data is complete. A DataVolume never returns to one of them. In the phase Paused, an import
 in several stages has data. A DataVolume without a phase may be restored from a backup, with its claim."""
+
+
+class DiskState(NamedTuple):
+    """The view of a DataVolume."""
+
+    phase: str = ""
+    """empty if it does not exist, or if CDI has not looked at it"""
+    message: str = ""
+    """why it does not proceed, in the words of CDI or its importer"""
+
+    def __str__(self) -> str:
+        if not self.phase:
+            return "its DataVolume does not exist yet"
+        return f"{self.phase}: {self.message}" if self.message else self.phase
+
+
+def parse_disk_state(volume: Json) -> DiskState:
+    found = {each.get("type"): each for _, each in entries(volume, "status", "conditions")}
+    stopped = (found[kind] for kind in ("Running", "Bound") if kind in found and found[kind].get("status") == "False")
+    message = next((text(each, "message") for each in stopped if each.get("message")), "")
+    phase = text(volume, "status", "phase")
+    return DiskState(intern(phase), intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else "")
 
 
 def has_held_data(volume: Json) -> bool:

@@ -25,7 +25,7 @@ IMAGE_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff"})
 def why_not_started(snapshot: PoolSnapshot) -> str:
     """What keeps the first VM from starting, and how many others do not start; empty if nothing is known to."""
     down = sorted((vm for vm in snapshot.active if not vm.available), key=lambda vm: (vm.ordinal or 0, vm.name))
-    found = [(vm.name, cause) for vm in down if (cause := _cause(vm))]
+    found = [(vm.name, cause) for vm in down if (cause := _cause(snapshot, vm))]
     if not found:
         return ""
     (name, cause), *others = found
@@ -33,7 +33,7 @@ def why_not_started(snapshot: PoolSnapshot) -> str:
     return f"{name} does not start{more}: {cause}"
 
 
-def _cause(vm: VM) -> str:
+def _cause(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why the VM does not start. The text stays while KubeVirt tries again, because each text is a write."""
     if not vm.should_run:
         return ""
@@ -42,6 +42,8 @@ def _cause(vm: VM) -> str:
         return "its image cannot be pulled"
     if reason or vm.start_refusal:
         return (f"{reason}: {message}" if message else reason) if reason else vm.start_refusal
+    if disk := next((disk for disk in vm.disks if disk in snapshot.unready_disks), None):
+        return f"DataVolume {disk} is not ready: {snapshot.unready_disks[disk]}"
     if vm.start_failures:
         return "its VMI ends before it runs"
     return vm.printable_status if vm.printable_status in get_args(FailingStatus) else ""

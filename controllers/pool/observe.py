@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from sys import intern
 from typing import TypeVar
 
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import at
+from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
@@ -30,7 +30,7 @@ from controllers.shared.data_sources import (
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
-from controllers.shared.vmi import VMI, parse_vmi, text
+from controllers.shared.vmi import VMI, parse_vmi
 from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import POOL, PoolSpec
@@ -42,6 +42,8 @@ from runtime.store import Store
 
 V = TypeVar("V")
 
+WAITS_FOR_DISKS = frozenset({"DataVolumeError", "Provisioning", "WaitingForVolumeBinding"})
+"""printable statuses of a VM that cannot start because of a DataVolume"""
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 """Phases of a DataVolume with which KubeVirt starts a VM."""
 CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
@@ -89,8 +91,8 @@ def by_disk(vm: VM) -> Iterator[Hashable]:
             yield vm.namespace, name
 
 
-def by_replacement(vm: VM) -> Iterator[Hashable]:
-    if vm.replaced_disks:
+def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
+    if waits_for_disks(vm):
         yield True
 
 
@@ -103,7 +105,9 @@ POOL_SOURCE: Source[Pool | InvalidPool] = Source(
     POOLS, parse_pool, {"disk": pools_by_disk, "tracking": pools_by_tracking}
 )
 VM_SOURCE = Source(
-    VMS, parse_vm, {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "replacing": by_replacement}
+    VMS,
+    parse_vm,
+    {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "waiting_for_disks": by_waiting_for_disks},
 )
 REVISION_SOURCE = Source(REVISIONS, parse_revision, {"owner": revisions_by_pool})
 VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi)
@@ -124,8 +128,8 @@ class Stores:
     vm_snapshots: OptionalStore[VMSnapshot] = field(default_factory=ListedStore)
     restores: OptionalStore[VMRestore] = field(default_factory=ListedStore)
     nodes: Store[NodeLabels] = field(default_factory=NODE_LABELS.store)
-    disk_phase: Callable[[Key], str | None] = lambda key: None
-    """Returns the phase of a DataVolume, empty without one; None if the cluster does not serve DataVolumes."""
+    disk_state: Callable[[Key], DiskState | None] = lambda key: None
+    """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
     data_source: Callable[[Key], DataSource | None] = lambda key: None
     _last_nodes: dict[Key, str] = field(default_factory=dict, repr=False, compare=False)
     """The last node of each VM, because a VM that restarts has no node for a while."""
@@ -164,9 +168,9 @@ class Stores:
                 found[vm.name] = zones[node]
         return found
 
-    def replacing_disks(self) -> Iterator[VM]:
-        """VMs whose disks were replaced, while the old disks are not retained yet."""
-        return iter(self.vms.by("replacing", True))
+    def waiting_for_disks(self) -> Iterator[VM]:
+        """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
+        return iter(self.vms.by("waiting_for_disks", True))
 
     def sharing_disks(self, pool: Pool) -> Iterator[tuple[str, Pool]]:
         """Other pools whose template has a disk of the same name, with that name."""
@@ -204,9 +208,9 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         restores.result(),
         nodes.result(),
     )
-    if any(found.replacing_disks()):
-        phases = {key: phase async for key, phase in _phases(api, namespace)}
-        found = replace(found, disk_phase=lambda key: phases.get(key, ""))
+    if any(found.waiting_for_disks()):
+        states = {key: state async for key, state in _disk_states(api, namespace)}
+        found = replace(found, disk_state=lambda key: states.get(key, DiskState()))
     sources = [each async for each in _data_sources(api, found.pools.all())]
     return replace(found, data_source={(each.namespace, each.name): each for each in sources}.get)
 
@@ -219,15 +223,15 @@ async def _data_sources(api: Api, pools: Iterable[Pool | InvalidPool]) -> AsyncI
             yield parse_data_source(await api.get(DATA_SOURCES, *key))
 
 
-async def _phases(api: Api, namespace: str) -> AsyncIterator[tuple[Key, str]]:
+async def _disk_states(api: Api, namespace: str) -> AsyncIterator[tuple[Key, DiskState]]:
     async for items, _ in api.pages(DATA_VOLUMES, namespace):
         for document in items:
-            yield object_key(document), parse_phase(document)
+            yield object_key(document), parse_disk_state(document)
 
 
-def parse_phase(document: Json) -> str:
-    """The view of a DataVolume: its phase."""
-    return intern(text(document, "status", "phase"))
+def waits_for_disks(vm: VM) -> bool:
+    """Whether the state of the VM's DataVolumes says more than the VM: it gets new disks, or cannot start without."""
+    return bool(vm.replaced_disks) or vm.printable_status in WAITS_FOR_DISKS
 
 
 async def _list_visible(source: Source[V], api: Api) -> Store[V]:
@@ -323,13 +327,13 @@ def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:
     if at(annotations, CREATE_AT_ONCE) == "false":
         return {}  # KubeVirt creates the disks when it starts the VM
     found = (
-        (disk, phase)
-        for vm in stores.replacing_disks()
+        (disk, state)
+        for vm in stores.waiting_for_disks()
         if vm.owner_uid == pool.uid
         for disk in vm.disks
-        if (phase := stores.disk_phase((vm.namespace, disk))) is not None and phase not in READY_PHASES
+        if (state := stores.disk_state((vm.namespace, disk))) is not None and state.phase not in READY_PHASES
     )
-    return {disk: phase or "its DataVolume does not exist yet" for disk, phase in found}
+    return {disk: str(state) for disk, state in found}
 
 
 def _taken_by_vms(stores: Stores, key: Key) -> frozenset[int]:

@@ -88,7 +88,7 @@ class PoolReason(Reason):
     FAILED_UPDATE = "FailedUpdate", "The API server refused the update of a VM. The message has its answer."
     SUCCESSFUL_TAKE_SNAPSHOT = (
         "SuccessfulTakeSnapshot",
-        "The controller created a VirtualMachineSnapshot of a VM before its update.",
+        "KubeVirt has completed the VirtualMachineSnapshot of a VM, which the controller requested before its update.",
     )
     FAILED_TAKE_SNAPSHOT = (
         "FailedTakeSnapshot",

@@ -9,6 +9,7 @@ import pytest
 
 from controllers.pool.actions import EndHold, Heal
 from controllers.pool.autohealing import seconds_until_healing
+from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.failures import why_not_started
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
@@ -247,3 +248,46 @@ def test_conditions_say_why_a_vm_does_not_start() -> None:
     said = f"1 of 1 VM exists; {cause}"
     assert (conditions["Progressing"].message, conditions["Reconciling"].message) == (said, said)
     assert conditions["Available"].message == f"1 VM is unavailable, maxUnavailable is 1; {cause}"
+
+
+def test_a_vm_that_waits_for_a_disk_says_what_the_data_volume_says() -> None:
+    message = "Unable to connect to http data source: expected status code 200, got 404"
+    waits = vm(1, ready=False, printable_status="DataVolumeError", disks=("root-1",), vmi=None)
+    state = DiskState("ImportInProgress", message)
+    found = replace(snapshot(1, waits), unready_disks={"root-1": str(state)})
+    said = f"web-1 does not start: DataVolume root-1 is not ready: ImportInProgress: {message}"
+    assert why_not_started(found) == said
+
+
+@pytest.mark.parametrize(
+    ("phase", "conditions", "expected"),
+    [
+        pytest.param(
+            "ImportInProgress",
+            [{"type": "Running", "status": "False", "reason": "Error", "message": "expected 200, got 404"}],
+            "ImportInProgress: expected 200, got 404",
+            id="the importer fails",
+        ),
+        pytest.param(
+            "Pending",
+            [
+                {"type": "Running", "status": "False", "message": ""},
+                {"type": "Bound", "status": "False", "message": "PVC root-1 Pending"},
+            ],
+            "Pending: PVC root-1 Pending",
+            id="the claim is not bound",
+        ),
+        pytest.param(
+            "CloneInProgress",
+            [{"type": "Running", "status": "True", "message": "Cloning from default/a into default/b in progress"}],
+            "CloneInProgress",
+            id="it proceeds",
+        ),
+        pytest.param(
+            "Succeeded", [{"type": "Running", "status": "False", "message": "Import Complete"}], "Succeeded", id="done"
+        ),
+        pytest.param(None, None, "its DataVolume does not exist yet", id="CDI has not looked at it"),
+    ],
+)
+def test_the_state_of_a_data_volume(phase: str | None, conditions: Any, expected: str) -> None:
+    assert str(parse_disk_state({"status": {"phase": phase, "conditions": conditions}})) == expected

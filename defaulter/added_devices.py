@@ -253,4 +253,8 @@ def _tails(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:
 
 def _unknown_nics(spec: Json) -> Iterator[bool]:
     for _, nic in entries(spec, "domain", "devices", "interfaces"):
-        yield "sriov" in nic and nic.get("state") != "absent" and not PCI.accepts(nic.get("pciAddress") or "")
+        yield (
+            nic.get("sriov") is not None
+            and nic.get("state") != "absent"
+            and not PCI.accepts(nic.get("pciAddress") or "")
+        )

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from apimachinery.problem import Problem
 from apimachinery.unstructured import Json, at, typed
+from defaulter.adoption import adopt
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
 from defaulter.field_record import DEFAULTED_FIELDS
@@ -66,6 +67,7 @@ __all__ = [
     "ShapeResult",
     "UndecidedDocument",
     "Version",
+    "adopt",
     "defaulted_fields",
     "excessive_sizes",
     "expand",

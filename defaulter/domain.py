@@ -271,7 +271,7 @@ def _pci_host_devices(spec: Json, usb_resources: frozenset[str]) -> Iterator[tup
             if field == "gpus" or device.get("deviceName") not in usb_resources:
                 yield f"{prefix}-{device.get('name')}", ""
     for _, interface in entries(spec, "domain", "devices", "interfaces"):
-        if "sriov" in interface and interface.get("state") != "absent":
+        if interface.get("sriov") is not None and interface.get("state") != "absent":
             yield f"sriov-{interface.get('name')}", interface.get("pciAddress") or ""
 
 

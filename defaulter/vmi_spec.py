@@ -68,7 +68,7 @@ def disk_kind(disk: Json) -> str | None:
 
 def is_emulated(interface: Json) -> bool:
     """Whether QEMU emulates the NIC. QEMU emulates neither an SR-IOV function nor an interface in state absent."""
-    return "sriov" not in interface and interface.get("state") != "absent"
+    return interface.get("sriov") is None and interface.get("state") != "absent"
 
 
 def has_root_ports(spec: Json) -> bool:

@@ -21,10 +21,10 @@ from defaulter.contract import (
     InvalidDocument,
     MACPolicy,
     UndecidedDocument,
+    adopt,
     open_addresses,
     preserve_stored_values,
     undefaulted_fields,
-    with_machine_type,
 )
 from kinds.vm_documents import is_restored, may_have_run, run_strategy, with_firmware_uuid, with_undefaulted
 from runtime.circuit_breaker import CircuitBreaker
@@ -80,7 +80,7 @@ class DefaultingHandler:
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if await compute(runs_undefaulted, request, self._macs):
-            return await self._keep_machine_type(request)
+            return await self._adopt_guest(request)
         if await compute(defaulted_by_its_vm, request, self._macs):
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
         deadline = self._now() + self._budget_seconds
@@ -146,9 +146,9 @@ class DefaultingHandler:
             log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
             return {}
 
-    async def _keep_machine_type(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Writes the machine type of the running guest into a VM that is being stopped, because the next start would
-        resolve an alias again, and the VMI is gone by then."""
+    async def _adopt_guest(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Writes what the running guest has into a VM that is being stopped, because KubeVirt would choose it anew at
+        the next start, and the VMI is gone by then."""
         skipped = AdmissionResponse(reason=AdmissionReason.SKIPPED)
         if not is_stopping(request):
             return skipped
@@ -159,7 +159,7 @@ class DefaultingHandler:
             log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
             return skipped
         document = request.object or {}
-        kept = with_machine_type(document, vmi)
+        kept = await compute(adopt, document, vmi, self._macs)
         return skipped if kept == document else AdmissionResponse(object=kept)
 
     async def _stored_problems(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:

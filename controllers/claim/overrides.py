@@ -131,7 +131,7 @@ def _boot_volume(template: Json) -> Json:
     order: dict[Any, tuple[float, bool, int]] = {}
     for number, disk in entries(template, "spec", "template", "spec", "domain", "devices", "disks"):
         boot_order = typed(int, disk, "bootOrder")
-        order[disk.get("name")] = (inf if boot_order is None else boot_order, "cdrom" in disk, number)
+        order[disk.get("name")] = (inf if boot_order is None else boot_order, disk.get("cdrom") is not None, number)
     last = (inf, False, len(order))  # KubeVirt appends a disk for a volume that has none
     volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
     bootable = [volume for volume in volumes if BOOT_SOURCES & volume.keys()]

@@ -41,8 +41,8 @@ from defaulter.contract import (
     InvalidDocument,
     MACPolicy,
     UndecidedDocument,
+    adopt,
     undefaulted_fields,
-    with_machine_type,
 )
 from kinds.vm_documents import may_have_run, with_firmware_uuid, with_undefaulted
 from manifests.webhooks import DEFAULTING_CONFIGURATION
@@ -209,7 +209,7 @@ class DefaultingController:
 
     async def _fill(self, key: Key, document: Json, vmi: Json | None, reason: str) -> float | None:
         started = may_have_run(document, going=vmi is not None)
-        request = with_machine_type(with_firmware_uuid(document), vmi) if started else document
+        request = with_firmware_uuid(adopt(document, vmi, self._macs)) if started else document
         self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
             return self._pause(key)

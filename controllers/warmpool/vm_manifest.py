@@ -61,7 +61,7 @@ def _set_placement(spec: Json, vmi_spec: Json, placement: Json) -> None:
     if storage_class := placement.get("storageClassName"):
         for each in spec.get("dataVolumeTemplates") or ():
             disk = each.setdefault("spec", {})
-            kind = "storage" if "storage" in disk else "pvc"
+            kind = "storage" if disk.get("storage") is not None else "pvc"
             disk[kind] = {**(disk.get(kind) or {}), "storageClassName": storage_class}
 
 

@@ -209,3 +209,11 @@ def test_libvirt_keeps_no_domain(libvirt: Libvirt) -> None:
 def test_devices_that_kubevirt_adds_are_allowed_changes(libvirt: Libvirt) -> None:
     document = vm({"domain": {"devices": {}, "memory": {"guest": "64Mi"}}, "volumes": [{"name": "v"}]})
     assert forbidden_changes(document, libvirt.default(document).object) == []
+
+
+@pytest.mark.libvirt
+def test_a_binding_that_is_null_counts_as_absent(libvirt: Libvirt) -> None:
+    found = inner(libvirt.default(vm(spec(nic(sriov=None)))).object)["domain"]["devices"]["interfaces"][0]
+    without = inner(libvirt.default(vm(spec(nic()))).object)["domain"]["devices"]["interfaces"][0]
+    assert {key: value for key, value in found.items() if value is not None} == without
+    assert without["pciAddress"] == "0000:01:00.0"

@@ -234,6 +234,48 @@ async def admission(
 # Virtual machines
 
 
+async def test_a_vm_that_is_older_than_poolhouse_keeps_what_its_guest_has(admission: Admission, namespace: str) -> None:
+    """A VM that lists no devices runs when Poolhouse is installed, and is stopped later."""
+    api, opted_out = admission.api, {"poolhouse.dev/defaulting": "disabled"}
+    await api.patch(NAMESPACES, None, namespace, {"metadata": {"labels": opted_out}})
+    volumes = [{"name": "root", "containerDisk": {"image": "tiny"}}]
+    older = vm(namespace)
+    older["spec"]["template"]["spec"] = {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}, "volumes": volumes}
+
+    async def is_stored_as_written() -> bool:
+        probe = await api.create(MACHINES, older, dry_run=True)
+        return "disks" not in domain_of(probe)["devices"]
+
+    await eventually(is_stored_as_written)
+    stored = await api.create(MACHINES, older)
+    guest = json.loads(json.dumps(older["spec"]["template"]["spec"]))
+    guest["domain"]["devices"] = {
+        "disks": [{"name": "root", "disk": {"bus": "sata"}}],
+        "interfaces": [{"name": "default", "masquerade": {}, "model": "virtio"}],
+    }
+    guest["networks"] = [{"name": "default", "pod": {}}]
+    instance = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": guest}
+    instance["metadata"] = {"namespace": namespace, "name": "web"}
+    interfaces = [{"name": "default", "mac": "02:54:00:12:34:56", "infoSource": "domain"}]
+    status = {"phase": "Running", "machine": {"type": "pc-q35-7.2"}, "interfaces": interfaces}
+    await api.create(INSTANCES, {**instance, "status": status})
+    await api.patch(MACHINES, namespace, "web", {"status": {"created": True, "ready": True}}, subresource="status")
+    await api.patch(NAMESPACES, None, namespace, {"metadata": {"labels": {"poolhouse.dev/defaulting": None}}})
+
+    async def is_selected() -> bool:
+        probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+        return probe["spec"] != vm(namespace, "probe")["spec"]
+
+    await eventually(is_selected)
+    stop = {"metadata": {"uid": stored["metadata"]["uid"]}, "spec": {"running": False}}
+    stopped = domain_of(await api.patch(MACHINES, namespace, "web", stop))
+    assert stopped["machine"] == {"type": "pc-q35-7.2"}
+    assert stopped["devices"]["disks"] == [{"name": "root", "disk": {"bus": "sata"}}]
+    assert stopped["devices"]["interfaces"] == [
+        {"name": "default", "masquerade": {}, "model": "virtio", "macAddress": "02:54:00:12:34:56"}
+    ]
+
+
 async def test_a_vm_is_stored_with_defaults(admission: Admission, namespace: str) -> None:
     made = await admission.api.create(MACHINES, vm(namespace))
     assert undefaulted_fields(made) == []

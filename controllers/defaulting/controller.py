@@ -24,6 +24,7 @@ from controllers.defaulting.observe import (
 )
 from controllers.defaulting.plan import (
     FillHardware,
+    KeepGuest,
     RemoveAnnotation,
     Wait,
     WebhookScope,
@@ -89,6 +90,17 @@ class DefaultingWriter:
             return
         count = len(undefaulted_fields(document)) - len(undefaulted_fields(filled))
         self._emit(document, "Normal", VMEvent.HARDWARE_DECIDED, f"filled {count} hardware fields: {reason}")
+
+    async def keep_guest(self, document: Json, kept: Json, reason: str) -> None:
+        """Replaces the VM if its spec differs from its guest. Raises Conflict if the VM has changed since the read."""
+        if kept == document:
+            return
+        try:
+            await self._api.replace(VMS, kept)
+        except Invalid as error:
+            self._undecided(document, f"the API server refuses the VM with the values of its guest: {error.message}")
+            return
+        self._emit(document, "Normal", VMEvent.GUEST_KEPT, f"the spec has the values of the guest now: {reason}")
 
     async def remove_annotation(self, document: Json) -> None:
         await self._api.replace(VMS, with_undefaulted(document, None))
@@ -190,6 +202,9 @@ class DefaultingController:
                 return seconds and seconds * (0.5 + hash_fraction("/".join(key)))
             case RemoveAnnotation():
                 await self._writer.remove_annotation(document)
+                return None
+            case KeepGuest(reason):
+                await self._writer.keep_guest(document, adopt(document, vmi, self._macs), reason)
                 return None
             case FillHardware(reason):
                 return await self._fill(key, document, vmi, reason)

@@ -17,6 +17,9 @@ from runtime.errors import NotFound
 from runtime.resource import VMIS, VMS, Key, Resource
 from runtime.store import Store
 
+STOPPING = frozenset({"Stopping", "Stopped", "CrashLoopBackOff"})
+"""Values of `status.printableStatus`. A VM whose VMI has finished is Stopped until KubeVirt deletes the VMI."""
+
 VMIState = Literal["absent", "finishing", "running"]
 
 CONFIGURATIONS = Resource(
@@ -49,6 +52,11 @@ class VM:
     @property
     def key(self) -> Key:
         return self.namespace, self.name
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a VMI stops or has stopped. KubeVirt says so before it deletes the VMI."""
+        return self.created and self.printable_status in STOPPING
 
     @property
     def pending(self) -> bool:

@@ -4,6 +4,10 @@ The webhook has handled a VM with the annotation poolhouse.dev/undefaulted. Othe
 configuration selects them and is not newer. Older VMs are not filled, because their guests know other hardware. The
 webhook fills an older VM when its spec changes while it is halted, with the UUID that the guest knows. `virtctl start`
 is such a change, except with the run strategies Manual and RerunOnFailure.
+
+KubeVirt chooses MAC addresses anew at each start. An older VM that stops gets those of its guest, so that its next
+start is like the last one. At a stop that changes the spec, as `virtctl stop` does, the webhook writes them. At other
+stops (`virtctl restart`, a shutdown in the guest, an eviction, a lost node) the controller does.
 """
 
 from collections.abc import Mapping
@@ -15,12 +19,20 @@ from controllers.defaulting.observe import VM, DefaultingSnapshot
 from kinds.meta import DEFAULTING, DISABLED
 from manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
 
+OLDER = "it is older than the webhook configuration"
 RUNNING_SECONDS = 4 * 3600.0
 """Interval of checks of a running VM, in case the controller misses the event of its stop."""
 
 
 @dataclass(frozen=True)
 class FillHardware:
+    reason: str
+
+
+@dataclass(frozen=True)
+class KeepGuest:
+    """Writes what the guest of a VM has into the VM's spec, and fills nothing else."""
+
     reason: str
 
 
@@ -38,7 +50,7 @@ class Wait:
     reason: str
 
 
-Action = FillHardware | RemoveAnnotation | Wait
+Action = FillHardware | KeepGuest | RemoveAnnotation | Wait
 
 
 def plan(snapshot: DefaultingSnapshot) -> Action:
@@ -47,6 +59,8 @@ def plan(snapshot: DefaultingSnapshot) -> Action:
         return Wait(None, "the VM is being deleted")
     if not vm.undefaulted:
         return _stop(vm.annotated, "all hardware fields are filled")
+    if snapshot.ineligible == OLDER and (vm.stopping or snapshot.vmi == "finishing"):
+        return KeepGuest("the VM stops, and KubeVirt would choose these values anew at its next start")
     if snapshot.ineligible is not None:
         return _stop(vm.annotated, snapshot.ineligible)
     if snapshot.vmi == "running":
@@ -98,7 +112,7 @@ def ineligible_reason(vm: VM, namespace_labels: Mapping[str, str], scope: Webhoo
     if scope is None:
         return "there is no webhook configuration"
     if vm.created_at < scope.created_at:
-        return "it is older than the webhook configuration"
+        return OLDER
     if scope.conditional:
         return "additional matchConditions decide whether the webhook is called for it"
     return None

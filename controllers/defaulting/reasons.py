@@ -9,4 +9,8 @@ class VMEvent(Reason):
         "HardwareUndecided",
         "The defaulter cannot fill the VM's hardware. The controller retries when the VM changes.",
     )
+    GUEST_KEPT = (
+        "GuestKept",
+        "The controller wrote MAC addresses and other values of the guest into the spec of a VM that stops.",
+    )
     DUPLICATE_MAC = "DuplicateMAC", "Another VM has the same MAC address."

@@ -45,7 +45,7 @@ from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import api, applied, namespace
 from tests.ports import free_port
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 from tests.webhook import fake_defaulter
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.main import Budgets, Settings, run
@@ -677,6 +677,40 @@ async def test_older_and_exempt_vms_are_not_changed(
             found = await api.get(MACHINES, where, name)
             assert (found["spec"], found["metadata"].get("annotations")) == (vm(where, name)["spec"], None)
     await api.delete(NAMESPACES, None, exempt)
+
+
+async def test_an_older_vm_that_restarts_keeps_the_mac_address_of_its_guest(
+    api: Api, namespace: str, elders: None, admission: Admission
+) -> None:
+    """`virtctl restart` and a shutdown in the guest change no spec, so that the webhook sees no stop."""
+    guest = json.loads(json.dumps(vm(namespace)["spec"]["template"]["spec"]))
+    instance = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "spec": guest}
+    (listed,) = guest["domain"]["devices"]["interfaces"]
+    interfaces = [{"name": listed["name"], "mac": "02:54:00:12:34:56", "infoSource": "domain"}]
+    instance["metadata"] = {
+        "namespace": namespace,
+        "name": "elder",
+        "labels": {"poolhouse.dev/defaulting": "disabled"},
+    }
+    await api.create(INSTANCES, {**instance, "status": {"phase": "Running", "interfaces": interfaces}})
+
+    async def status(**values: Any) -> None:
+        await api.patch(MACHINES, namespace, "elder", {"status": values}, subresource="status")
+
+    async def macs() -> list[Any]:
+        found = domain_of(await api.get(MACHINES, namespace, "elder"))["devices"]["interfaces"]
+        return [each.get("macAddress") for each in found]
+
+    async with defaulting_controller(admission) as controller:
+        await status(created=True, ready=True, printableStatus="Running")
+        await eventually(lambda: not len(controller.controller.queue))
+        assert await macs() == [None]
+        await status(ready=False, printableStatus="Stopping")
+        await until(macs, ["02:54:00:12:34:56"])
+        kept = await api.get(MACHINES, namespace, "elder")
+        await status(printableStatus="Stopped")
+        await eventually(lambda: not len(controller.controller.queue))
+        assert (await api.get(MACHINES, namespace, "elder"))["spec"] == kept["spec"]
 
 
 async def test_many_undefaulted_vms_all_get_defaults(admission: Admission, namespace: str) -> None:

@@ -8,9 +8,11 @@ import pytest
 
 from controllers.defaulting.observe import VM, DefaultingSnapshot, VMIState, parse_vm
 from controllers.defaulting.plan import (
+    OLDER,
     RUNNING_SECONDS,
     Action,
     FillHardware,
+    KeepGuest,
     RemoveAnnotation,
     Wait,
     WebhookScope,
@@ -22,7 +24,7 @@ from kinds.meta import DEFAULTING, UNDEFAULTED
 from kinds.vm_documents import with_undefaulted
 from manifests import webhooks
 
-OLDER = "it is older than the webhook configuration"
+KEPT = KeepGuest("the VM stops, and KubeVirt would choose these values anew at its next start")
 
 
 def snapshot(vmi: VMIState = "absent", *, ineligible: str | None = None, **known: Any) -> DefaultingSnapshot:
@@ -71,6 +73,25 @@ def snapshot(vmi: VMIState = "absent", *, ineligible: str | None = None, **known
         pytest.param(snapshot(ineligible=OLDER, annotated=False), Wait(None, OLDER), id="an ineligible VM"),
         pytest.param(
             snapshot("running", ineligible=OLDER, annotated=False), Wait(None, OLDER), id="an ineligible running VM"
+        ),
+        pytest.param(snapshot("finishing", ineligible=OLDER, annotated=False), KEPT, id="an older VM finishes"),
+        *(
+            pytest.param(
+                snapshot(vmi, ineligible=OLDER, annotated=False, created=True, printable_status=status),
+                KEPT,
+                id=f"an older VM is {status} while its VMI is {vmi}",
+            )
+            for vmi, status in (("running", "Stopping"), ("running", "Stopped"), ("running", "CrashLoopBackOff"))
+        ),
+        pytest.param(
+            snapshot(ineligible=OLDER, annotated=False, printable_status="Stopped"),
+            Wait(None, OLDER),
+            id="an older halted VM",
+        ),
+        pytest.param(
+            snapshot("finishing", ineligible="its namespace opted out", annotated=False),
+            Wait(None, "its namespace opted out"),
+            id="a VM of a namespace that opted out stops",
         ),
         pytest.param(snapshot(deleting=True), Wait(None, "the VM is being deleted"), id="a VM that is being deleted"),
     ],

@@ -40,7 +40,8 @@ def parse_name(text: str, *kinds: str) -> tuple[str, str]:
 
 def spellings(kind: str) -> tuple[str, ...]:
     short, long = short_name(kind), kind.lower()
-    return short, f"{short}s", long, f"{long}s"
+    known = next((each.short_names for each in NAMED_KINDS if each.kind == kind), ())
+    return tuple(dict.fromkeys((short, f"{short}s", *known, long, f"{long}s")))
 
 
 class NameType(click.ParamType[str]):

@@ -56,7 +56,7 @@ POOLS = ResourceType(
     ("v1",),
     "VirtualMachinePool",
     "virtualmachinepools",
-    ("vmpool", "vmpools"),
+    ("vmpool", "vmpools", "vpool", "vpools"),  # KubeVirt's own pool has the first two, too
     updated_replicas="updatedReplicas",
 )
 REPLICA_SETS = ResourceType(

@@ -443,7 +443,7 @@ async def test_kubectl_explains_scales_and_shows(api: Api, namespace: str, contr
         return subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout
 
     await api.create(POOLS, changed(pool(), namespace, "metadata", "namespace"))
-    explained = await asyncio.to_thread(kubectl, "explain", "vmpool.spec")
+    explained = await asyncio.to_thread(kubectl, "explain", "vpool.spec")
     for field, schema in object_schema(POOL)["properties"]["spec"]["properties"].items():
         assert field in explained
         assert schema["description"].split()[0] in explained

@@ -76,15 +76,16 @@ class KnownAnswer:
     undecided: str
 
     def apply(self, vm: NewVM) -> Json:
-        """The document with its defaults and the record of them."""
+        """A document with its defaults and the record of them. It may share objects with the given one, which stays as
+        it is: where the author wrote `macAddress: ""`, `changes` has nothing, so that `_merged` copies nothing."""
         document: Json = _merged(vm.document, self.changes)
-        location, domain = vm.location, at(document, *vm.location.spec, "domain")
-        record = dict(self.record)
+        location, record = vm.location, dict(self.record)
         for name, shown in self.firmware_ids.items():
-            value = firmware_id(vm.seed, location.namespace, location.name, name)
-            domain["firmware"][name] = record[shown] = value
+            value = record[shown] = firmware_id(vm.seed, location.namespace, location.name, name)
+            document = replaced(document, value, *location.spec, "domain", "firmware", name)
         for index, value in mac_addresses(vm.seed, location, document, self.mac_addresses):
-            domain["devices"]["interfaces"][index]["macAddress"] = record[self.mac_addresses[index]] = value
+            record[self.mac_addresses[index]] = value
+            document = replaced(document, value, *location.spec, *_INTERFACES, index, "macAddress")
         return with_record(document, record) if self.record else document
 
 

@@ -79,6 +79,19 @@ SAME: dict[str, tuple[Json, Json]] = {
         vm(with_volume({"cloudInitNoCloud": {"secretRef": {"name": "s-1"}, "userData": "a"}})),
         vm(with_volume({"cloudInitNoCloud": {"secretRef": {"name": "s-2"}, "userData": "bb"}}), "b"),
     ),
+    "an emptied MAC address": (
+        vm(spec(disk(), nic(macAddress="", model="virtio", pciAddress="0000:01:00.0"))),
+        vm(spec(disk(), nic(macAddress="", model="virtio", pciAddress="0000:01:00.0")), "b"),
+    ),
+    "a MAC address that is null": (vm(spec(nic(macAddress=None))), vm(spec(nic(macAddress=None)), "b")),
+    "emptied firmware IDs": (
+        vm(spec(nic(), domain=ids(uuid="", serial=""))),
+        vm(spec(nic(), domain=ids(uuid="", serial="")), "b"),
+    ),
+    "an emptied serial, and everything else complete": (
+        vm(spec(nic(macAddress=""), domain=ids(uuid=UUID, serial=""))),
+        vm(spec(nic(macAddress=""), domain=ids(uuid=OTHER_UUID, serial="")), "b"),
+    ),
     "VMIs": (vmi(spec(disk(), nic()), "a"), vmi(spec(disk(), nic()), "b")),
 }
 """Two documents of the same shape."""
@@ -148,10 +161,12 @@ def answered(libvirt: Libvirt, document: Json, seed: str | None = SEED) -> Json:
 
 
 def known(one: NewVM, answer: Json, other: NewVM) -> Json | None:
-    shapes = KnownShapes(lambda: 0.0)
+    shapes, before = KnownShapes(lambda: 0.0), deepcopy((one.document, answer, other.document))
     shapes.learn(one, answer, (), "")
     found = shapes.find(other)
-    return None if found is None else found.apply(other)
+    applied = None if found is None else found.apply(other)
+    assert (one.document, answer, other.document) == before, "an answer must not share what it changes"
+    return applied
 
 
 @pytest.mark.libvirt

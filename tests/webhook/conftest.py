@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -18,6 +19,7 @@ from service.server import serve
 from tests.runtime.faulty_server import Server
 from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter
+from webhook import app
 from webhook.admission import Admission
 from webhook.app import WebhookParts, create_app
 from webhook.callers import AdmissionBodies
@@ -29,7 +31,30 @@ from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.rate_limit import RateLimiter
+from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review
 from webhook.templates import TemplateReview
+
+
+@pytest.fixture(autouse=True)
+def untouched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No handler changes its request: the patch of the answer is a difference from it."""
+    seen: list[tuple[AdmissionRequest, AdmissionRequest]] = []
+    mutate = DefaultingHandler.handle
+
+    def read(document: dict[str, Any]) -> AdmissionRequest:
+        request = from_admission_review(document)
+        seen.append((request, deepcopy(request)))
+        return request
+
+    async def handle(handler: DefaultingHandler, request: AdmissionRequest) -> AdmissionResponse:
+        seen.append((request, deepcopy(request)))
+        return await mutate(handler, request)
+
+    monkeypatch.setattr(app, "from_admission_review", read)
+    monkeypatch.setattr(DefaultingHandler, "handle", handle)
+    yield
+    for request, before in seen:
+        assert request == before
 
 
 @dataclass

@@ -40,13 +40,15 @@ def detach(cluster: Cluster, vm: str, output: str) -> None:
 @again_if_changed
 async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
     """Removes the VM from its pool. Returns the pool and a message."""
+    from kinds.tracking_marks import without_tracking_marks
+
     document = await get_vm(api, cluster, vm)
     owner = controller_of(document)
     if owner is None or owner["kind"] != POOL_KIND:
         raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
     others = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
     paused = await _paused(api, cluster, owner["name"])
-    await _set_owners(api, cluster, document, others)
+    await _set_owners(api, cluster, document, others, **without_tracking_marks(document["metadata"]))
     pool = str(owner["name"])
     when = " when it is resumed, because it is paused" if paused else ""
     return pool, f"{vm} is detached from {pool}, which creates a replacement{when}; attach puts it back"
@@ -217,10 +219,11 @@ async def _paused(api: Api, cluster: Cluster, pool: str) -> bool:
         return False
 
 
-async def _set_owners(api: Api, cluster: Cluster, document: Json, references: list[Json]) -> None:
+async def _set_owners(api: Api, cluster: Cluster, document: Json, references: list[Json], **others: Json) -> None:
     from runtime.resource import VMS
 
     metadata = document["metadata"]
     # With the resource version, the patch does not remove an owner reference that another client has added meanwhile.
     change = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"], "ownerReferences": references}
+    change |= others
     await api.patch(VMS, cluster.namespace, metadata["name"], {"metadata": change})

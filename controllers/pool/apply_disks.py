@@ -34,6 +34,7 @@ from controllers.pool.vm_snapshots import RESTORE_NAME
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE, disk_names, is_persistent_state
 from kinds import meta
+from kinds.tracking_marks import without_tracking_marks
 from runtime.api import Api
 from runtime.errors import Conflict, NotFound
 from runtime.resource import PVCS, VMS, Resource
@@ -174,7 +175,7 @@ async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: Labe
     """Removes the VM from the disk's owners. A DataVolume still owns its claim, and is retained too.
 
     The PersistentVolumeClaim comes first: the pool finds disks by its label. If the VM is deleted after a crash between
-    the writes, both are deleted with it."""
+    the writes, both are deleted with it. A GitOps tool would delete a disk that has its mark and no owner."""
     volume = await _retainable(api, DATA_VOLUMES, namespace, disk, {vm_uid}, labels)
     if volume and not has_held_data(volume):
         await _delete_volume(api, namespace, disk, volume, labels)
@@ -186,11 +187,16 @@ async def _retain(api: Api, namespace: str, disk: str, vm_uid: str, labels: Labe
         if not document or all((metadata.get("labels") or {}).get(key) == value for key, value in labels.items()):
             continue
         left = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != vm_uid]
+        marks = without_tracking_marks(metadata)
         change: Json = {
             "resourceVersion": metadata["resourceVersion"],
             "ownerReferences": left,
-            "labels": labels,
-            "annotations": {meta.RETAINED_AT: format_time(api.now()), **_populated(document)},
+            "labels": {**marks.get("labels", {}), **labels},
+            "annotations": {
+                **marks.get("annotations", {}),
+                meta.RETAINED_AT: format_time(api.now()),
+                **_populated(document),
+            },
         }
         await api.patch(resource, namespace, disk, {"metadata": change})
 

@@ -15,6 +15,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.write_batches import PASSING, Failure, Outcome, WriteBatches, error_message, failure
 from defaulter.contract import InvalidDocument
 from kinds import meta
+from kinds.tracking_marks import without_tracking_marks
 from runtime.api import Api
 from runtime.batch_writer import ExpectedEvents
 from runtime.errors import ApiError, Conflict, NotFound
@@ -61,20 +62,25 @@ class ReplicaSetWriter:
         return bool(metadata["uid"] == found.uid) and "deletionTimestamp" not in metadata
 
     async def _take(self, found: ReplicaSet, action: Adopt) -> None:
-        await self._set_owners(found, action, [*await self._owners(found, action), _owner(found)])
+        owners = (await self._metadata(found, action)).get("ownerReferences") or ()
+        await self._set_owners(found, action, [*owners, _owner(found)])
 
     async def _release(self, found: ReplicaSet, action: Release) -> None:
-        left = [each for each in await self._owners(found, action) if each.get("uid") != found.uid]
-        await self._set_owners(found, action, left)
+        metadata = await self._metadata(found, action)
+        left = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != found.uid]
+        await self._set_owners(found, action, left, without_tracking_marks(metadata))
 
-    async def _owners(self, found: ReplicaSet, action: Adopt | Release) -> list[Json]:
-        metadata = (await self.api.get(VMIS, found.namespace, action.name))["metadata"]
+    async def _metadata(self, found: ReplicaSet, action: Adopt | Release) -> Json:
+        metadata: Json = (await self.api.get(VMIS, found.namespace, action.name))["metadata"]
         if (metadata["uid"], metadata["resourceVersion"]) != (action.uid, action.resource_version):
             raise Conflict(f"{action.name} has changed since the plan", status=409)
-        return list(metadata.get("ownerReferences") or ())
+        return metadata
 
-    async def _set_owners(self, found: ReplicaSet, action: Adopt | Release, owners: list[Json]) -> None:
+    async def _set_owners(
+        self, found: ReplicaSet, action: Adopt | Release, owners: list[Json], marks: Json | None = None
+    ) -> None:
         change = {"uid": action.uid, "resourceVersion": action.resource_version, "ownerReferences": owners}
+        change |= marks or {}
         await self.api.patch(VMIS, found.namespace, action.name, {"metadata": change})
 
     async def _delete(self, found: ReplicaSet, action: Delete) -> None:

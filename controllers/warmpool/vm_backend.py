@@ -20,7 +20,7 @@ from controllers.warmpool.backends import (
     translated_errors,
 )
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
-from kinds import meta
+from kinds import meta, tracking_marks
 from kinds.warmpool import Readiness
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -158,6 +158,9 @@ def _metadata_patch(vm: WarmVM, change: Change, now: datetime) -> Json:
             annotations[meta.STATE_SINCE] = format_time(now)
     if change.claim_uid is not None:
         labels[meta.CLAIM_UID] = change.claim_uid or None
+    if change.owner == NO_OWNER:
+        labels |= dict.fromkeys(tracking_marks.LABELS)
+        annotations |= dict.fromkeys(tracking_marks.ANNOTATIONS)
     metadata: Json = {"resourceVersion": vm.resource_version, "uid": vm.uid}
     if labels:
         metadata["labels"] = labels

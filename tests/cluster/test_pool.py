@@ -12,6 +12,7 @@ from controllers.pool.observe import POOLS
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
 from kinds import POOL, meta
+from kinds.tracking_marks import without_tracking_marks
 from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound
 from runtime.resource import CRDS, PVCS, VMS, Resource
@@ -30,6 +31,12 @@ OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"ba
 
 def web(*ordinals: int) -> list[str]:
     return sorted(f"web-{ordinal}" for ordinal in ordinals)
+
+
+MARKED = {
+    "labels": {"app.kubernetes.io/instance": "shop"},
+    "annotations": {"argocd.argoproj.io/tracking-id": "shop:kubevirt.io/VirtualMachinePool:default/web"},
+}
 
 
 @pytest.mark.sentence("1.1")
@@ -71,7 +78,10 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2))
         for name, vm in (await place.machines()).items():
-            await place.disk(name.replace("web", "root"), vm)
+            disk = name.replace("web", "root")
+            await place.disk(disk, vm)
+            for resource in (PVCS, DATA_VOLUMES):
+                await place.api.patch(resource, place.namespace, disk, {"metadata": MARKED})
         await place.change(replicas=0)
         await until(place.names, [])
         await until(lambda: status(place, "keptDisks"), 2)
@@ -83,6 +93,8 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
         }
         volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-1")
         assert not volume["metadata"].get("ownerReferences")
+        for each in (volume, found["root-1"]):
+            assert not without_tracking_marks(each["metadata"]), "a GitOps tool would delete it"
 
         await place.change(replicas=1)
         await until(place.names, web(1))

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
+from kinds.tracking_marks import without_tracking_marks
 from runtime.resource import VMS
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
@@ -59,7 +60,9 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     place = shell.place
     await place.pool(2)
     await until(place.names, ["web-1", "web-2"])
+    await place.meta("web-1", labels={"kustomize.toolkit.fluxcd.io/name": "shop"})
     assert (await shell.json("detach", "web-1"))["pool"] == "web"
+    assert not without_tracking_marks((await place.machines())["web-1"]["metadata"])
     await until(place.names, ["web-1", "web-2", "web-3"])
     again = await shell.run("detach", "web-1")
     assert (again.exit_code, again.stderr) == (1, "Error: web-1 is in no pool\n")

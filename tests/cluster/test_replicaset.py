@@ -18,6 +18,7 @@ from controllers.replicaset.observe import REPLICA_SETS
 from defaulter.contract import undefaulted_fields
 from kinds import meta
 from kinds.replicaset import REPLICA_SET
+from kinds.tracking_marks import without_tracking_marks
 from local.install import installable_kinds
 from manifests.crd import crd
 from runtime.errors import ApiError, NotFound
@@ -135,10 +136,12 @@ async def test_a_relabelled_instance_is_let_go_replaced_and_taken_in_again(contr
         await place.runs(*await place.names())
         debugged, kept = sorted(await place.names())
         await asyncio.sleep(1)  # creation times are whole seconds
-        await place.relabel(debugged, app="debugged")
+        await place.relabel(debugged, app="debugged", **{"applyset.kubernetes.io/part-of": "shop"})
         await until(place.count, 3)
         await until(lambda: owned(place, made), 2)
-        assert place.owner((await place.instances())[debugged]) is None
+        released = (await place.instances())[debugged]
+        assert place.owner(released) is None
+        assert not without_tracking_marks(released["metadata"])
         await place.runs(*await place.names())
         await until(place.numbers, (2, 2))
         await place.relabel(debugged, app="web")

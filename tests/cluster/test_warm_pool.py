@@ -28,6 +28,7 @@ from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import Owner, WarmVM, seconds_since
 from kinds import meta
+from kinds.tracking_marks import without_tracking_marks
 from kinds.warm_states import WarmState
 from local.paths import StackPaths
 from runtime.api import Api
@@ -402,13 +403,21 @@ async def test_vms_of_a_deleted_pool_become_orphans(place: PoolNamespace, ours: 
         await until(place.available, 2)
         before = await place.uids()
         await until(lambda: _finalizers(place), [FINALIZER])
+        for vm in (await place.api.list(VMS, place.namespace))[0]:
+            marked = {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "shop"}}}
+            await place.api.patch(VMS, place.namespace, vm["metadata"]["name"], marked)
         await place.api.delete(WARM_POOLS, place.namespace, "web")
         await until(lambda: _orphans(place), {"PoolDeleted"})
         await asyncio.sleep(1)
         assert await place.uids() == before
+        assert not any(map(without_tracking_marks, await _metadata(place)))
         await place.pool(1)  # another pool of the same name
         await until(place.available, 1)
         assert before < await place.uids(), "the new pool does not adopt orphans"
+
+
+async def _metadata(place: PoolNamespace) -> list[Any]:
+    return [vm["metadata"] for vm in (await place.api.list(VMS, place.namespace))[0]]
 
 
 async def _finalizers(place: PoolNamespace) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
-from controllers.pool import actions, revisions, template
+from controllers.pool import actions, lost_base, revisions, template
 from controllers.pool.actions import Action
 from controllers.pool.apply_disks import (
     date_disk,
@@ -59,11 +59,145 @@ class PoolOutcome(Outcome):
 
 
 @dataclass
+class PoolEvents:
+    events: EventRecorder
+
+    def succeeded(self, pool: Pool, action: Action) -> None:
+        retained = ", its disks are retained" if isinstance(action, actions.Delete) and action.retain_disks else ""
+        note = f"{action.past} {action.name}{retained}: {action.reason}"
+        self._emit(pool, "Normal", action.succeeded, note, action.verb)
+
+    def snapshot_taken(self, pool: Pool, taken: VMSnapshot) -> None:
+        """Reports a snapshot when KubeVirt has completed it, which may be long after the request."""
+        note = f"took snapshot {taken.name} of VM {taken.vm_name} before its update"
+        self._emit(pool, "Normal", PoolReason.SUCCESSFUL_TAKE_SNAPSHOT, note, "TakeSnapshot")
+
+    def failed(self, pool: Pool, action: Action, error: Exception) -> Failure:
+        message = f"{action.verb} {action.name}: {error}"
+        self._emit(pool, "Warning", action.failed, message, action.verb)
+        return failure(action.failed, message)
+
+    def base_lost(self, pool: Pool, action: actions.Update, fields: str) -> None:
+        note = (
+            f"VM {action.name}: the ControllerRevision {pool.name}-{action.before} of its former template is gone, so"
+            f" that the update removes nothing. It may have left {fields}: remove these fields, or delete the VM"
+        )
+        self._emit(pool, "Warning", PoolReason.REVISION_LOST, note, "Update")
+
+    def invalid_scale_in(self, pool: Pool, vm: VM) -> None:
+        note = (
+            f"VM {vm.name}: {meta.SCALE_IN}: Invalid value: {vm.scale_in[:63]!r}: must be Protect or First; "
+            "until then the VM is protected"
+        )
+        self._emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
+
+    def update_aborted(self, pool: Pool, aborted: str, stable: str, abort: UpdateAbort) -> None:
+        note = f"the update to {aborted} is aborted, VMs get {stable} again: {abort.message}"
+        self._emit(pool, "Warning", PoolReason.UPDATE_ABORTED, note, "Update")
+
+    def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
+        if attached:
+            self._emit(pool, "Normal", PoolReason.ATTACHED, f"VM {vm} has the pool's owner reference again", "Attach")
+        else:
+            note = f"VM {vm} left the pool: its owner reference is gone. No other VM gets its name"
+            self._emit(pool, "Normal", PoolReason.DETACHED, note, "Detach")
+
+    def invalid_spec(self, pool: InvalidPool) -> None:
+        self._emit(pool, "Warning", PoolReason.INVALID_SPEC, pool.problem, "Read")
+
+    def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
+        self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
+
+
+async def unready_version(api: Api, namespace: str, name: str) -> str:
+    """The resourceVersion of a VMI that is not ready, is being deleted, or belongs to a VM that is held.
+
+    Raises Conflict if the VMI has become ready since the plan, because the plan did not count the VM against
+    maxUnavailable. The informers may have the event of the VM already, but not that of its VMI. KubeVirt also writes
+    the status of the VM a moment after that of the VMI."""
+    found = await api.get(VMIS, namespace, name)
+    vmi = parse_vmi(found)
+    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).held:
+        raise Conflict(f"{name} has become available", status=409)
+    return str(found["metadata"]["resourceVersion"])
+
+
+async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:
+    """Creates the Job. Raises Forbidden if the author of the CronJob has not allowed it, or if the CronJob is missing.
+
+    A user who may change pools needs no right to create Jobs, so the CronJob must allow it by its label."""
+    try:
+        cron_job = await api.get(CRON_JOBS, pool.namespace, a.cron_job)
+    except NotFound as error:
+        raise Forbidden(f"CronJob {a.cron_job} does not exist in namespace {pool.namespace}", status=404) from error
+    except Forbidden as error:
+        raise Forbidden(f"{error.message}; {JOBS_ARE_OFF}", status=403) from error
+    if (cron_job["metadata"].get("labels") or {}).get(meta.POOL_ANALYSIS) != "true":
+        label = f'{meta.POOL_ANALYSIS}: "true"'
+        raise Forbidden(f"CronJob {a.cron_job} lacks the label {label}, which allows pools to run it", status=403)
+    with suppress(AlreadyExists):
+        await api.create(JOBS, template.build_job(pool, cron_job, a))
+
+
+async def hold(api: Api, namespace: str, a: actions.Hold) -> None:
+    """Takes the VM out of its Services, then marks it for the owners of the hooks."""
+    if a.spares_available:
+        await unready_version(api, namespace, a.name)
+    if a.vmi_uid:
+        await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=False)
+    annotations: Json = {meta.TRANSITION_SINCE: a.since, meta.TRANSITION_VMI: a.vmi_uid}
+    annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.former}
+    annotations |= {f"{meta.HOOK_PREFIX}{name}": end for name, end in a.hooks}
+    await _mark(api, namespace, a, {meta.TRANSITION: a.transition}, annotations)
+
+
+async def end_hold(api: Api, namespace: str, a: actions.EndHold) -> None:
+    annotations: Json = {meta.TRANSITION_SINCE: None, meta.TRANSITION_VMI: None}
+    annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.hooks}
+    await _mark(api, namespace, a, {meta.TRANSITION: None}, annotations)
+
+
+async def _mark(api: Api, namespace: str, a: actions.Hold | actions.EndHold, labels: Json, annotations: Json) -> None:
+    # With the resourceVersion, a plan from an old store cannot start a hook again that has ended meanwhile.
+    metadata = {"uid": a.uid, "resourceVersion": a.resource_version, "labels": labels, "annotations": annotations}
+    await api.patch(VMS, namespace, a.name, {"metadata": metadata})
+
+
+async def set_in_service(api: Api, namespace: str, a: actions.SetInService) -> None:
+    """Raises Conflict if the VM has been held, or its hold has ended, since the plan."""
+    found = parse_hold((await api.get(VMS, namespace, a.name))["metadata"])
+    held = found is not None and (found.transition == "Terminating" or found.vmi_uid == a.vmi_uid)
+    if held == a.in_service:
+        raise Conflict(f"{a.name} is {'' if held else 'not '}held now", status=409)
+    await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=a.in_service)
+
+
+async def _label_in_service(api: Api, namespace: str, name: str, vmi_uid: str, *, in_service: bool) -> None:
+    """Changes the label of the launcher pods, which Services select, and then that of the VMI.
+
+    KubeVirt copies labels of a VMI only to new pods. The VMI comes last, because its label shows that the pods have
+    theirs."""
+    labels = {meta.IN_SERVICE: "true" if in_service else None}
+    pods, _ = await api.list(PODS, namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={vmi_uid}")
+    for pod in pods:
+        with suppress(NotFound):
+            await api.patch(PODS, namespace, pod["metadata"]["name"], {"metadata": {"labels": labels}})
+    await api.patch(VMIS, namespace, name, {"metadata": {"uid": vmi_uid, "labels": labels}})
+
+
+def _replace_disks(vm: Json, old: set[str]) -> None:
+    """Removes the entries of replaced disks, which a merge without the former template keeps."""
+    spec = vm["spec"]
+    spec["dataVolumeTemplates"] = [each for each in spec["dataVolumeTemplates"] if each["metadata"]["name"] not in old]
+
+
+@dataclass
 class PoolWriter:
     api: Api
     batches: WriteBatches[Pool]
     creator: DefaultingCreator
     subresources: Subresources
+    events: PoolEvents
     _templates: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
@@ -236,6 +370,8 @@ class PoolWriter:
         names = disks_by_entry(here, a.ordinal, disk_names(pool.spec.template))
         new = template.build_vm(pool, a.ordinal, snapshot.revision, disks=names | replaced)
         merged = merge_template(live, base, new)
+        if a.before and base is None and (left := lost_base.unexplained_fields(merged, new)):
+            self.events.base_lost(pool, a, lost_base.show(left))
         annotations = merged["metadata"].setdefault("annotations", {})
         if a.disk_templates:
             # The merge would record that the disks are new.
@@ -330,129 +466,3 @@ def expected_events(action: Action) -> ExpectedEvents:
         case actions.PruneSnapshot() | actions.PruneRestore():
             return ExpectedEvents(deletes=(action.uid,))
     return ExpectedEvents()
-
-
-@dataclass
-class PoolEvents:
-    events: EventRecorder
-
-    def succeeded(self, pool: Pool, action: Action) -> None:
-        retained = ", its disks are retained" if isinstance(action, actions.Delete) and action.retain_disks else ""
-        note = f"{action.past} {action.name}{retained}: {action.reason}"
-        self._emit(pool, "Normal", action.succeeded, note, action.verb)
-
-    def snapshot_taken(self, pool: Pool, taken: VMSnapshot) -> None:
-        """Reports a snapshot when KubeVirt has completed it, which may be long after the request."""
-        note = f"took snapshot {taken.name} of VM {taken.vm_name} before its update"
-        self._emit(pool, "Normal", PoolReason.SUCCESSFUL_TAKE_SNAPSHOT, note, "TakeSnapshot")
-
-    def failed(self, pool: Pool, action: Action, error: Exception) -> Failure:
-        message = f"{action.verb} {action.name}: {error}"
-        self._emit(pool, "Warning", action.failed, message, action.verb)
-        return failure(action.failed, message)
-
-    def invalid_scale_in(self, pool: Pool, vm: VM) -> None:
-        note = (
-            f"VM {vm.name}: {meta.SCALE_IN}: Invalid value: {vm.scale_in[:63]!r}: must be Protect or First; "
-            "until then the VM is protected"
-        )
-        self._emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
-
-    def update_aborted(self, pool: Pool, aborted: str, stable: str, abort: UpdateAbort) -> None:
-        note = f"the update to {aborted} is aborted, VMs get {stable} again: {abort.message}"
-        self._emit(pool, "Warning", PoolReason.UPDATE_ABORTED, note, "Update")
-
-    def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
-        if attached:
-            self._emit(pool, "Normal", PoolReason.ATTACHED, f"VM {vm} has the pool's owner reference again", "Attach")
-        else:
-            note = f"VM {vm} left the pool: its owner reference is gone. No other VM gets its name"
-            self._emit(pool, "Normal", PoolReason.DETACHED, note, "Detach")
-
-    def invalid_spec(self, pool: InvalidPool) -> None:
-        self._emit(pool, "Warning", PoolReason.INVALID_SPEC, pool.problem, "Read")
-
-    def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
-        self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
-
-
-async def unready_version(api: Api, namespace: str, name: str) -> str:
-    """The resourceVersion of a VMI that is not ready, is being deleted, or belongs to a VM that is held.
-
-    Raises Conflict if the VMI has become ready since the plan, because the plan did not count the VM against
-    maxUnavailable. The informers may have the event of the VM already, but not that of its VMI. KubeVirt also writes
-    the status of the VM a moment after that of the VMI."""
-    found = await api.get(VMIS, namespace, name)
-    vmi = parse_vmi(found)
-    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).held:
-        raise Conflict(f"{name} has become available", status=409)
-    return str(found["metadata"]["resourceVersion"])
-
-
-async def run_job(api: Api, pool: Pool, a: actions.RunJob) -> None:
-    """Creates the Job. Raises Forbidden if the author of the CronJob has not allowed it, or if the CronJob is missing.
-
-    A user who may change pools needs no right to create Jobs, so the CronJob must allow it by its label."""
-    try:
-        cron_job = await api.get(CRON_JOBS, pool.namespace, a.cron_job)
-    except NotFound as error:
-        raise Forbidden(f"CronJob {a.cron_job} does not exist in namespace {pool.namespace}", status=404) from error
-    except Forbidden as error:
-        raise Forbidden(f"{error.message}; {JOBS_ARE_OFF}", status=403) from error
-    if (cron_job["metadata"].get("labels") or {}).get(meta.POOL_ANALYSIS) != "true":
-        label = f'{meta.POOL_ANALYSIS}: "true"'
-        raise Forbidden(f"CronJob {a.cron_job} lacks the label {label}, which allows pools to run it", status=403)
-    with suppress(AlreadyExists):
-        await api.create(JOBS, template.build_job(pool, cron_job, a))
-
-
-async def hold(api: Api, namespace: str, a: actions.Hold) -> None:
-    """Takes the VM out of its Services, then marks it for the owners of the hooks."""
-    if a.spares_available:
-        await unready_version(api, namespace, a.name)
-    if a.vmi_uid:
-        await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=False)
-    annotations: Json = {meta.TRANSITION_SINCE: a.since, meta.TRANSITION_VMI: a.vmi_uid}
-    annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.former}
-    annotations |= {f"{meta.HOOK_PREFIX}{name}": end for name, end in a.hooks}
-    await _mark(api, namespace, a, {meta.TRANSITION: a.transition}, annotations)
-
-
-async def end_hold(api: Api, namespace: str, a: actions.EndHold) -> None:
-    annotations: Json = {meta.TRANSITION_SINCE: None, meta.TRANSITION_VMI: None}
-    annotations |= {f"{meta.HOOK_PREFIX}{name}": None for name in a.hooks}
-    await _mark(api, namespace, a, {meta.TRANSITION: None}, annotations)
-
-
-async def _mark(api: Api, namespace: str, a: actions.Hold | actions.EndHold, labels: Json, annotations: Json) -> None:
-    # With the resourceVersion, a plan from an old store cannot start a hook again that has ended meanwhile.
-    metadata = {"uid": a.uid, "resourceVersion": a.resource_version, "labels": labels, "annotations": annotations}
-    await api.patch(VMS, namespace, a.name, {"metadata": metadata})
-
-
-async def set_in_service(api: Api, namespace: str, a: actions.SetInService) -> None:
-    """Raises Conflict if the VM has been held, or its hold has ended, since the plan."""
-    found = parse_hold((await api.get(VMS, namespace, a.name))["metadata"])
-    held = found is not None and (found.transition == "Terminating" or found.vmi_uid == a.vmi_uid)
-    if held == a.in_service:
-        raise Conflict(f"{a.name} is {'' if held else 'not '}held now", status=409)
-    await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=a.in_service)
-
-
-async def _label_in_service(api: Api, namespace: str, name: str, vmi_uid: str, *, in_service: bool) -> None:
-    """Changes the label of the launcher pods, which Services select, and then that of the VMI.
-
-    KubeVirt copies labels of a VMI only to new pods. The VMI comes last, because its label shows that the pods have
-    theirs."""
-    labels = {meta.IN_SERVICE: "true" if in_service else None}
-    pods, _ = await api.list(PODS, namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={vmi_uid}")
-    for pod in pods:
-        with suppress(NotFound):
-            await api.patch(PODS, namespace, pod["metadata"]["name"], {"metadata": {"labels": labels}})
-    await api.patch(VMIS, namespace, name, {"metadata": {"uid": vmi_uid, "labels": labels}})
-
-
-def _replace_disks(vm: Json, old: set[str]) -> None:
-    """Removes the entries of replaced disks, which a merge without the former template keeps."""
-    spec = vm["spec"]
-    spec["dataVolumeTemplates"] = [each for each in spec["dataVolumeTemplates"] if each["metadata"]["name"] not in old]

@@ -480,6 +480,7 @@ def build(
             WriteBatches(events, expectations, api.monotonic, expected_events),
             DefaultingCreator(api, VMS, defaulter, seed, api.monotonic),
             Subresources(api, api.monotonic),
+            events,
         ),
         statuses=StatusWriter(api, POOLS, api.monotonic),
         events=events,

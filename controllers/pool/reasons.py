@@ -65,6 +65,10 @@ class PoolReason(Reason):
     # Events
     SUCCESSFUL_SAVE_REVISION = "SuccessfulSaveRevision", "The controller saved a new template as a ControllerRevision."
     FAILED_SAVE_REVISION = "FailedSaveRevision", "The controller could not save the ControllerRevision."
+    REVISION_LOST = (
+        "RevisionLost",
+        "The ControllerRevision of a VM's former template is gone. The update of the VM removes no field.",
+    )
     SUCCESSFUL_REWRITE_REVISION = (
         "SuccessfulRewriteRevision",
         "The controller replaced the ControllerRevision of an earlier release by one with the same content.",

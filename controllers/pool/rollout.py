@@ -48,7 +48,10 @@ Decision = Update | Restart | TakeSnapshot | Restore | Waiting
 
 def roll_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     found = [each for each in _decisions(snapshot, now) if not isinstance(each, Waiting)][: snapshot.burst]
-    if any(isinstance(each, Update) for each in found) and not snapshot.revision_saved:
+    # A revision that somebody has deleted is written again while VMs have it: the next update needs it.
+    needed = any(vm.revision == snapshot.revision.label for vm in snapshot.active)
+    needed = needed or any(isinstance(each, Update) for each in found)
+    if needed and not snapshot.revision_saved:
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, _what_changed(snapshot, None))
     yield from found
 

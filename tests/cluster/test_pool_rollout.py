@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from controllers.pool.observe import POOLS, REVISIONS
 from runtime import transport
+from runtime.events import EVENTS
 from runtime.resource import VMIS, VMS
 from tests.cluster.pooling import Place, controller, engine, template, until
 from tests.cluster.test_pool import OFFLINE, condition, is_there, said, status, web
@@ -238,3 +239,48 @@ async def test_a_paused_pool_waits(running: Place) -> None:
 
 def machine(place: Place, name: str) -> tuple[Any, str, str]:
     return VMS, place.namespace, name
+
+
+def named(hostname: str | None) -> Json:
+    found = template(running=False)
+    found["spec"]["template"]["spec"]["hostname"] = hostname
+    return found
+
+
+async def hostnames(place: Place) -> set[Any]:
+    return {vm["spec"]["template"]["spec"].get("hostname") for vm in (await place.machines()).values()}
+
+
+async def revisions(place: Place) -> list[str]:
+    return [each["metadata"]["name"] for each in (await place.api.list(REVISIONS, place.namespace))[0]]
+
+
+async def test_a_deleted_revision_is_written_again(control_plane: Any, place: Place) -> None:
+    """Without it, the next update would not know which fields of the VMs are those of the former template."""
+    async with controller(control_plane.kubeconfig):
+        await place.pool(2, template=named("x"))
+        await until(lambda: hostnames(place), {"x"})
+        (saved,) = await revisions(place)
+        await place.api.delete(REVISIONS, place.namespace, saved)
+        await until(lambda: revisions(place), [saved])
+        await place.change(template=named(None))
+        await until(lambda: hostnames(place), {None})
+
+
+async def test_an_update_without_the_former_template_says_what_it_left(control_plane: Any, place: Place) -> None:
+    async with controller(control_plane.kubeconfig):
+        await place.pool(2, template=named("x"))
+        await until(lambda: hostnames(place), {"x"})
+        await until(place.names, web(1, 2))
+    for name in await revisions(place):
+        await place.api.delete(REVISIONS, place.namespace, name)
+    await place.change(template=named(None))
+    async with controller(control_plane.kubeconfig):
+
+        async def lost() -> int:
+            events, _ = await place.api.list(EVENTS, place.namespace, field_selector="regarding.name=web")
+            notes = [each["note"] for each in events if each["reason"] == "RevisionLost"]
+            return sum("It may have left hostname:" in note for note in notes)
+
+        await until(lost, 2)
+    assert await hostnames(place) == {"x"}

@@ -269,7 +269,7 @@ def test_the_claim_of_a_retained_disk_belongs_to_its_data_volume() -> None:
     """CDI makes the DataVolume the owner of its claim. A VM may take such a disk again."""
 
     async def scene(world: World, api: Api) -> None:
-        writer = PoolWriter(api, cast(Any, None), cast(Any, None), cast(Any, None))
+        writer = PoolWriter(api, cast(Any, None), cast(Any, None), cast(Any, None), cast(Any, None))
         document = {"metadata": {"name": "web-1", "namespace": HERE}, "spec": {**template()["spec"]}}
         document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "root-1"}, "spec": {}}]
         document["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root-1"}}]

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from controllers.pool.actions import Update
-from controllers.pool.apply import PoolWriter
+from controllers.pool.apply import PoolEvents, PoolWriter
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
 from controllers.shared.write_batches import WriteBatches
@@ -47,6 +47,7 @@ async def completed(cluster: Cluster, strategy: str, start: bool) -> tuple[list[
         cast("WriteBatches[Any]", None),
         cast(DefaultingCreator, None),
         cast(Subresources, cluster),
+        cast(PoolEvents, None),
     )
     update = Update(
         *("web-1", "u-web-1", 1, "r1", "r1", "its disks are restored"),

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cli.yaml_reader import InvalidYAML, load
+from apimachinery.yaml_reader import InvalidYAML, load
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import click
 import yaml
 
 from apimachinery.unstructured import Json
+from apimachinery.yaml_reader import InvalidYAML, load_all
 from cli.output import Failed, print_json
-from cli.yaml_reader import InvalidYAML, load_all
 
 
 @dataclass(frozen=True)

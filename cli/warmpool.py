@@ -13,6 +13,7 @@ import click
 
 from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json
+from apimachinery.yaml_reader import InvalidYAML, load
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
 from cli.health import assess, format_age
@@ -21,7 +22,6 @@ from cli.output import Column, Failed, Listing, field, output_option, print_json
 from cli.overview import STATE
 from cli.parameters import WARM_POOL, qualified_name
 from cli.sizing import advise, why
-from cli.yaml_reader import InvalidYAML, load
 
 if TYPE_CHECKING:
     from cli.virtual_kubelet import Target

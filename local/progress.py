@@ -5,10 +5,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from apimachinery.merge_patch import with_last_applied
 from apimachinery.unstructured import Json, at, entries
+from apimachinery.yaml_reader import InvalidYAML, load_all
 from kinds import KINDS
 from kinds.pool import POOL
 from local.binaries import Echo
@@ -113,10 +112,10 @@ def read_manifests(manifests: Iterable[Path]) -> list[Json]:
     problems: list[str] = []
     for path in manifests:
         try:
-            inside = [document for document in yaml.safe_load_all(path.read_text()) if document]
+            inside = [document for document in load_all(path.read_text()) if document]
         except (OSError, UnicodeDecodeError) as error:
             problems.append(f"{path} cannot be read: {error}")
-        except yaml.YAMLError as error:
+        except InvalidYAML as error:
             problems.append(f"{path} is not YAML: {error}")
         else:
             problems += [f"{path}: {problem}" for document in inside if (problem := _problem(document))]

@@ -1,0 +1,144 @@
+"""Reads YAML as kubectl does: scalars are resolved by its rules, only values that JSON has are read, and no document
+that expands to an endless or huge one.
+
+kubectl reads YAML with sigs.k8s.io/yaml, whose rules (resolve.go of go-yaml v2) differ from those of PyYAML: `y` is
+true, `22:30:00` and `52:54:00:12:34:56` are text, `1e9` and `0o17` are numbers, `08` is 8. It converts the result to
+JSON, so that `1.0` becomes 1 and keys become text.
+"""
+
+import math
+import re
+from collections.abc import Hashable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+MAX_EXPANDED_VALUES = 200_000
+"""limit on the values of a short file after its aliases are expanded; a few lines of nested aliases make millions"""
+MAX_DIGITS = 400
+"""A number with more digits is no float64, and kubectl reads it as text."""
+_TAG = "tag:yaml.org,2002:"
+_WORDS: dict[str, bool | float | None] = {
+    **{word: True for text in ("y", "yes", "true", "on") for word in (text, text.capitalize(), text.upper())},
+    **{word: False for text in ("n", "no", "false", "off") for word in (text, text.capitalize(), text.upper())},
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+    **dict.fromkeys((sign + word for sign in ("", "+") for word in (".inf", ".Inf", ".INF")), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+}
+_INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
+_BASES = (16, 2, 8, 10)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+
+
+class InvalidYAML(ValueError):
+    """The text is not YAML, or has values that JSON does not have."""
+
+
+def resolve(text: str) -> str | bool | int | float | None:
+    """The value of a plain scalar."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] == ".":
+        number = float(text) if _FLOAT.fullmatch(text) else math.inf
+        return text if math.isinf(number) else number
+    if text[0] in "+-0123456789" and len(text) <= MAX_DIGITS:
+        digits = text.replace("_", "")
+        if (integer := _integer(digits)) is not None:
+            return integer
+        if _FLOAT.fullmatch(digits) and not math.isinf(number := float(digits)):
+            return number
+    return text
+
+
+def _integer(digits: str) -> int | None:
+    found = _INTEGER.fullmatch(digits)
+    if found is None:
+        return None
+    sign, *parts = found.groups()
+    value = next(int(part, base) for part, base in zip(parts, _BASES, strict=True) if part is not None)
+    value = -value if sign == "-" else value
+    if -(2**63) <= value < 2**63:
+        return value
+    # Go reads it as an unsigned number, if it has no sign. kubectl writes that in JSON and reads it as a float64.
+    return int(Decimal(repr(float(value)))) if not sign and value < 2**64 else None
+
+
+class _Loader(yaml.SafeLoader):
+    """Resolves scalars as kubectl does, and refuses tags of types that JSON does not have."""
+
+    yaml_constructors = {  # noqa: RUF012 (PyYAML reads it from the class)
+        tag: constructor
+        for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.removeprefix(_TAG) in ("str", "seq", "map")
+    }
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        if kind is yaml.ScalarNode and implicit[0]:
+            return _TAG + ("merge" if value == "<<" else _type_of(resolve(value)))
+        return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+        return {self._key(node, key): value for key, value in super().construct_mapping(node, deep).items()}
+
+    def _key(self, node: Any, key: Any) -> str:
+        if key is None:
+            raise yaml.constructor.ConstructorError(None, None, "null is no key of a JSON object", node.start_mark)
+        if isinstance(key, bool):
+            return "true" if key else "false"
+        return key if isinstance(key, str) else str(key)
+
+
+def _construct_scalar(loader: Any, node: Any) -> Any:
+    value, expected = resolve(text := loader.construct_scalar(node)), node.tag.removeprefix(_TAG)
+    if _type_of(value) != expected and not (expected == "float" and _type_of(value) == "int"):
+        raise yaml.constructor.ConstructorError(None, None, f"{text!r} is no {expected}", node.start_mark)
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
+        raise yaml.constructor.ConstructorError(None, None, f"JSON has no {text}", node.start_mark)
+    # Go writes the float64 2.0 as 2 in JSON, and large numbers by their shortest digits.
+    return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def _type_of(value: Any) -> str:
+    names: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (str, "str"))
+    return next((name for kind, name in names if isinstance(value, kind)), "null")
+
+
+for _name in ("null", "bool", "int", "float"):
+    _Loader.add_constructor(_TAG + _name, _construct_scalar)
+
+
+def load_all(text: str | bytes) -> list[Any]:
+    """The documents of a text, without empty ones. Raises `InvalidYAML`."""
+    try:
+        found = [each for each in yaml.load_all(text, _Loader) if each is not None]
+        _check_size(found, max(len(text), MAX_EXPANDED_VALUES))
+    except RecursionError:
+        raise InvalidYAML("nested too deeply") from None
+    except (yaml.YAMLError, ValueError) as error:  # a ValueError comes from the value of a number
+        raise InvalidYAML(str(error)) from None
+    return found
+
+
+def load(text: str | bytes) -> Any:
+    """The first document of a text; None without one. Raises `InvalidYAML`."""
+    return next(iter(load_all(text)), None)
+
+
+def _check_size(documents: list[Any], limit: int) -> None:
+    for number, _ in enumerate(_values(documents, frozenset())):
+        if number >= limit:
+            raise InvalidYAML(f"its aliases expand to more than {limit} values")
+
+
+def _values(value: Any, above: frozenset[int]) -> Iterator[Any]:
+    yield value
+    children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if id(value) in above:
+        raise InvalidYAML("an alias contains itself")
+    inside = above | {id(value)} if children else above
+    for child in children:
+        yield from _values(child, inside)

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+
+from apimachinery.yaml_reader import InvalidYAML, load, load_all
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        pytest.param("a: [1", "expected ',' or ']'", id="not YAML"),
+        pytest.param("a: &a [*a]", "an alias contains itself", id="an alias that contains itself"),
+        pytest.param(BOMB, "expand to more than 200000 values", id="aliases that expand to millions of values"),
+        pytest.param("a: .nan", "JSON has no .nan", id="no number"),
+        pytest.param("a: -.inf", "JSON has no -.inf", id="an infinite number"),
+        pytest.param("a: !!int x", "'x' is no int", id="a tag that the text does not have"),
+        pytest.param("~: 1", "null is no key", id="null as a key"),
+        pytest.param("[" * 5000, "nested too deeply", id="deep nesting"),
+        pytest.param("a: !!binary aGk=", "could not determine a constructor", id="bytes, which JSON does not have"),
+        pytest.param("? {a: b}\n: c", "unhashable", id="an object as a key"),
+        pytest.param(b"\xff\xfe\xff", "unacceptable character", id="not text"),
+    ],
+)
+def test_a_text_that_no_kubernetes_object_has_is_refused(text: str | bytes, message: str) -> None:
+    with pytest.raises(InvalidYAML, match=message.replace("]", r"\]")):
+        load_all(text)
+
+
+def test_a_date_is_text_as_in_kubectl() -> None:
+    assert load("{a: 2001-01-01, b: 2001-99-99, c: 2001-01-01T00:00:00Z}") == {
+        "a": "2001-01-01",
+        "b": "2001-99-99",
+        "c": "2001-01-01T00:00:00Z",
+    }
+
+
+SCALARS: dict[str, Any] = {
+    # booleans of YAML 1.1
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
+    **{text: text for text in ("tRUE", "yeS", "oN", "oFF", "nO", "YeS")},
+    **dict.fromkeys(("~", "null", "Null", "NULL"), None),
+    "nULL": "nULL",
+    # base 60 is text
+    **{text: text for text in ("22:30:00", "52:54:00:12:34:56", "1:20", "12:30:45.5", "190:20:30", "-1:30")},
+    # octal, hexadecimal and binary numbers
+    "017": 15,
+    "0o17": 15,
+    "0O17": 15,
+    "-017": -15,
+    "+017": 15,
+    "08": 8,
+    "09.5": 9.5,
+    "0o8": "0o8",
+    "00": 0,
+    "0x1F": 31,
+    "0X1f": 31,
+    "-0x1F": -31,
+    "0b11": 3,
+    "0B11": 3,
+    "0b2": "0b2",
+    "0xg": "0xg",
+    # underscores
+    "1_000": 1000,
+    "1_": 1,
+    "_1": "_1",
+    "0_7": 7,
+    "0x_1F": 31,
+    "1_0.5_0": 10.5,
+    # floats
+    "1e9": 1000000000,
+    "1E3": 1000,
+    "1e+3": 1000,
+    "1e-3": 0.001,
+    "1.5e3": 1500,
+    "1.0": 1,
+    "1.": 1,
+    ".5": 0.5,
+    "+.5": 0.5,
+    "-.5": -0.5,
+    ".5e1": 5,
+    "1.5": 1.5,
+    "1e21": 1e21,
+    "1e400": "1e400",
+    "1e": "1e",
+    ".": ".",
+    "+": "+",
+    "0": 0,
+    "-0": 0,
+    "+1": 1,
+    "12e03": 12000,
+    # sizes
+    "9223372036854775807": 2**63 - 1,
+    "-9223372036854775808": -(2**63),
+    "18446744073709551615": 18446744073709552000,
+    "0xFFFFFFFFFFFFFFFF": 18446744073709552000,
+    "18446744073709551616": 18446744073709552000,
+    "9" * 400: "9" * 400,
+    # text that other readers take for something else
+    **{
+        text: text
+        for text in ("1Gi", "1.2.3", "v1", "2001-01-01", "2001-01-01T00:00:00Z", "1,000", "=", "0.1.2", "--1")
+    },
+}
+"""plain scalars, and what kubectl reads"""
+
+
+@pytest.mark.parametrize(("text", "value"), SCALARS.items())
+def test_a_scalar_is_read_as_kubectl_reads_it(text: str, value: Any) -> None:
+    found = load(f"[{text}]" if "," not in text else f"- {text}")[0]
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_quoted_scalar_is_text() -> None:
+    assert load("""{a: "y", b: '017', c: "null", d: !!str 5, e: !!float 3}""") == {
+        "a": "y",
+        "b": "017",
+        "c": "null",
+        "d": "5",
+        "e": 3,
+    }
+
+
+def test_keys_are_text() -> None:
+    assert load("{y: 1, 017: 2, 1.5: 3, no: 4}") == {"true": 1, "15": 2, "1.5": 3, "false": 4}
+
+
+def test_kubectl_reads_the_scalars_so(control_plane: Any) -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "scalars"}}
+    lines = [f"  k{number}: {text}" for number, text in enumerate(SCALARS)]
+    text = json.dumps(document)[1:-1].replace(', "', '\n"') + "\ndata:\n" + "\n".join(lines) + "\n  y: 1\n  017: 2\n"
+    arguments = ["create", "-f", "-", "--dry-run=client", "--validate=false", "-o", "json"]
+    command = ["kubectl", f"--kubeconfig={control_plane.kubeconfig}", *arguments]
+    told = subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
+    assert not told.returncode, told.stderr
+    data = json.loads(told.stdout)["data"]
+    assert [data.get(f"k{number}") for number in range(len(SCALARS))] == list(SCALARS.values())
+    assert (data["true"], data["15"]) == (1, 2)
+
+
+def test_aliases_and_merge_keys_are_expanded() -> None:
+    assert load("a: &a {x: 1}\nb: {<<: *a, z: 2}\nc: *a") == {"a": {"x": 1}, "b": {"x": 1, "z": 2}, "c": {"x": 1}}
+
+
+def test_empty_documents_are_left_out() -> None:
+    assert load_all("---\n---\na: 1\n---\n") == [{"a": 1}]
+    assert load("") is None

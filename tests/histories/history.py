@@ -14,6 +14,7 @@ from runtime.errors import ApiError
 from runtime.resource import NODES
 from tests.histories.api_server import Change
 from tests.histories.client import Failpoint, Network
+from tests.histories.others import touched
 from tests.histories.world import Build, Process, World, engine
 
 Json = dict[str, Any]
@@ -23,6 +24,10 @@ REST_SECONDS = 7200.0
 QUIET_SECONDS = 120.0
 """At rest no controller writes for this time."""
 JUMP = timedelta(hours=1)
+RESPELLINGS = 3
+"""Other spellings of the template that are written at rest."""
+RESPELT_SECONDS = 45.0
+"""Within this time the controllers have judged a template."""
 SCRIPT_CHECKS = 12
 """Seconds between two acts of a script, in which a crashed process is replaced."""
 
@@ -53,6 +58,10 @@ class History(ABC):
     @abstractmethod
     async def act(self) -> str:
         """Does something that a user could do, and returns what was done."""
+
+    @abstractmethod
+    async def respell(self) -> str:
+        """Writes a spec in another spelling of the same meaning, and returns what was done."""
 
     @abstractmethod
     async def make_peace(self) -> None:
@@ -184,8 +193,20 @@ class History(ABC):
             await self._converged()
             await self._quiet(process)
             await self.check_at_rest()
+            await self._respell_at_rest()
         finally:
             await process.kill()
+
+    async def _respell_at_rest(self) -> None:
+        """Other spellings of the template restart nothing, make no disk and write no VM."""
+        found: list[str] = []
+        self.world.server.observers.append(lambda change: found.append(touched(self.world.server, change)))
+        for _ in range(RESPELLINGS):
+            self.world.note(await self.respell())
+            await asyncio.sleep(RESPELT_SECONDS)
+            if wrong := [each for each in found if each]:
+                raise AssertionError("; ".join(wrong))
+        await self._converged()
 
     @property
     def _rest_seconds(self) -> float:

@@ -27,6 +27,8 @@ VMI_RESOURCE, POLICY_RESOURCE = "virtualmachineinstances.kubevirt.io", "migratio
 UPSTREAM_RESOURCE = "migrationpolicies.migrations.kubevirt.io"
 KEYS, VALUES = ("size", "team", "zone"), ("a", "b")
 STALE_SECONDS = 60.0
+BANDWIDTHS = ("64Mi", "65536Ki", "67108864", 67108864, "0.0625Gi")
+"""Spellings of one bandwidth."""
 FOREIGN = "foreign"
 """A policy of KubeVirt that a user has created."""
 
@@ -84,6 +86,7 @@ class PolicyHistory(History):
             self.relabel_namespace,
             self.forge_label,
             self.damage_upstream,
+            self.respell,
         ]
         return await self.world.random.choice(acts)()
 
@@ -100,7 +103,8 @@ class PolicyHistory(History):
             "virtualMachineInstanceSelector": {"matchLabels": self._labels(any_value)},
             "namespaceSelector": {"matchLabels": self._labels(any_value) if self.world.random.random() < 0.5 else {}},
         }
-        return {"selectors": selectors, "allowAutoConverge": self.world.random.random() < 0.5}
+        bandwidth = {"bandwidthPerMigration": "64Mi"} if self.world.random.random() < 0.5 else {}
+        return {"selectors": selectors, "allowAutoConverge": self.world.random.random() < 0.5, **bandwidth}
 
     async def create_policy(self) -> str:
         name = f"policy-{self.world.random.randint(1, 8)}"
@@ -118,6 +122,14 @@ class PolicyHistory(History):
         found = await self.place.api.get(POLICIES, None, name)
         await self.place.api.replace(POLICIES, {**found, "spec": spec})
         return f"change {name} {spec}"
+
+    async def respell(self) -> str:
+        if not (name := self._any(POLICY_RESOURCE)):
+            return ""
+        found = await self.place.api.get(POLICIES, None, name)
+        bandwidth = self.world.random.choice(BANDWIDTHS) if found["spec"].get("bandwidthPerMigration") else None
+        await self.place.api.replace(POLICIES, {**found, "spec": {**found["spec"], "bandwidthPerMigration": bandwidth}})
+        return f"respell {name}: {bandwidth}"
 
     async def delete_policy(self) -> str:
         if name := self._any(POLICY_RESOURCE):

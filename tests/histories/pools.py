@@ -13,17 +13,22 @@ from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time
 from controllers.pool.controller import build as build_pool
 from controllers.pool.hooks import ABANDON
+from controllers.pool.observe import POOLS, REVISIONS
 from controllers.shared.component import Component
 from controllers.shared.names import ordinal_of
+from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import LifecycleHold, parse_hold
 from kinds import meta
+from kubevirt.meaning import VM_TEMPLATE
 from runtime.api import Api
 from runtime.events import EventRecorder
+from runtime.resource import PVCS
 from tests.cluster.chaos import MOST, TOLERATED, People, Witness, sized
 from tests.cluster.pooling import Place
 from tests.cluster.test_pool_chaos import complaints
 from tests.histories.api_server import ApiServer, Change, is_deleting
 from tests.histories.history import Act, History
+from tests.histories.others import lost_disk, respell_template, shared_disks, strip_owners
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -105,6 +110,7 @@ class PoolWitness(Witness):
 
     def saw(self, change: Change) -> None:
         document = change.document
+        self.wrong.extend([*filter(None, [lost_disk(change)]), *shared_disks(self.server, change)])
         kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
         if change.begins_deletion and not self._by_pool(change):
             self.budget.spared.add(document["metadata"]["uid"])
@@ -225,7 +231,19 @@ class Users(People):
     def acts(self) -> list[Callable[[], Awaitable[str]]]:
         owner = [self.end_hook] * 6 if self.strategy == "hooks" else []
         disks = [self.change_disk] * 6 if self.strategy in REPLACING else []
-        return [*super().acts(), self.change_faults, self.change_faults, *owner, *disks]
+        others = [self.respell, self.respell, self.strip, self.strip]
+        return [*super().acts(), self.change_faults, self.change_faults, *others, *owner, *disks]
+
+    async def respell(self) -> str:
+        key = self.place.namespace, "web"
+        return await respell_template(self.place.api, POOLS, key, VM_TEMPLATE, self.chance)
+
+    async def strip(self) -> str:
+        """A VM without its owner is a detached one."""
+        resource = self.chance.choice([None, DATA_VOLUMES, PVCS, REVISIONS])
+        if resource is None:
+            return await self._give_away("strip", None)
+        return await strip_owners(self.place.api, resource, self.place.namespace, self.chance)
 
     async def end_hook(self) -> str:
         """The owner of a hook ends it."""
@@ -266,6 +284,15 @@ class Users(People):
         return await super().preserve() if self.strategy == "proactive" else ""
 
 
+class PatchingPlace(Place):
+    async def change(self, name: str = "web", **spec: Any) -> Json:
+        """A template says how VMs run in one way, and the stored one may say it in the other."""
+        if "template" in spec:
+            template = spec["template"]
+            spec["template"] = {**template, "spec": {"runStrategy": None, **template["spec"]}}
+        return await super().change(name, **spec)
+
+
 class PoolHistory(History):
     build = staticmethod(build)
 
@@ -273,7 +300,7 @@ class PoolHistory(History):
         """`tolerated` is the disruption budget that the checks apply."""
         super().__init__(world)
         self.strategy, self.tolerated = strategy, tolerated
-        self.place = Place(world.api("users"), HERE)
+        self.place = PatchingPlace(world.api("users"), HERE)
 
     async def begin(self) -> None:
         spec = STRATEGIES[self.strategy]
@@ -301,6 +328,9 @@ class PoolHistory(History):
 
     async def act(self) -> str:
         return await self.users.act()
+
+    async def respell(self) -> str:
+        return await self.users.respell()
 
     def script(self) -> list[Act]:
         users = self.users

@@ -9,10 +9,11 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.controller import build as build_replica_set
-from controllers.replicaset.observe import parse_replica
+from controllers.replicaset.observe import REPLICA_SETS, parse_replica
 from controllers.shared.component import Component
 from kinds import meta
 from kinds.replicaset import REPLICA_SET
+from kubevirt.meaning import VMI_TEMPLATE
 from manifests.crd import crd
 from runtime.api import Api
 from runtime.errors import ApiError
@@ -22,6 +23,7 @@ from tests.cluster.budget import SEEN_SECONDS
 from tests.cluster.replicating import LABELS, Place, the_set
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History
+from tests.histories.others import respell_template
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -92,6 +94,7 @@ class ReplicaSetHistory(History):
             self.disown,
             self.delete,
             self.bring,
+            self.respell,
         ]
         return await self.world.random.choice(acts)()
 
@@ -116,6 +119,9 @@ class ReplicaSetHistory(History):
         removed = {meta.SIM_PREFIX + key: None for key in ("fail-rate", "crash-seconds", "start-seconds", "fail")}
         template["metadata"] = {"labels": LABELS, "annotations": removed | annotations}
         await self.place.change(template=template)
+
+    async def respell(self) -> str:
+        return await respell_template(self.place.api, REPLICA_SETS, (HERE, "web"), VMI_TEMPLATE, self.world.random)
 
     async def pause(self) -> str:
         paused = self.world.random.random() < 0.3

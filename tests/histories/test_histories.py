@@ -60,6 +60,16 @@ def test_a_pool_that_exceeds_the_disruption_budget_is_found() -> None:
     assert any("must be" in each for each in found), found
 
 
+def test_another_meaning_is_no_respelling() -> None:
+    class Changing(PoolHistory):
+        async def respell(self) -> str:
+            await self.place.change(template=sized("112Mi"))
+            return "another size"
+
+    found = run_history(lambda world: Changing(world, "proactive"), "1", acts=2).violations
+    assert any("after a respelling" in each for each in found), found
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pool-offline", "replica-set", "warm-pool", "migration-policy"])
 def test_a_crash_between_two_writes_does_no_harm(kind: str) -> None:

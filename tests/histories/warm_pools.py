@@ -7,14 +7,18 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.shared.component import Component
+from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool_and_claim import build as build_warm
+from kubevirt.meaning import VM_TEMPLATE
 from runtime.api import Api
 from runtime.events import EventRecorder
+from runtime.resource import VMS
 from tests.cluster.claiming import Counter
 from tests.cluster.test_warm_chaos import MAX_TOTAL, Users, why_not_at_rest
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History
+from tests.histories.others import respell_template, strip_owners
 from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
@@ -57,7 +61,14 @@ class WarmPoolHistory(History):
         return self.checker.violations[known:]
 
     async def act(self) -> str:
-        return await self.users.act()
+        others: list[Act] = [self.respell, self.strip]
+        return await self.world.random.choice([*others, *[self.users.act] * 8])()
+
+    async def respell(self) -> str:
+        return await respell_template(self.desk.api, WARM_POOLS, (HERE, "web"), VM_TEMPLATE, self.world.random)
+
+    async def strip(self) -> str:
+        return await strip_owners(self.desk.api, VMS, HERE, self.world.random)
 
     def script(self) -> list[Act]:
         users = self.users

@@ -9,7 +9,7 @@ from typing import TypeVar
 from apimachinery.unstructured import at
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.reasons import PoolReason
-from controllers.pool.revisions import Revision, content, current_revision, parse_revision
+from controllers.pool.revisions import Revision, content, current_revision, parse_revision, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
 from controllers.pool.vm_snapshots import (
     RESTORE_SOURCE,
@@ -97,8 +97,8 @@ def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
 
 
 def revisions_by_pool(revision: Revision) -> Iterator[Hashable]:
-    if revision.pool_uid:
-        yield revision.pool_uid
+    """By the UID of the pool, and those without an owner by the empty text."""
+    yield revision.pool_uid
 
 
 POOL_SOURCE: Source[Pool | InvalidPool] = Source(
@@ -256,7 +256,10 @@ def observe(
     pool = stores.pools.get(key)
     if not isinstance(pool, Pool):
         return pool
-    revisions = stores.revisions.by("owner", pool.uid)
+    revisions = (
+        *stores.revisions.by("owner", pool.uid),
+        *without_owner(pool.name, pool.uid, stores.revisions.by("owner", "")),
+    )
     sources = _sources(stores, pool, revisions)
     revision, saved = current_revision(pool.name, pool.uid, content(pool.spec, sources), revisions)
     retained = stores.retained_disks.by("namespace", pool.namespace)
@@ -272,7 +275,7 @@ def observe(
         retained_disks=tuple(disk for disk in retained if disk.retained_by == pool.uid),
         revision=revision,
         revision_saved=saved,
-        revisions=tuple(revisions),
+        revisions=revisions,
         unready_disks=_unready_disks(stores, pool),
         disk_conflict=_disk_conflict(pool, stores),
         vm_snapshots=tuple(stores.vm_snapshots.by("pool", pool.key)),

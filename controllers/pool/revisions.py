@@ -115,10 +115,24 @@ def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterab
     # Revisions that differ only in spelling exist if an earlier release of Poolhouse wrote them.
     if same := [each for each in own if each.template_hash == wanted]:
         return max(same, key=lambda each: each.number), True
-    # The name contains the UID, so that a new pool does not use revisions of an earlier pool of the same name.
-    name = f"{pool_name}-{hashlib.sha256(f'{pool_uid} {wanted}'.encode()).hexdigest()[:10]}"
+    name = _name(pool_name, pool_uid, wanted)
     number = max((each.number for each in own), default=0) + 1
     return _revision(name, pool_uid, number, content), False
+
+
+def without_owner(pool_name: str, pool_uid: str, known: Iterable[Revision]) -> tuple[Revision, ...]:
+    """The pool's revisions among those whose owner somebody has removed. The name proves that a revision is the pool's.
+    Without it, an update could not remove the fields of the former template."""
+    return tuple(
+        replace(each, pool_uid=pool_uid)
+        for each in known
+        if not each.pool_uid and each.name == _name(pool_name, pool_uid, each.template_hash)
+    )
+
+
+def _name(pool_name: str, pool_uid: str, template_hash: str) -> str:
+    """Contains the UID, so that a new pool does not use revisions of an earlier pool of the same name."""
+    return f"{pool_name}-{hashlib.sha256(f'{pool_uid} {template_hash}'.encode()).hexdigest()[:10]}"
 
 
 def of_spec(document: Json) -> Json:

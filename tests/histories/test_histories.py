@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from controllers.pool.observe import REVISIONS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from kinds import meta
 from tests.cluster.chaos import sized
@@ -21,7 +22,7 @@ from tests.histories.__main__ import KINDS, crash_at_each_write, run_history
 from tests.histories.api_server import Change, Refused
 from tests.histories.client import Network
 from tests.histories.history import History
-from tests.histories.pools import PoolHistory
+from tests.histories.pools import PatchingPlace, PoolHistory
 from tests.histories.pools import build as build_pool
 from tests.histories.warm_pools import build as build_warm
 from tests.histories.world import HERE, Process, World, engine
@@ -196,3 +197,31 @@ def test_no_vm_has_a_revision_that_is_not_stored() -> None:
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
         runner.run(scene())
+
+
+def test_an_update_removes_fields_after_revisions_have_lost_their_owners() -> None:
+    async def sizes_after_removal() -> set[str | None]:
+        world = World(Random("owners"))
+        async with engine(world):
+            place = PatchingPlace(world.api("users"), HERE)
+            await place.pool(2, template=sized("64Mi"))
+            process = Process.start(world, build_pool, Network(world.random))
+            await asyncio.sleep(60)
+            for each in (await place.api.list(REVISIONS, HERE))[0]:
+                await place.api.patch(
+                    REVISIONS, HERE, each["metadata"]["name"], {"metadata": {"ownerReferences": None}}
+                )
+            await process.kill()
+            process = Process.start(world, build_pool, Network(world.random))
+            await asyncio.sleep(60)
+            assert process.writes == 0
+            template = sized("64Mi")
+            template["spec"]["template"]["spec"]["domain"]["memory"]["guest"] = None
+            await place.change(template=template)
+            await asyncio.sleep(300)
+            await process.kill()
+            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await place.machines()).values()]
+            return {(each.get("memory") or {}).get("guest") for each in domains}
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        assert runner.run(sizes_after_removal()) == {None}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controllers.pool.revisions import content as contents
-from controllers.pool.revisions import content_hash, current_revision, parse_revision, read
+from controllers.pool.revisions import content_hash, current_revision, parse_revision, read, without_owner
 from controllers.pool.template import build_revision
 from runtime.transport import encode
 from tests.controllers.pool.builders import a_pool, template
@@ -59,6 +60,25 @@ def test_an_earlier_pool_of_the_same_name_has_other_revisions() -> None:
     new, saved = current_revision("web", "u-web", content(), [old])
     assert not saved
     assert new.name != old.name
+
+
+@pytest.mark.parametrize(
+    ("pool_name", "pool_uid", "owner", "found"),
+    [
+        pytest.param("web", "1", None, True, id="the owner is gone"),
+        pytest.param("web", "1", "1", False, id="the pool owns it"),
+        pytest.param("web", "1", "2", False, id="another object owns it"),
+        pytest.param("web", "2", None, False, id="an earlier pool of the same name wrote it"),
+        pytest.param("db", "1", None, False, id="a pool of another name wrote it"),
+    ],
+)
+def test_a_revision_without_an_owner_is_the_pools_by_its_name(
+    pool_name: str, pool_uid: str, owner: str | None, found: bool
+) -> None:
+    made, _ = current_revision("web", "1", content(), [])
+    stored = replace(made, pool_uid=owner or "", number=3)
+    expected = (replace(stored, pool_uid=pool_uid),) if found else ()
+    assert without_owner(pool_name, pool_uid, [stored]) == expected
 
 
 def test_a_label_is_short_for_a_long_pool_name() -> None:

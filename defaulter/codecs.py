@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apimachinery import mac_address
 from apimachinery.quantity import to_int
 
 Xml = str | Mapping[str, str]
@@ -108,9 +109,9 @@ BYTES = Codec(
     is_element=True,
 )
 MAC = _matching(
-    "[0-9a-fA-F]{2}([:-][0-9a-fA-F]{2}){5}",
+    mac_address.PATTERN,
     "a MAC address such as 52:54:00:12:34:56",
-    lambda value: value.replace("-", ":"),
+    lambda value: value if ":" in value else mac_address.normalize(value),
 )
 UUID = _matching(
     "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", "a UUID such as e4686d2c-6e8d-4335-b8fd-81bee22f4814"
@@ -144,5 +145,5 @@ PCI = Codec(
 
 
 def normalize_address(address: Any) -> str:
-    """A MAC or PCI address in lower case, with colons instead of dashes."""
-    return str(address).lower().replace("-", ":")
+    """A MAC or PCI address in the notation of libvirt, in lower case."""
+    return mac_address.normalize(address)

@@ -19,7 +19,7 @@ from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
 
 LAST_PCI_BUS = 31
-FILESYSTEMS: Path = ("domain", "devices", "filesystems")
+PASSED_THROUGH: tuple[Path, ...] = tuple(("domain", "devices", kind) for kind in ("gpus", "hostDevices", "filesystems"))
 _FEATURE = re.compile("[A-Za-z0-9_.:+-]+")
 """allowed names of CPU features: libvirt accepts any name, and returns XML in which the name is not escaped"""
 
@@ -66,10 +66,11 @@ def _names(spec: Json) -> Iterator[FieldError]:
         if devices.has_alias:
             for path, device in list_devices(devices, spec):
                 yield from _name(path, device, owners)
-    for index, filesystem in entries(spec, *FILESYSTEMS):
-        name = filesystem.get("name")
-        if isinstance(name, str) and not is_xml_text(name):
-            yield FieldError((*FILESYSTEMS, index, "name"), _no_text(name))
+    # KubeVirt's aliases have a prefix by kind, such as hostdevice-NAME: a GPU and a host device may have one name.
+    for kind in PASSED_THROUGH:
+        others: dict[str, Path] = {}
+        for index, device in entries(spec, *kind):
+            yield from _name((*kind, index), device, others)
     for path, device in list_devices(CPU_FEATURES, spec):
         name, place = device.get("name"), (*path, "name")
         if not isinstance(name, str):

@@ -77,5 +77,6 @@ def list_devices(devices: DeviceList, spec: Json) -> list[tuple[Path, Json]]:
     path = parse_path(devices.spec)
     if devices.is_single:
         device = at(spec, *path)
-        return [(path, device)] if isinstance(device, dict) else []
+        # `tpm: {enabled: false}` is no TPM (HasDevice in KubeVirt's pkg/tpm).
+        return [(path, device)] if isinstance(device, dict) and device.get("enabled") is not False else []
     return [((*path, index), device) for index, device in entries(spec, *path)]

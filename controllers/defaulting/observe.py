@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from apimachinery import mac_address
 from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json, at
 from defaulter.contract import MACPolicy, undefaulted_fields
@@ -99,9 +100,9 @@ def parse_vm(document: Json, macs: MACPolicy = "deterministic") -> VM:
 
 
 def mac_addresses(document: Json) -> tuple[str, ...]:
-    """The MAC addresses in lower case with colons, so that equal addresses have equal texts."""
+    """The MAC addresses in one notation, so that equal addresses have equal texts."""
     interfaces = at(document, "spec", "template", "spec", "domain", "devices", "interfaces") or ()
-    return tuple(str(mac).lower().replace("-", ":") for each in interfaces if (mac := each.get("macAddress")))
+    return tuple(mac_address.normalize(mac) for each in interfaces if (mac := each.get("macAddress")))
 
 
 def parse_namespace(document: Json) -> Namespace:

@@ -278,7 +278,8 @@ def _restart_required(status: Json) -> str:
 
 def _persists_state(spec: Json) -> bool:
     domain = at(spec, "template", "spec", "domain")
-    return at(domain, "devices", "tpm", "persistent") is True or (
+    has_tpm = at(domain, "devices", "tpm", "enabled") is not False
+    return (has_tpm and at(domain, "devices", "tpm", "persistent") is True) or (
         at(domain, "firmware", "bootloader", "efi", "persistent") is True
     )
 

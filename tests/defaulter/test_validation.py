@@ -115,6 +115,25 @@ D = "spec.template.spec.domain"
             "Duplicate value",
             id="two disks of one name",
         ),
+        *(
+            pytest.param(
+                spec(domain={"devices": {kind: [{"name": "a"}, {"name": "b"}, {"name": "a"}]}}),
+                f"devices.{kind}[2].name",
+                "Duplicate value",
+                id=f"two {kind} of one name",
+            )
+            for kind in ("gpus", "hostDevices", "filesystems")
+        ),
+        *(
+            pytest.param(
+                spec(domain={"devices": {kind: [{"name": "a"}, unnamed]}}),
+                f"devices.{kind}[1].name",
+                "is required",
+                id=f"{kind} without a name: {unnamed}",
+            )
+            for kind in ("gpus", "hostDevices", "filesystems")
+            for unnamed in ({"deviceName": "d"}, {"name": ""}, {"name": None})
+        ),
         pytest.param(
             spec(disk("a"), nic("a")),
             "devices.interfaces[0].name",
@@ -132,6 +151,18 @@ D = "spec.template.spec.domain"
             "devices.interfaces[1].macAddress",
             "Duplicate value",
             id="one MAC address in two spellings",
+        ),
+        pytest.param(
+            spec(nic("a", macAddress="52:54:00:00:00:ab"), nic("b", macAddress="5254.0000.00AB")),
+            "devices.interfaces[1].macAddress",
+            "Duplicate value",
+            id="one MAC address in words of 16 bits",
+        ),
+        pytest.param(
+            spec(nic("a", macAddress="52:54-00:00:00:01")),
+            "devices.interfaces[0].macAddress",
+            "must be a MAC address",
+            id="a MAC address with two separators",
         ),
         pytest.param(
             spec(disk("a", pciAddress="0000:05:00.0"), nic("b", pciAddress="0000:05:00.0")),

@@ -9,6 +9,7 @@ from typing import Any
 
 from lxml import etree
 
+from apimachinery import mac_address
 from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
@@ -240,7 +241,7 @@ def _interface(devices: Any, nic: Json) -> None:
     """Adds a NIC with user-mode networking, the only networking of an unprivileged libvirt."""
     element = _add(devices, "interface", type="user")
     if nic.get("macAddress"):
-        _add(element, "mac", address=nic["macAddress"].replace("-", ":"))
+        _add(element, "mac", address=mac_address.normalize(nic["macAddress"]))
     model = nic.get("model") or "virtio"
     _add(element, "model", type="virtio-non-transitional" if model == "virtio" else model)
     if nic.get("bootOrder"):

@@ -54,22 +54,37 @@ class Key(NamedTuple):
     dry_run: bool
 
 
+class Answer(NamedTuple):
+    spec: bytes
+    """the text of the defaulted spec"""
+    asked: tuple[tuple[str, Any], ...]
+    """the hardware fields that the request sets, with their values"""
+
+    def is_for(self, fields: Fields) -> bool:
+        """Whether an object with these fields may come from the same request. A dry run, a refused update and one
+        without a change leave the resourceVersion as it is, so that the next request has the same key."""
+        return all(path in fields and fields[path] == value for path, value in self.asked)
+
+
 class HardwareDrift:
     """Compares objects with recent responses of this process. Each replica gets only a part of the requests, which is
     enough to find a webhook that changes hardware."""
 
     def __init__(self, *, now: Callable[[], float], macs: MACPolicy = "deterministic") -> None:
         self._now, self._macs = now, macs
-        self._answers: OrderedDict[Key, dict[bytes, float]] = OrderedDict()
-        """by object, the texts of its answers, and until when each is remembered"""
+        self._answers: OrderedDict[Key, dict[bytes, tuple[Answer, float]]] = OrderedDict()
+        """by object and text, the answers, and until when each is remembered"""
 
     def remember(self, request: AdmissionRequest, spec: bytes) -> None:
-        """Records the `spec_text` of the defaulted object, if it is not too long."""
-        if len(spec) > _MAX_SPEC_BYTES:
+        """Records the `spec_text` of the defaulted object, if it is not too long. An update that sets no hardware field
+        is not recorded: nothing tells it from the next request."""
+        asked = _asked(request) if len(spec) <= _MAX_SPEC_BYTES else {}
+        if len(spec) > _MAX_SPEC_BYTES or (request.old is not None and not asked):
             return
         now, key = self._now(), _key(request)
-        others = [(text, until) for text, until in self._fresh(key, now).items() if text != spec]
-        self._answers[key] = {**dict(others[1 - _MAX_ANSWERS :]), spec: now + REMEMBERED_SECONDS}
+        others = {text: kept for text, kept in self._answers.get(key, {}).items() if kept[1] > now and text != spec}
+        answer = Answer(spec, tuple(asked.items()))
+        self._answers[key] = {**dict([*others.items()][1 - _MAX_ANSWERS :]), spec: (answer, now + REMEMBERED_SECONDS)}
         self._answers.move_to_end(key)
         while len(self._answers) > _MAX_OBJECTS:
             self._answers.popitem(last=False)
@@ -83,7 +98,7 @@ class HardwareDrift:
         answers = self._fresh(key, self._now()) if again else {}
         if not answers or spec_text(document) in answers:
             return AdmissionResponse()
-        return _changed_by_all(answers, document)
+        return _changed_by_all(answers.values(), document)
 
     def check(self, request: AdmissionRequest) -> AdmissionResponse:
         document = request.object or {}
@@ -97,10 +112,10 @@ class HardwareDrift:
         if not updates_vmi and (paths := undefaulted_fields(document, macs=self._macs)):
             how = f"left without a default {LATER if answers else UNANSWERED}"
             return _drifted(paths, how, DriftReason.HARDWARE_UNDEFAULTED)
-        return _changed_by_all(answers, document)
+        return _changed_by_all(answers.values(), document)
 
-    def _fresh(self, key: Key, now: float) -> dict[bytes, float]:
-        return {text: until for text, until in self._answers.get(key, {}).items() if until > now}
+    def _fresh(self, key: Key, now: float) -> dict[bytes, Answer]:
+        return {text: answer for text, (answer, until) in self._answers.get(key, {}).items() if until > now}
 
 
 def spec_text(document: Json) -> bytes:
@@ -119,11 +134,24 @@ def _key(request: AdmissionRequest) -> Key:
     return Key(request.kind, request.namespace, str(name), str(version or ""), str(user or ""), request.dry_run)
 
 
-def _changed_by_all(answers: Iterable[bytes], document: Json) -> AdmissionResponse:
+def _asked(request: AdmissionRequest) -> Fields:
+    before = defaulted_fields(request.old or {})
+    return {
+        path: value
+        for path, value in defaulted_fields(request.object or {}).items()
+        if value not in ({}, [], "", None) and (path not in before or before[path] != value)
+    }
+
+
+def _changed_by_all(answers: Iterable[Answer], document: Json) -> AdmissionResponse:
     """The fields that differ from each answer. Two requests for an object may be in flight, and the object is unchanged
     if it equals one of the answers."""
     now = defaulted_fields(document)
-    changes = [_changed(defaulted_fields({**document, "spec": json.loads(text)}), now) for text in answers]
+    changes = [
+        _changed(defaulted_fields({**document, "spec": json.loads(answer.spec)}), now)
+        for answer in answers
+        if answer.is_for(now)
+    ]
     if changes and all(changes):
         return _drifted(changes[-1], f"changed {LATER}", DriftReason.HARDWARE_CHANGED)
     return AdmissionResponse()

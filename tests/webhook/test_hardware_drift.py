@@ -201,3 +201,57 @@ def test_every_defaulted_field_is_watched() -> None:
     assert fields["domain.machine.type"] == "pc-q35-7.2"
     assert defaulted_fields({"kind": "Pod"}) == {}
     assert defaulted_fields({"kind": "VirtualMachine", "spec": 3}) == {}
+
+
+def stored() -> Json:
+    document = recorded(copy.deepcopy(DONE))
+    document["metadata"]["resourceVersion"] = "7"
+    return document
+
+
+def asks(**memory: str) -> Json:
+    """The stored VM with another size."""
+    document = stored()
+    domain(document)["memory"] = memory
+    return document
+
+
+def with_bus(bus: str) -> Json:
+    document = stored()
+    domain(document)["devices"]["disks"][1]["disk"]["bus"] = bus
+    return document
+
+
+def with_hostname(name: str) -> Json:
+    document = stored()
+    document["spec"]["template"]["spec"]["hostname"] = name
+    return document
+
+
+@pytest.mark.parametrize("dry_run", [True, False], ids=["dry runs", "refused updates"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(asks(guest="300Mi"), asks(guest="400Mi"), id="one field with two values"),
+        pytest.param(asks(guest="300Mi"), with_bus("scsi"), id="two fields"),
+        pytest.param(with_bus("scsi"), asks(guest="300Mi"), id="two fields, in the other order"),
+        pytest.param(stored(), with_bus("scsi"), id="an update without a change"),
+        pytest.param(with_hostname("a"), with_bus("scsi"), id="a field that is no hardware"),
+    ],
+)
+def test_a_request_that_leaves_the_resource_version_is_no_other_webhook(
+    first: Json, second: Json, dry_run: bool
+) -> None:
+    found = HardwareDrift(now=Clock())
+    found.remember(request(first, stored(), dry_run=dry_run), spec_text(first))
+    again = request(second, stored(), dry_run=dry_run)
+    assert found.since_answer(again).warnings == ()
+    assert found.check(again).warnings == ()
+
+
+def test_a_change_of_the_same_update_is_still_found() -> None:
+    found = HardwareDrift(now=Clock())
+    found.remember(request(asks(guest="300Mi"), stored()), spec_text(asks(guest="300Mi")))
+    later = asks(guest="300Mi")
+    domain(later)["devices"]["disks"][1]["disk"]["pciAddress"] = "0000:1f:00.0"
+    assert found.since_answer(request(later, stored())).reason == DriftReason.HARDWARE_CHANGED

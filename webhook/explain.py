@@ -142,7 +142,22 @@ class PolicyExplainer:
             return None
 
 
+_FIELDS = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
+
+
 def _about_object(document: Json, path: tuple[str, ...]) -> Question:
+    kind = document["kind"]
+    problems = [
+        Problem(child_path("", name), f"is no field of a {kind}: to ask about an existing one, leave out kind")
+        for name in sorted(document.keys() - _FIELDS)
+    ]
+    for name in ("metadata", "spec"):
+        if not isinstance(found := document.get(name, {}), dict):
+            problems.append(Problem(name, f"must be an object, not {quoted(found)}"))
+    if "metadata" not in document:
+        problems.append(Problem("metadata", f"is required in a {kind}"))
+    if problems:
+        raise QueryError(400, *problems)
     labels = at(document, *path)
     return Question(
         namespace=at(document, "metadata", "namespace") or "default",

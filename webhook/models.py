@@ -80,7 +80,7 @@ class ExplainRequest(Body):
     model_config = ConfigDict(extra="forbid")
 
     api_version: str | None = None
-    kind: str | None = None
+    kind: Literal["ExplainRequest"] | None = None
     namespace: Name = "default"
     name: str
     with_labels: Annotated[dict[str, str | None], BeforeValidator(lambda given: given or {})] = Field(

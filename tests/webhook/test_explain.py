@@ -165,6 +165,17 @@ async def test_assumptions_change_the_winner(webhook: RunningWebhook, document: 
             id="a policy that has no name yet",
         ),
         pytest.param({"kind": "VirtualMachineInstance", "metadata": {"labels": "x"}}, "metadata.labels", id="VMI"),
+        pytest.param({"kind": "VirtualMachine", "metadata": {}, "name": "web"}, "name", id="a name of its own"),
+        pytest.param(
+            {"kind": "VirtualMachineInstance", "metadata": {}, "withLabels": {}},
+            "withLabels",
+            id="assumptions",
+        ),
+        pytest.param({"kind": "VirtualMachine", "spec": {}}, "metadata", id="a VM without metadata"),
+        pytest.param({"kind": "VirtualMachine", "metadata": []}, "metadata", id="metadata that is no object"),
+        pytest.param({"kind": "VirtualMachine", "metadata": {}, "spec": "x"}, "spec", id="a spec that is no object"),
+        pytest.param({"kind": "Pod", "name": "web"}, "kind", id="another kind"),
+        pytest.param({"kind": 1, "name": "web"}, "kind", id="a number for a kind"),
     ],
 )
 def test_an_invalid_question_is_refused_at_its_path(document: Json, path: str | None) -> None:

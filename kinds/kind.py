@@ -1,13 +1,13 @@
 """`Kind`: the declaration of a kind, which all other packages use."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal
 
 from apimachinery.problem import Problem
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at, typed
 from kinds.checks.metadata import metadata_problems
 from kinds.model import Model, Rule
 from kinds.resource_types import ResourceType
@@ -86,6 +86,8 @@ class Kind(ResourceType):
     warning_checks: tuple[Callable[[Json], Iterable[str]], ...] = ()
     update_checks: tuple[Callable[[Json, Json], Iterable[Problem]], ...] = ()
     """functions that return the problems of an update, from the old and the new object"""
+    if_missing: tuple[tuple[str, str], ...] = ()
+    """paths of required fields, and what to write there, where the schema alone does not say enough"""
     normalizer: Callable[[Json], Json] = lambda document: document
 
     templates: tuple[Template, ...] = ()
@@ -142,6 +144,15 @@ class Kind(ResourceType):
         found = normalize(self.spec_schema, spec)
         return self.normalizer(document if found is spec else {**document, "spec": found})
 
+    def keep_replicas(self, document: Json, old: Json | None) -> Json:
+        """The update of an object with the stored number of replicas, if it leaves the number out: the manifest of an
+        object that an autoscaler scales does not have it."""
+        stored = at(old, "spec", "replicas") if self.scale is not None else None
+        spec = typed(dict, document, "spec")
+        if stored is None or spec is None or spec.get("replicas") is not None:
+            return document
+        return {**document, "spec": {**spec, "replicas": stored}}
+
     def _problems(self, document: Json) -> Iterator[Problem]:
         if document.get("apiVersion") not in self.api_versions:
             wanted = " or ".join(self.api_versions)
@@ -153,7 +164,9 @@ class Kind(ResourceType):
                 yield Problem(child_path("", key), f"is not a field here; there are {', '.join(_ROOT)}")
         yield from metadata_problems(document)
         if "spec" in document:
-            yield from schema_errors(self.spec, document["spec"], "spec")
+            for problem in schema_errors(self.spec, document["spec"], "spec"):
+                more = dict(self.if_missing).get(problem.path) if problem.message.startswith("is missing") else None
+                yield replace(problem, message=f"{problem.message}: {more}") if more else problem
         elif self.spec_required:
             yield Problem("spec", "is missing; give an object")
         for rule in self.rules:

@@ -320,11 +320,18 @@ POOL = Kind(
     **vars(POOLS),
     categories=("poolhouse", "all"),
     doc="A pool of similar VMs, each with its own state. The controller creates, updates and deletes VMs.",
-    notes="KubeVirt has a kind of the same name in group `pool.kubevirt.io`, with the same short name. Where both are"
-    " installed, name this one `virtualmachinepools.kubevirt.io` in kubectl commands.",
+    notes="KubeVirt has a kind of the same name in group `pool.kubevirt.io`, with the same short name `vmpool`. Where"
+    " both are installed, name this one `vpool` in kubectl commands.",
     spec=PoolSpec,
     status=PoolStatus,
     scale=Scale(),
+    if_missing=(
+        (
+            "spec.replicas",
+            "the number of VMs, 0 for none. Beside an autoscaler, give the number to begin with; once the pool exists,"
+            " a manifest without the field keeps the stored number",
+        ),
+    ),
     columns=(
         Column("Desired", ".spec.replicas", "Desired number of VMs", "integer"),
         Column("Current", ".status.replicas", "VMs of the pool", "integer"),

@@ -129,7 +129,7 @@ def _unknown_kind(request: AdmissionRequest) -> AdmissionResponse:
 
 def validate_kind(request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
     """Runs the checks that the kind declares, and normalizes the object."""
-    document = kind.normalize(request.object or {})
+    document = kind.keep_replicas(kind.normalize(request.object or {}), request.old)
     stored = kind.problems(kind.normalize(request.old)) if request.old is not None else ()
     response = denied_or_tolerated(kind.problems(document), stored)
     forbidden_changes = kind.validate_update(request.old, document)

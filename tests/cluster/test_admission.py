@@ -734,6 +734,27 @@ async def test_a_valid_pool_is_stored(admission: Admission, namespace: str) -> N
     await admission.api.create(POOLS, pool(namespace))
 
 
+async def test_a_manifest_that_loses_replicas_keeps_the_stored_number(admission: Admission, namespace: str) -> None:
+    """A new pool has to say it; later, an autoscaler may own the field."""
+    unnumbered = pool(namespace)
+    numbered = unnumbered["spec"].pop("replicas")
+    name = unnumbered["metadata"]["name"]
+    with pytest.raises(ApiError, match="Beside an autoscaler, give the number to begin with"):
+        await admission.api.create(POOLS, unnumbered)
+    applied = {"kind": "apply", "field_manager": "gitops", "force": True}
+    await admission.api.patch(POOLS, namespace, name, pool(namespace), **applied)
+
+    async def replicas() -> Any:
+        return (await admission.api.get(POOLS, namespace, name))["spec"]["replicas"]
+
+    await admission.api.patch(POOLS, namespace, name, unnumbered, **applied)
+    assert await replicas() == numbered, "nobody has scaled it before"
+    await admission.api.patch(POOLS, namespace, name, {"spec": {"replicas": 5}})
+    await admission.api.patch(POOLS, namespace, name, unnumbered, **applied)
+    await admission.api.patch(POOLS, namespace, name, {"spec": {"replicas": None}})
+    assert await replicas() == 5
+
+
 @pytest.mark.parametrize("operation", ["create", "update"])
 async def test_one_denial_lists_all_problems_of_a_pool(admission: Admission, namespace: str, operation: str) -> None:
     bad = pool(namespace, replicas="two", maxUnavailable="lots", autohealing={"startupFailureThreshold": 0}, paused=1)

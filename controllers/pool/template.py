@@ -274,9 +274,8 @@ def _forget_revision_names(spec: Json, before: Json, new: Json) -> None:
     revision of the new one."""
     for each in ("instancetype", "preference"):
         was, now = before.get(each) or {}, spec.get(each) or {}
-        if any(was.get(key) != now.get(key) for key in ("name", "kind")) and "revisionName" not in (
-            new.get(each) or {}
-        ):
+        given = (new.get(each) or {}).get("revisionName")
+        if any(was.get(key) != now.get(key) for key in ("name", "kind")) and given is None:
             now.pop("revisionName", None)
 
 
@@ -286,11 +285,12 @@ def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
     for disk in _devices(found).get("disks") or ():
         was, now, once = (_named(each.get("disks"), disk["name"]) for each in (before, wanted, old))
         for target in TARGETS:
-            if target in disk and target not in now and target in once:
+            if target in disk and now.get(target) is None and once.get(target) is not None:
                 del disk[target]
         for target in TARGETS:
-            if target in disk and target in was and disk[target].get("bus") != was[target].get("bus"):
-                _forget(disk[target], now.get(target) or {})
+            device, former = disk.get(target), was.get(target)
+            if device is not None and former is not None and device.get("bus") != former.get("bus"):
+                _forget(device, now.get(target) or {})
     for interface in _devices(found).get("interfaces") or ():
         was, now = (_named(each.get("interfaces"), interface["name"]) for each in (before, wanted))
         if was and interface.get("model") != was.get("model"):
@@ -298,7 +298,7 @@ def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
 
 
 def _forget(device: Json, wanted: Json) -> None:
-    if "pciAddress" not in wanted:
+    if wanted.get("pciAddress") is None:
         device.pop("pciAddress", None)
 
 

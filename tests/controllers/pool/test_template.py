@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import copy
+from random import Random
 from typing import Any
 
 import pytest
 
 from controllers.pool.template import build_vm, disk_names, merge_template
+from kubevirt.fields import VM_SPEC
+from kubevirt.meaning import mean_the_same
 from tests.controllers.pool.builders import REVISION, a_pool, template
+from tests.kubevirt.spellings import respell
 
 Json = dict[str, Any]
 
@@ -334,3 +338,45 @@ def test_a_second_merge_changes_nothing() -> None:
     once = merge_template(live, base, new)
     assert merge_template(once, new, new) == once
     assert merge_template(once, base, new) == once
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_an_update_to_another_spelling_gives_the_same_vm(seed: int) -> None:
+    random = Random(seed)
+    one = {
+        "cpu": {"cores": 1},
+        "memory": {"guest": "1Gi"},
+        "devices": {
+            "disks": [
+                {"name": "root", "disk": {"bus": "virtio"}},
+                {"name": "iso", "cdrom": {"bus": "sata"}},
+                {"name": "data", "lun": {"bus": "scsi"}},
+            ],
+            "interfaces": [{"name": "default", "masquerade": {}, "model": "virtio"}],
+        },
+    }
+    other = {**one, "cpu": {"cores": 2}}
+    base, new = (
+        {"metadata": {}, "spec": respell({**vm(domain)["spec"], "runStrategy": "Always"}, VM_SPEC, random)}
+        for domain in (one, other)
+    )
+    live = {"metadata": {}, "spec": respell(base["spec"], VM_SPEC, random)}
+    expected = {**vm(other)["spec"], "runStrategy": "Always"}
+    assert mean_the_same(merge_template(live, base, new)["spec"], expected, VM_SPEC)
+    assert mean_the_same(merge_template(live, live, base)["spec"], live["spec"], VM_SPEC)
+
+
+@pytest.mark.parametrize("target", ["disk", "cdrom", "lun"])
+@pytest.mark.parametrize("absent", [{}, {"disk": None, "cdrom": None, "lun": None}], ids=["absent", "null"])
+def test_another_type_of_a_disk_removes_the_former_one(target: str, absent: Json) -> None:
+    former = "cdrom" if target != "cdrom" else "disk"
+
+    def disk(name: str, **more: Any) -> Json:
+        return vm(devices(disks=[{**absent, "name": "root", name: {"bus": "sata", **more}}]))
+
+    merged = merge_template(disk(former, pciAddress="0000:00:05.0"), disk(former), disk(target))
+    (found,) = merged["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
+    assert {key: value for key, value in found.items() if value is not None} == {
+        "name": "root",
+        target: {"bus": "sata"},
+    }

@@ -23,7 +23,7 @@ from controllers.pool.steps import is_analysed, update_limit, update_progress, w
 from controllers.pool.surge import is_replaced
 from controllers.pool.windows import refusal_of_updates
 from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
-from controllers.shared.readiness import Readiness, Rule, decide
+from controllers.shared.readiness import Readiness, Rule, decide, exceeds_quota
 from controllers.shared.vm import VM, RetainedDisk
 from kinds import meta
 from kinds.metav1 import Condition
@@ -113,6 +113,8 @@ READINESS = (
 
 def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: datetime) -> Readiness:
     """The pool is ready if each VM is as the spec requires and is available, also while the pool is paused."""
+    if snapshot.failure and exceeds_quota(snapshot.failure.message) and not deadline_exceeded(snapshot, now):
+        return Readiness("Reconciling", snapshot.failure.reason, snapshot.failure.message)
     found = decide(conditions, READINESS)
     assert found is not None, "the condition Progressing is always there"
     if found.state == "Ready":

@@ -23,13 +23,14 @@ from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.shared.conditions import condition, merge, set_times
 from controllers.shared.decisions import decision
 from controllers.shared.names import free_names
-from controllers.shared.readiness import Readiness
+from controllers.shared.readiness import Readiness, exceeds_quota
 from controllers.shared.vmi import VMI
 from kinds.decisions import Decision, vm_reference
 from kinds.metav1 import Condition
 from kinds.replicaset import ReplicaSetStatus
 from runtime.backoff import Backoff
 
+MAX_CAUSES = 3
 IS_PAUSED = "spec.paused is true: the controller creates and deletes nothing"
 
 
@@ -275,7 +276,7 @@ def _failure(snapshot: ReplicaSetSnapshot, plan: Plan) -> tuple[str, str] | None
 def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
     """The set is ready if as many VMIs as desired exist, and all are ready."""
     if failure := _failure(snapshot, plan):
-        return Readiness("Stalled", *failure)
+        return Readiness("Reconciling" if exceeds_quota(failure[1]) else "Stalled", *failure)
     wanted, ready = snapshot.replica_set.spec.replicas, sum(vmi.ready for vmi in snapshot.active)
     message = f"{count_of(ready, wanted, 'VMI', 'is', 'are')} ready"
     if len(snapshot.active) == ready == wanted:
@@ -286,4 +287,14 @@ def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
         )
     if snapshot.replica_set.spec.paused:
         return Readiness("Waiting", ReplicaSetReason.PAUSED, f"{message}; {IS_PAUSED}")
-    return Readiness("Reconciling", ReplicaSetReason.SCALING, message)
+    return Readiness("Reconciling", ReplicaSetReason.SCALING, message + _why_not_started(snapshot))
+
+
+def _why_not_started(snapshot: ReplicaSetSnapshot) -> str:
+    """The causes that VMIs name, each with the first of its VMIs."""
+    first: dict[str, str] = {}
+    for vmi in sorted(snapshot.active, key=lambda each: each.name):
+        if vmi.start_failure and not vmi.ready:
+            detail = f": {vmi.message}" if vmi.message else ""
+            first.setdefault(vmi.start_failure, f"{vmi.name}: {vmi.start_failure}{detail}")
+    return "".join(f"; {cause}" for cause in list(first.values())[:MAX_CAUSES])

@@ -45,6 +45,11 @@ class Rule:
     reasons: Container[str] | None = None
 
 
+def exceeds_quota(message: str) -> bool:
+    """Whether the API server refused an object because of a ResourceQuota, which may have room again later."""
+    return "exceeded quota" in message
+
+
 def decide(conditions: Iterable[Condition], rules: Iterable[Rule]) -> Readiness | None:
     """The readiness by the first rule that applies, with the reason and the message of its condition."""
     found = {each.type: each for each in conditions}

@@ -9,6 +9,7 @@ from functools import cached_property
 from controllers.warmpool.autoscaling.decision import Decision
 from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
 from kinds.warm_states import COUNTED, WarmState
@@ -176,6 +177,17 @@ class WarmPoolSnapshot:
         """Whether at least `breakerThreshold` VMs in a row failed."""
         threshold = self.pool.spec.refill.breaker_threshold
         return threshold > 0 and max(self.failures.consecutive, len(self.failing)) >= threshold
+
+    @property
+    def lacks_capacity(self) -> bool:
+        """Whether creations were refused for want of capacity, which returns without a change of the pool."""
+        return bool(self.failures.consecutive) and self.failures.reason == Reason.INSUFFICIENT_CAPACITY
+
+    @property
+    def keeps_failing(self) -> bool:
+        """Whether the breaker is open for another cause than a shortage."""
+        threshold = self.pool.spec.refill.breaker_threshold
+        return self.breaker_open and (not self.lacks_capacity or len(self.failing) >= threshold)
 
 
 def on_leaving_node(m: WarmVM) -> bool:

@@ -121,13 +121,16 @@ NEED_HELP = frozenset(
 )
 """Reasons of Degraded that last until somebody changes the template, the image or a VM.
 
-The others end by themselves: nodes become ready again, and capacity returns. A pool whose VMs wait can be claimed
+The others end by themselves: nodes become ready again, and capacity returns. VMs that are not healthy in time need help
+if the pool has too few others. A pool whose VMs wait can be claimed
 meanwhile, so its readiness follows from the condition Available."""
 READINESS = (
     Rule("Stalled", "Degraded", "True", NEED_HELP),
     Rule("Stalled", "RolloutComplete", "False", {Reason.PROGRESS_DEADLINE_EXCEEDED}),
     Rule("Reconciling", "Progressing", "True", {Reason.UPDATING}),
     Rule("Ready", "Available", "True"),
+    Rule("Stalled", "Degraded", "True", {Reason.READINESS_TIMEOUT}),
+    Rule("Reconciling", "Progressing", "False", {Reason.INSUFFICIENT_CAPACITY}),
     Rule("Waiting", "Progressing", "False"),
     Rule("Reconciling", "Progressing", "True", {Reason.SCALING, Reason.HEALTH_UNKNOWN}),
     Rule("Reconciling", "Available", "False"),
@@ -149,7 +152,7 @@ def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
         return condition("Available", True, Reason.MINIMUM_REPLICAS_AVAILABLE, said)
     if snapshot.unscheduled or snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY:
         reason, why = Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
-    elif snapshot.breaker_open:
+    elif snapshot.keeps_failing:
         reason, why = Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
     elif why := _why_unknown(snapshot):
         reason = Reason.HEALTH_UNKNOWN
@@ -183,7 +186,7 @@ def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str,
         yield Reason.PAUSED, "spec.paused is true: the controller neither scales nor updates the pool"
     if why := why_stalled(snapshot, now):
         yield Reason.PROGRESS_DEADLINE_EXCEEDED, why
-    if snapshot.breaker_open:
+    if snapshot.keeps_failing:
         yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
     if snapshot.unscheduled:
         yield Reason.INSUFFICIENT_CAPACITY, _why_unscheduled(snapshot)
@@ -201,8 +204,11 @@ def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
         unhealthy, available = count_noun(len(snapshot.in_state(WarmState.UNHEALTHY)), "VM"), len(snapshot.available)
         message = f"{unhealthy} unhealthy, {available} available: unhealthy VMs are kept for inspection"
         yield Reason.TOO_MANY_UNHEALTHY, f"{message} while there is capacity for others"
-    if snapshot.breaker_open:
+    if snapshot.keeps_failing:
         yield Reason.CIRCUIT_BREAKER_OPEN, _why_failing(snapshot)
+    # A VM that fails to start says why. Its predecessor was deleted only because of the time.
+    if snapshot.failing and snapshot.failures.reason == Reason.READINESS_TIMEOUT:
+        yield Reason.VMS_FAILING, _why_failing(snapshot)
     if snapshot.failures.consecutive:
         yield snapshot.failures.reason, snapshot.failures.message
     if snapshot.refusal:

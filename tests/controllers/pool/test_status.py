@@ -265,3 +265,22 @@ def test_the_status_lists_a_hundred_retained_disks() -> None:
     assert found.kept_disks == 200
     assert len(found.kept) == 100
     assert (found.kept[0].name, found.kept[0].vm) == ("root-1", "web-1")
+
+
+QUOTA = Failure("FailedCreate", "VM web-2 is forbidden: exceeded quota: few, requested: count=1, used: count=1")
+
+
+def test_a_quota_is_reconciled_until_the_progress_deadline() -> None:
+    """A quota may have room again without a change of the pool. Other refusals need somebody."""
+    full = snapshot(2, vm(1), failure=QUOTA)
+    first = again(full, PoolStatus(), 0)
+    reconciling = condition(first, "Reconciling")
+    assert reconciling is not None
+    assert (reconciling.reason, reconciling.message) == (QUOTA.reason, QUOTA.message)
+    assert condition(first, "Stalled") is None
+    late = condition(again(full, first, 601), "Stalled")
+    assert late is not None
+    refused = condition(
+        again(replace(full, failure=Failure("FailedCreate", "no permission")), PoolStatus(), 0), "Stalled"
+    )
+    assert refused is not None

@@ -344,3 +344,33 @@ def test_the_status_of_an_invalid_spec_keeps_its_counts_and_has_a_reason(spec: d
     ((kind, _, reason, message),) = conditions(written)
     assert (kind, reason) == ("ReplicaFailure", "InvalidSpec")
     assert words in message
+
+
+def test_a_quota_is_reconciled_and_other_refusals_are_stalled() -> None:
+    full = Failure("FailureCreate", "exceeded quota: few, requested: count=1")
+    for failure, state in ((full, "Reconciling"), (REFUSED, "Stalled")):
+        found = {each.type: each for each in said(snapshot(1, failure=failure)).conditions}
+        assert found[state].status == "True"
+        assert found["Ready"].message == failure.message
+
+
+@pytest.mark.parametrize(
+    ("vmis", "message"),
+    [
+        pytest.param(
+            [starting(name, start_failure="ErrImagePull", message="no such image") for name in "ab"],
+            "0 of 2 VMIs are ready; a: ErrImagePull: no such image",
+            id="one cause",
+        ),
+        pytest.param(
+            [starting("a", start_failure="Unschedulable"), starting("b", start_failure="ErrImagePull", message="no")],
+            "0 of 2 VMIs are ready; a: Unschedulable; b: ErrImagePull: no",
+            id="two causes",
+        ),
+        pytest.param([starting("a"), vmi("b")], "1 of 2 VMIs is ready", id="no cause yet"),
+        pytest.param([vmi("a", start_failure="x", ready=True), starting("b")], "1 of 2 VMIs is ready", id="it runs"),
+    ],
+)
+def test_the_set_says_why_its_vmis_do_not_start(vmis: list[VMI], message: str) -> None:
+    ready = next(each for each in said(snapshot(2, *vmis)).conditions if each.type == "Ready")
+    assert ready.message == message

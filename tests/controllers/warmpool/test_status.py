@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controllers.warmpool.rate_limit import FailureBackoff
+from controllers.warmpool.reasons import WarmPoolReason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import invalid_spec_status, status, status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
@@ -201,6 +203,7 @@ def test_messages_of_conditions(observed: WarmPoolSnapshot, kind: str, message: 
     assert next(c.message for c in status(observed, NOW).conditions if c.type == kind) == message
 
 
+LATE = replace(FULL, reason=str(WarmPoolReason.READINESS_TIMEOUT), message="not healthy within 900 s: ErrImagePull")
 UNKNOWN_NODE = {"node": NOT_READY_NODE}
 
 
@@ -211,6 +214,9 @@ UNKNOWN_NODE = {"node": NOT_READY_NODE}
         pytest.param(a_snapshot(2, failures=FAILED), True, id="creation refused"),
         pytest.param(a_snapshot(2, a_vm("a", NEW, **FAILING_VM)), True, id="a VM fails to start"),
         pytest.param(a_snapshot(2, failures=FULL), False, id="capacity returns"),
+        pytest.param(a_snapshot(2, failures=replace(FULL, consecutive=9)), False, id="capacity, for a long time"),
+        pytest.param(a_snapshot(2, failures=LATE), True, id="VMs are not healthy in time"),
+        pytest.param(a_snapshot(2, a_vm("a", NEW, **FAILING_VM), failures=LATE), True, id="the next VM fails too"),
         pytest.param(a_snapshot(4, a_vm("a", NEW, **UNSCHEDULABLE)), False, id="a node is added"),
         pytest.param(a_snapshot(1, a_vm("a", WarmState.UNKNOWN, **UNKNOWN_NODE)), False, id="a node returns"),
     ],
@@ -219,6 +225,27 @@ def test_a_pool_is_stalled_only_if_somebody_must_act(observed: WarmPoolSnapshot,
     found = conditions(observed)
     assert found["Degraded"][0] == "True"
     assert found.get("Stalled", ("False",))[0] == str(stalled)
+
+
+@pytest.mark.parametrize("consecutive", [1, 5, 50])
+def test_a_shortage_is_reconciled_until_it_ends(consecutive: int) -> None:
+    found = conditions(a_snapshot(2, failures=replace(FULL, consecutive=consecutive)))
+    assert {kind: found[kind][:2] for kind in ("Available", "Degraded", "Reconciling", "Ready")} == {
+        "Available": ("False", "InsufficientCapacity"),
+        "Degraded": ("True", "InsufficientCapacity"),
+        "Reconciling": ("True", "InsufficientCapacity"),
+        "Ready": ("False", "InsufficientCapacity"),
+    }
+
+
+def test_a_failing_vm_outranks_the_timeout_of_the_one_before() -> None:
+    found = conditions(a_snapshot(2, a_vm("a", NEW, **FAILING_VM), failures=LATE))
+    assert found["Degraded"] == ("True", "VMsFailing")
+
+
+def test_one_late_vm_does_not_stall_a_pool_with_enough_others() -> None:
+    found = conditions(a_snapshot(1, a_vm("a"), failures=LATE))
+    assert found["Ready"][0] == "True"
 
 
 def test_degraded_is_absent_until_it_was_true() -> None:

@@ -1,6 +1,8 @@
 # `make run` and `make test` need Python 3.11 and, if system packages are missing, root or sudo.
 
 SHELL := /bin/sh
+# Without cached bytecode, each of the hundreds of processes of a test run compiles everything that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3

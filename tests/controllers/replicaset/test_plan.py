@@ -9,6 +9,7 @@ import pytest
 from controllers.replicaset.observe import ReplicaSetSnapshot, parse_replica_set
 from controllers.replicaset.plan import PAUSES, Action, Create, invalid_spec_status, plan, replica_set_status
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.vmi import VMI
 from controllers.shared.write_batches import Failure
 from kinds.replicaset import ReplicaSetStatus
 from tests.controllers.replicaset.builders import (

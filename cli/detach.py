@@ -55,7 +55,10 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
+@click.argument("vms", metavar="VM...", nargs=-1, type=VM, shell_complete=complete_names("virtualmachines"))
+@click.option(
+    "--all", "every", is_flag=True, help="Attach all VMs with the pool's names and label that nobody controls."
+)
 @click.option(
     "--to",
     "pool",
@@ -67,21 +70,35 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
 @click.option("--yes", is_flag=True, help="Attach the VM even if scale-in then deletes a VM.")
 @output_option("text")
 @cluster_options
-def attach(cluster: Cluster, vm: str, pool: str | None, yes: bool, output: str) -> None:
-    """Put a VM back into a pool. Its name must match the pool: POOL-1, POOL-2 and so on.
+def attach(cluster: Cluster, vms: tuple[str, ...], every: bool, pool: str | None, yes: bool, output: str) -> None:
+    """Put VMs back into a pool. Their names must match the pool: POOL-1, POOL-2 and so on.
+
+    VMs that were restored from a backup have no owner. --all --to POOL takes all of them back.
 
     If the pool then has too many VMs, scale-in deletes one. The command names that VM before it attaches yours. It
     asks in a terminal; elsewhere it needs --yes. The annotation poolhouse.dev/scale-in: Protect protects a VM.
     """
+    if every and pool is None:
+        raise click.UsageError("--all needs --to POOL")
+    if every == bool(vms):
+        raise click.UsageError("give the names of VMs, or --all --to POOL")
+    if every:
+        vms = cluster.run(lambda api: unowned_vms(api, cluster, str(pool)))
     try:
-        attached = cluster.run(lambda api: attach_vm(api, cluster, vm, pool, yes=yes))
+        attached = cluster.run(lambda api: attach_vms(api, cluster, vms, pool, yes=yes))
     except WouldDelete as error:
         if not sys.stdin.isatty() or is_structured(output):
             raise
-        click.confirm(f"{error.consequence}. Attach it?", abort=True, err=True)
-        attached = cluster.run(lambda api: attach_vm(api, cluster, vm, pool, yes=True))
+        click.confirm(f"{error.consequence}. Attach {'it' if len(vms) == 1 else 'them'}?", abort=True, err=True)
+        attached = cluster.run(lambda api: attach_vms(api, cluster, vms, pool, yes=True))
     print_result(
-        output, attached.message, vm=vm, pool=attached.pool, excess=attached.excess, deletes=list(attached.deletes)
+        output,
+        attached.message,
+        vm=attached.vm,
+        vms=list(vms),
+        pool=attached.pool,
+        excess=attached.excess,
+        deletes=list(attached.deletes),
     )
 
 
@@ -96,15 +113,17 @@ class WouldDelete(Failed):
 
 @dataclass(frozen=True)
 class Attachment:
-    """A VM that gets into a pool, and what the pool does then."""
+    """VMs that get into a pool, and what the pool does then."""
 
     vm: str
+    """the name of the VM, or the names of several"""
     pool: str
     excess: int
     """how many VMs more than spec.replicas the pool has then"""
     deletes: tuple[str, ...]
     """the VMs that scale-in deletes then; empty if the user may not list what decides it"""
     paused: bool = False
+    several: bool = False
     waits: str = ""
     """why scale-in deletes no VM, or fewer than the excess"""
 
@@ -115,14 +134,20 @@ class Attachment:
 
     @property
     def consequence(self) -> str:
-        return f"if {self.vm} joins {self.pool}, {self._scale_in}"
+        return f"if {self.vm} {'join' if self.several else 'joins'} {self.pool}, {self._scale_in}"
 
     @property
     def message(self) -> str:
-        found = f"{self.vm} is attached to {self.pool}"
+        found = f"{self.vm} {'are' if self.several else 'is'} attached to {self.pool}"
         if self.excess:
             return f"{found}, which has {count_noun(self.excess, 'VM')} more than spec.replicas: {self._scale_in}"
-        return f"{found}, which is paused: it does nothing to the VM until it is resumed" if self.paused else found
+        return (
+            f"{found}, which is paused: it does nothing to {self._them} until it is resumed" if self.paused else found
+        )
+
+    @property
+    def _them(self) -> str:
+        return "the VMs" if self.several else "the VM"
 
     @property
     def _scale_in(self) -> str:
@@ -133,54 +158,93 @@ class Attachment:
         return f"scale-in deletes {deleted}{when}" + (f"; {self.waits}" if self.waits else "")
 
 
-@again_if_changed
+async def unowned_vms(api: Api, cluster: Cluster, pool: str) -> tuple[str, ...]:
+    """The VMs that the pool's condition UnownedVMs names."""
+    from controllers.pool.observe import is_unowned
+    from controllers.shared.vm import parse_vm
+    from runtime.resource import VMS
+
+    pages = api.pages(VMS, cluster.namespace)
+    views = [parse_vm(each) async for items, _ in pages for each in items]
+    found = tuple(sorted(vm.name for vm in views if vm.base_name == pool and is_unowned(vm)))
+    if not found:
+        raise Failed(f"all VMs with the names and the label of {pool} have an owner")
+    return found
+
+
 async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None, *, yes: bool) -> Attachment:
-    """Puts the VM into the pool, or into that of its label. Raises `WouldDelete` if scale-in then deletes a VM, and not
-    `yes`."""
+    return await attach_vms(api, cluster, (vm,), pool, yes=yes)
+
+
+@again_if_changed
+async def attach_vms(api: Api, cluster: Cluster, vms: tuple[str, ...], pool: str | None, *, yes: bool) -> Attachment:
+    """Puts the VMs into the pool, or into that of their label. Raises `WouldDelete` if scale-in then deletes a VM, and
+    not `yes`. If it fails between two VMs, it can be repeated."""
+    from controllers.shared.conditions import join_names
     from kinds.pool import POOL
 
-    document = await get_vm(api, cluster, vm)
-    name = _attachable_to(document, pool)
+    documents = [await get_vm(api, cluster, vm) for vm in dict.fromkeys(vms)]
+    if len(documents) > 1:
+        documents = [each for each in documents if not _is_attached(each, pool)]
+    names = {_attachable_to(document, pool) for document in documents}
+    if len(names) != 1:
+        which = " and ".join(sorted(names))
+        raise Failed(f"the VMs belong to the pools {which}; attach those of one pool" if names else "all are attached")
+    (name,) = names
     target = await get_pool(api, cluster, name)
     if target["metadata"].get("deletionTimestamp"):
         raise Failed(f"{name} is being deleted")
     reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
-    owners = [*(document["metadata"].get("ownerReferences") or ()), reference]
-    vms = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
-    excess = max(0, len(vms) + 1 - target["spec"]["replicas"])
-    found = Attachment(vm, name, excess, (), bool(target["spec"].get("paused")))
+    attached = [_with_owner(document, reference) for document in documents]
+    present = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
+    excess = max(0, len(present) + len(documents) - target["spec"]["replicas"])
+    shown = join_names(each["metadata"]["name"] for each in documents)
+    found = Attachment(shown, name, excess, (), bool(target["spec"].get("paused")), several=len(documents) > 1)
     if excess:
-        found = await _foreseen(
-            api, found, {**document, "metadata": {**document["metadata"], "ownerReferences": owners}}
-        )
+        found = await _foreseen(api, found, attached)
         if not yes and not found.harmless:
             raise WouldDelete(found.consequence)
-    await _set_owners(api, cluster, document, owners)
+    for document, after in zip(documents, attached, strict=True):
+        await _set_owners(api, cluster, document, after["metadata"]["ownerReferences"])
     return found
 
 
-async def _foreseen(api: Api, attachment: Attachment, document: Json) -> Attachment:
+def _with_owner(document: Json, reference: Json) -> Json:
+    owners = [*(document["metadata"].get("ownerReferences") or ()), reference]
+    return {**document, "metadata": {**document["metadata"], "ownerReferences": owners}}
+
+
+def _is_attached(document: Json, pool: str | None) -> bool:
+    from kinds import meta
+
+    owner = controller_of(document)
+    name = pool or (document["metadata"].get("labels") or {}).get(meta.POOL)
+    return owner is not None and owner["kind"] == POOL_KIND and owner["name"] == name
+
+
+async def _foreseen(api: Api, attachment: Attachment, documents: list[Json]) -> Attachment:
     from controllers.pool.observe import list_stores
     from runtime.errors import Forbidden
 
     try:
-        stores = await list_stores(api, document["metadata"]["namespace"])
+        stores = await list_stores(api, documents[0]["metadata"]["namespace"])
     except Forbidden:
         return attachment
-    return foresee(stores, attachment, document, datetime.now(UTC))
+    return foresee(stores, attachment, documents, datetime.now(UTC))
 
 
-def foresee(stores: Stores, attachment: Attachment, document: Json, now: datetime) -> Attachment:
-    """What the pool's scale-in does after the VM of the document is attached, or when the pool is resumed."""
+def foresee(stores: Stores, attachment: Attachment, documents: list[Json], now: datetime) -> Attachment:
+    """What the pool's scale-in does after the VMs of the documents are attached, or when the pool is resumed."""
     from controllers.pool.actions import Delete
     from controllers.pool.observe import observe
     from controllers.pool.simulate import simulate
     from controllers.pool.snapshot import PoolSnapshot
     from controllers.shared.vm import parse_vm
 
-    view = parse_vm(document)
-    stores.vms.put(view.key, view)
-    snapshot = observe(stores, (view.namespace, attachment.pool), synced=True, failure=None, burst=BURST)
+    for view in map(parse_vm, documents):
+        stores.vms.put(view.key, view)
+    namespace = documents[0]["metadata"]["namespace"]
+    snapshot = observe(stores, (namespace, attachment.pool), synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, PoolSnapshot):
         return replace(
             attachment, waits=f"{attachment.pool} is invalid: {snapshot.problem}" if snapshot else "it is gone"

@@ -26,6 +26,7 @@ from controllers.pool.observe import (
     VM_SOURCE,
     VMI_SOURCE,
     Stores,
+    is_unowned,
     observe,
 )
 from controllers.pool.plan import Plan, plan
@@ -417,9 +418,9 @@ class PoolController:
 
 
 def _pools_of(vm: VM) -> set[Key]:
-    """The pool that owns the VM. For a VM with retained disks, also the pool in the VM's name."""
+    """The pool that owns the VM. For a VM with retained disks or without an owner, also the pool in the VM's name."""
     owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
-    return owner | {(vm.namespace, vm.base_name)} if vm.retains_disks else owner
+    return owner | {(vm.namespace, vm.base_name)} if vm.retains_disks or is_unowned(vm) else owner
 
 
 def _retry_unless_done(outcome: Outcome) -> None:

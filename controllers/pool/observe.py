@@ -78,6 +78,11 @@ def by_owner(vm: VM) -> Iterator[Hashable]:
         yield vm.owner_uid
 
 
+def is_unowned(vm: VM) -> bool:
+    """Whether the VM looks like one of a pool, and is not. After a restore from a backup, VMs have no owners."""
+    return not vm.owner_uid and not vm.deleting and vm.labels.get(meta.POOL) == vm.base_name
+
+
 def by_base_name(vm: VM) -> Iterator[Hashable]:
     """Index of VMs by the pool name in their own name, for any owner: (namespace, `web`) for `web-3`."""
     if vm.ordinal is not None:
@@ -271,6 +276,7 @@ def observe(
         vms=vms,
         taken_ordinals=_taken_by_vms(stores, key) | _taken_by_disks(pool, foreign_disks),
         foreign_disks=foreign_disks,
+        unowned=tuple(sorted(vm.name for vm in stores.vms.by("base_name", key) if is_unowned(vm))),
         awaiting_release=stores.awaiting_release(key),
         retained_disks=tuple(disk for disk in retained if disk.retained_by == pool.uid),
         revision=revision,

@@ -51,6 +51,8 @@ class PoolReason(Reason):
         "VMs are not up to date, and no maintenance window is open. The message says when the next one opens.",
     )
     WAITING_FOR_HOOKS = "WaitingForHooks", "VMs wait for lifecycle hooks, before the pool deletes or restarts them."
+    NO_OWNER = "NoOwner", "VMs have the pool's names and label, but not its owner reference: detached or restored ones."
+    NO_UNOWNED_VMS = "NoUnownedVMs", "All VMs with the pool's names and label are VMs of the pool."
     NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
     ANALYSIS_RUNNING = "AnalysisRunning", "The update waits until all checks of its analysis are successful."
     ANALYSIS_INCONCLUSIVE = (

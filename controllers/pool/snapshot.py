@@ -91,6 +91,8 @@ class PoolSnapshot:
     """Ordinals whose names belong to a VM or a retained disk, of this pool or of another owner."""
     foreign_disks: Mapping[str, str] = field(default_factory=dict)
     """Disks of other owners that could have the names of this pool's disks, with a description of the owner."""
+    unowned: tuple[str, ...] = ()
+    """Names of VMs with the pool's names and label that nobody controls: detached ones, and those of a backup."""
     awaiting_release: tuple[VM, ...] = ()
     """VMs with the pool's names, of any owner, that are being deleted and wait for the release of their disks."""
     retained_disks: tuple[RetainedDisk, ...] = ()

@@ -31,7 +31,16 @@ from kinds.pool import PoolStatus, RetainedDiskStatus
 from kinds.pool_lifecycle import RetainedDisks
 
 MAX_RETAINED_DISKS = 100
-OPTIONAL = ("Paused", "ReplicaFailure", "ScaleInBlocked", "DisksShared", "DisksOutdated", "SnapshotFailure", "VMsHeld")
+OPTIONAL = (
+    "Paused",
+    "ReplicaFailure",
+    "ScaleInBlocked",
+    "DisksShared",
+    "DisksOutdated",
+    "SnapshotFailure",
+    "VMsHeld",
+    "UnownedVMs",
+)
 """Conditions that are omitted until they are True for the first time."""
 
 
@@ -153,6 +162,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     yield _disks_outdated(snapshot)
     yield _snapshot_failure(snapshot, now)
     yield _held(snapshot, now)
+    yield _unowned(snapshot)
     yield from _healing(snapshot, plan, now)
     yield _progressing(snapshot, now)
 
@@ -207,6 +217,17 @@ def _snapshot_failure(snapshot: PoolSnapshot, now: datetime) -> Condition:
         message = f"not updated because of failed snapshots: {join_names(vm.name for vm in failed)}; {why}"
         return condition("SnapshotFailure", True, PoolReason.SNAPSHOT_FAILED, message)
     return condition("SnapshotFailure", False, PoolReason.NO_SNAPSHOT_FAILURE)
+
+
+def _unowned(snapshot: PoolSnapshot) -> Condition:
+    if not snapshot.unowned:
+        return condition("UnownedVMs", False, PoolReason.NO_UNOWNED_VMS)
+    message = (
+        f"{join_names(snapshot.unowned)}: the name and the label of this pool, but no owner. The pool neither counts"
+        " nor changes them, and Services may select them. `poolhouse attach` takes them into the pool; without the"
+        f" label {meta.POOL} they are VMs of their own"
+    )
+    return condition("UnownedVMs", True, PoolReason.NO_OWNER, message)
 
 
 def _held(snapshot: PoolSnapshot, now: datetime) -> Condition:

@@ -15,6 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cli.main import poolhouse
+from controllers.pool.observe import POOLS
 from kinds.tracking_marks import without_tracking_marks
 from runtime.resource import VMS
 from tests.cluster.pooling import Place, controller, namespace, template, until
@@ -82,6 +83,42 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     refused = await shell.run("attach", "db-1", "--to", "web")
     assert refused.exit_code == 1
     assert "db-1 can't be in web: its VMs are named web-1, web-2 and so on" in refused.stderr
+
+
+async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell) -> None:
+    """As Velero restores them: with new UIDs, without owners, before their pool."""
+    place = shell.place
+    made = await place.pool(2)
+    await until(place.names, ["web-1", "web-2"])
+    saved = (await place.machines()).values()
+    await place.api.delete(POOLS, place.namespace, "web")
+    await until(place.names, [])
+    for vm in saved:
+        metadata = {key: vm["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
+        await place.api.create(VMS, {**vm, "metadata": metadata, "status": {}})
+    restored = {vm["metadata"]["uid"] for vm in (await place.machines()).values()}
+    await place.pool(2, paused=True)
+
+    async def unowned() -> bool:
+        found = await place.condition("UnownedVMs")
+        return found.get("status") == "True" and found["message"].startswith("web-1, web-2: ")
+
+    await until(unowned, True)
+    assert made["metadata"]["uid"] != (await place.seen())["metadata"]["uid"]
+    wrong = await shell.run("attach", "--all")
+    assert (wrong.exit_code, "--all needs --to POOL" in wrong.stderr) == (2, True)
+    told = await shell.json("attach", "--all", "--to", "web")
+    assert (told["vms"], told["excess"]) == (["web-1", "web-2"], 0)
+    await place.change(paused=False)
+
+    async def settled() -> Any:
+        found = await place.seen()
+        return found["status"].get("replicas"), (await place.condition("UnownedVMs")).get("status")
+
+    await until(settled, (2, "False"))
+    assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == restored
+    none = await shell.run("attach", "--all", "--to", "web")
+    assert "all VMs with the names and the label of web have an owner" in none.stderr
 
 
 async def test_detach_from_a_paused_pool_announces_a_late_replacement(shell: Shell) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.observe import Stores, observe
+from controllers.pool.observe import Stores, is_unowned, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Pool, PoolSnapshot, once, parse_pool, resolve_max_unavailable
 from controllers.pool.status import pool_status
@@ -231,3 +231,26 @@ def test_a_question_is_answered_once_for_each_snapshot_and_time() -> None:
     changed = replace(observed, vms=(vm(1), vm(2)))
     assert question(changed, NOW) == 2, "another snapshot has answers of its own"
     assert asked == [(observed, NOW), (observed, later), (changed, NOW)]
+
+
+LABELLED = {"labels": {"poolhouse.dev/pool": "web"}}
+NOBODY = {"owner_uid": "", "owner_kind": "", "owner_name": ""}
+
+
+@pytest.mark.parametrize(
+    ("found", "unowned"),
+    [
+        pytest.param(vm(1, **NOBODY, **LABELLED), True, id="of a backup, or detached"),
+        pytest.param(vm(1, **LABELLED), False, id="of the pool"),
+        pytest.param(vm(1, **NOBODY, labels={}), False, id="without the label"),
+        pytest.param(vm(1, **NOBODY, labels={"poolhouse.dev/pool": "db"}), False, id="of another pool"),
+        pytest.param(vm(1, **{**NOBODY, "owner_uid": "u"}, **LABELLED), False, id="of another owner"),
+        pytest.param(vm(1, **NOBODY, **LABELLED, deleted_at="2026-01-01T00:00:00Z"), False, id="on its way out"),
+    ],
+)
+def test_vms_that_look_like_the_pools_and_are_not(found: VM, unowned: bool) -> None:
+    assert is_unowned(found) == unowned
+    status = pool_status(snapshot(1, vm(2), unowned=("web-1",) if unowned else ()), plan(snapshot(1), NOW), NOW)
+    said = next((each for each in status.conditions if each.type == "UnownedVMs"), None)
+    assert (said is not None) == unowned
+    assert said is None or said.message.startswith("web-1: ")

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
-
-import pytest
-import pytest_asyncio
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_pool import WARM_POOLS
@@ -27,13 +24,11 @@ from local.paths import StackPaths
 from runtime.errors import ApiError
 from runtime.resource import NODES, VMS
 from tests.cluster.chaos import insisted, seed, watched
-from tests.cluster.claiming import OVER, Counter, counter
-from tests.cluster.conftest import ALONE
+from tests.cluster.claiming import OVER, Counter
 from tests.cluster.faulty import Faulty
 from tests.cluster.resting import rests
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.cluster.warm_pools import RunningControllers, controllers, template
-from tests.conftest import stack
 
 Json = dict[str, Any]
 
@@ -44,19 +39,6 @@ MIN_ACTS = 5
 """Acts of users that a run needs."""
 MAX_TOTAL = 14
 """maxTotal of the pool."""
-
-
-@pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("warm-chaos"))
-    with stack(paths, "--engine", "simulated", *ALONE):
-        yield paths
-
-
-@pytest_asyncio.fixture
-async def desk(simulated: StackPaths) -> AsyncIterator[Counter]:
-    async with counter(simulated.kubeconfig) as found:
-        yield found
 
 
 @dataclass

@@ -143,6 +143,7 @@ class PoolController:
             snapshot,
             refused=self.writer.batches.refused(pool.uid),
             recently_deleted=memory.deleted_vms.to_check(clock),
+            waited_for=memory.deleted_vms.waited_for(),
             taken_ordinals=snapshot.taken_ordinals | {ordinal for ordinal in skipped if ordinal is not None},
         )
         update = memory.update or pool.status.update

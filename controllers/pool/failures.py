@@ -12,6 +12,7 @@ from typing import get_args
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingStatus, FailingVM, Healing
@@ -23,9 +24,13 @@ IMAGE_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff"})
 
 
 def why_not_started(snapshot: PoolSnapshot) -> str:
-    """What keeps the first VM from starting, and how many others do not start; empty if nothing is known to."""
+    """What keeps the first VM from starting, and how many others do not start; empty if nothing is known to. If a VM is
+    missing, why it does not exist."""
     down = sorted((vm for vm in snapshot.active if not vm.available), key=lambda vm: (vm.ordinal or 0, vm.name))
     found = [(vm.name, cause) for vm in down if (cause := _cause(snapshot, vm))]
+    if not found and snapshot.missing and snapshot.waited_for:
+        names = join_names(sorted(snapshot.waited_for))
+        return f"{names}: disks of an earlier VM of this name exist, and the pool waits for their deletion"
     if not found:
         return ""
     (name, cause), *others = found

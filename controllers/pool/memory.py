@@ -43,6 +43,10 @@ class DeletedVMs:
         known.blocked_since = known.blocked_since if known.blocked_since is not None else now
         known.tried_at = now
 
+    def waited_for(self) -> frozenset[str]:
+        """Names that wait for the deletion of disks."""
+        return frozenset(name for name, each in self._names.items() if each.blocked_since is not None)
+
     def to_check(self, now: float) -> frozenset[str]:
         """Names whose disks must be checked before a VM is created."""
         names = self._names

@@ -102,6 +102,8 @@ class PoolSnapshot:
     """The revision of the pool's template if its update was aborted, and why."""
     revision_saved: bool = True
     revisions: tuple[Revision, ...] = ()
+    waited_for: frozenset[str] = frozenset()
+    """Names that no VM gets yet, because disks of an earlier VM of the name exist."""
     recently_deleted: frozenset[str] = frozenset()
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
     unready_disks: Mapping[str, str] = field(default_factory=dict)

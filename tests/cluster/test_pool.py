@@ -151,7 +151,7 @@ async def test_a_name_is_given_again_only_when_the_disks_of_the_vm_before_are_go
         await place.change(replicas=0)
         await until(place.names, [])
         await place.change(replicas=1)
-        await asyncio.sleep(2)
+        await until(lambda: said(place, "Available", "web-1: disks of an earlier VM of this name exist"), True)
         assert await place.names() == []
         await place.api.patch(DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": None}})
         await until(place.names, web(1))

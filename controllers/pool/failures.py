@@ -13,6 +13,7 @@ from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
+from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingStatus, FailingVM, Healing
@@ -28,6 +29,9 @@ def why_not_started(snapshot: PoolSnapshot) -> str:
     missing, why it does not exist."""
     down = sorted((vm for vm in snapshot.active if not vm.available), key=lambda vm: (vm.ordinal or 0, vm.name))
     found = [(vm.name, cause) for vm in down if (cause := _cause(snapshot, vm))]
+    (lowest,) = free_ordinals(snapshot.taken_ordinals, 1)
+    if not found and snapshot.missing and len(name := name_of(snapshot.pool.name, lowest)) > MAX_NAME:
+        return f"the next free name {name} has more than {MAX_NAME} characters: free a lower number"
     if not found and snapshot.missing and snapshot.waited_for:
         names = join_names(sorted(snapshot.waited_for))
         return f"{names}: disks of an earlier VM of this name exist, and the pool waits for their deletion"

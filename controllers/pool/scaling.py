@@ -26,7 +26,7 @@ from controllers.pool.steps import stable_revision, update_limit, with_template
 from controllers.pool.surge import extra_vms, is_replaced, replaced_vms
 from controllers.pool.zones import in_zone_order
 from controllers.shared.conditions import join_names
-from controllers.shared.names import free_ordinals, name_of
+from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM
 from kinds import meta
 from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
@@ -55,6 +55,8 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     room, stable = update_limit(snapshot, now).allowed - with_template(snapshot), stable_revision(snapshot)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
         name = name_of(snapshot.pool.name, ordinal)
+        if len(name) > MAX_NAME:
+            break  # admission does not know the numbers of detached VMs; `why_not_started` tells
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
         # The store may not show yet that a disk of this name was replaced.
         after_deletion = snapshot.replaces_disks or (deleted and name not in returning)

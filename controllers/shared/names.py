@@ -25,6 +25,10 @@ def parent_and_ordinal(name: str) -> tuple[str, int | None]:
 FIRST_ORDINAL = 1
 
 
+MAX_NAME = 63
+"""A VM's name is also a host name. KubeVirt would cut a longer one, to that of another VM."""
+
+
 def name_of(pool: str, ordinal: int) -> str:
     return f"{pool}-{ordinal}"
 

@@ -84,6 +84,25 @@ def replacement(document: Json) -> Iterator[Problem]:
         )
 
 
+def _surge_names(document: Json, update: Json, path: str) -> Iterator[Problem]:
+    """The VMs that are created before others are deleted have higher numbers, and so perhaps longer names."""
+    name, replicas, surge = effective_name(document), typed(int, document, "spec", "replicas"), at(update, "maxSurge")
+    if name is None or not replicas or not 0 < replicas <= _MAX_REPLICAS:
+        return
+    percent = typed(str, update, "maxSurge")
+    if percent is not None and percent.removesuffix("%").isdecimal():
+        surge = -(-int(percent.removesuffix("%")) * replicas // 100)
+    if not isinstance(surge, int) or isinstance(surge, bool) or len(f"{name}-{replicas}") > _MAX_NAME_LENGTH:
+        return
+    highest = f"{name}-{replicas + min(surge, replicas)}"
+    if len(highest) > _MAX_NAME_LENGTH:
+        yield Problem(
+            path,
+            f"the VM {highest} that it adds would have a name of {len(highest)} characters, and a host name has at most"
+            f" {_MAX_NAME_LENGTH}; leave it out, or give the pool a shorter name",
+        )
+
+
 def _surge(document: Json, update: Json, path: str) -> Iterator[Problem]:
     if at(update, "replacePolicy") == "Recreate":
         yield Problem(
@@ -97,6 +116,7 @@ def _surge(document: Json, update: Json, path: str) -> Iterator[Problem]:
         if at(document, "spec", "nameGeneration", field) is True:
             message = f"VMs above `replicas` would need {kind} of their own; leave it out, or nameGeneration.{field}"
             yield Problem(path, message)
+    yield from _surge_names(document, update, path)
     scale_in = at(document, "spec", "scaleInStrategy")
     for strategy in ("unmanaged", "opportunistic"):
         if at(scale_in, strategy) is not None:

@@ -64,9 +64,10 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         revision = snapshot.revision if room > 0 or stable is None else stable
         room -= 1
         disks = disks_of_new_vm(snapshot, ordinal, revision, now)
-        found.append(Create(name, ordinal, revision.name, reason, after_deletion, disks.retained, disks.names))
+        create = Create(name, ordinal, revision.name, reason, after_deletion, disks.retained, disks.names)
+        found.append((after_deletion, deleted, create))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
-    yield from sorted(found, key=lambda create: create.after_deletion)
+    yield from (create for _, _, create in sorted(found, key=lambda each: each[:2]))
 
 
 def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:

@@ -33,6 +33,7 @@ from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
 
+PVC_RESOURCE = "persistentvolumeclaims"
 CREATED_BY = "kubevirt.io/created-by"
 """KubeVirt's label of DataVolumes with the UID of their VM, which the engine copies to their claims."""
 MOMENT_SECONDS = 40.0
@@ -190,7 +191,9 @@ class PoolWitness(Witness):
             vms = self.server.objects(change.plural)
             others = sum(is_deleting(vm) or (controller_of(vm) or {}).get("uid") != self.pool_uid for vm in vms)
             removed = sum(now - at < MOMENT_SECONDS for at in self.deleted.values())
-            ordinal, limit = ordinal_of("web", name), self.most + others + removed
+            # A claim that has lost its owner blocks the name of its VM.
+            blocked = sum(not each["metadata"].get("ownerReferences") for each in self.server.objects(PVC_RESOURCE))
+            ordinal, limit = ordinal_of("web", name), self.most + others + removed + blocked
             if ordinal is None or not 1 <= ordinal <= limit:
                 self.wrong.append(f"{name} was created, and at most {limit} ordinals were needed")
 

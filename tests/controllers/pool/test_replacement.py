@@ -237,6 +237,11 @@ def test_a_new_vm_after_an_update_does_not_get_the_replaced_disk() -> None:
     assert create.after_deletion
 
 
+def test_a_name_that_an_old_disk_may_block_holds_up_no_other_name() -> None:
+    actions = plan(observed(replicas=3, recently_deleted=frozenset({"web-1"})), NOW).actions
+    assert [each.name for each in actions if isinstance(each, Create)] == ["web-2", "web-3", "web-1"]
+
+
 @pytest.mark.parametrize(
     ("disk", "entries", "expected"),
     [

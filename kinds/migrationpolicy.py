@@ -30,7 +30,7 @@ LabelText = Annotated[
 Bandwidth = Annotated[
     int | str,
     IntOrString(
-        rf"^\+?{DECIMAL}(([KMGTPE]i)|[kMGTPE]|([eE]\+?{DECIMAL}))?$",
+        rf"^\+?{DECIMAL}(([KMGTPE]i)|[numkMGTPE]|([eE][-+]?{DECIMAL}))?$",
         'a quantity of bytes a second that is not negative, such as "64Mi" or 50000000, or 0 for no limit',
         minimum=0,
         max_length=32,

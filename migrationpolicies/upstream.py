@@ -7,10 +7,12 @@ name that comes first, can therefore override it. The status of Poolhouse's poli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from apimachinery.quantity import to_fraction
 from apimachinery.unstructured import Json, at
 from kinds import meta
 from migrationpolicies.effective_settings import CLUSTER_WIDE, DEFAULTS
@@ -73,6 +75,11 @@ class UpstreamPolicy:
 def upstream_spec(policy: str, settings: Mapping[str, Any]) -> Json:
     """The spec of KubeVirt's policy that enforces the MigrationPolicy `policy` with these settings."""
     kept = {name: settings[name] for name in DEFAULTS if name not in CLUSTER_WIDE and settings.get(name) is not None}
+    bandwidth = to_fraction(kept.get("bandwidthPerMigration"))
+    if bandwidth is not None and bandwidth.denominator != 1:
+        # KubeVirt subtracts 1 from a quantity with a fraction of a byte (QuantityToByte in vcpu.go), so that less than
+        # one byte a second would be 0: no limit.
+        kept["bandwidthPerMigration"] = str(math.ceil(bandwidth))
     return {**kept, "selectors": {"virtualMachineInstanceSelector": {meta.MIGRATION_POLICY: policy}}}
 
 

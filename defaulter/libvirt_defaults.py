@@ -31,7 +31,7 @@ from defaulter.machine_types import (
     unavailable_message,
 )
 from defaulter.nodes import CPUs, MachineTypes
-from defaulter.version_differences import find_replacements
+from defaulter.version_differences import find_limited, find_replacements
 from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_complex
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
@@ -288,6 +288,8 @@ class LibvirtDefaults:
                 return self._define(editor.document, self._record), editor.document, tuple(warnings)
             except DomainRejected as error:
                 replacements = find_replacements(str(error), editor.document)
+                if not replacements and self._nodes_are_newer:
+                    replacements = find_limited(str(error), editor.document)
                 if not replacements:
                     raise
                 for each in replacements:
@@ -295,6 +297,11 @@ class LibvirtDefaults:
                 shown = format_path((*self._location.spec, *replacements[0].path))
                 warnings.append(f"{shown} is not checked, because libvirt {self._host.version()} is too old: {error}")
         raise LibvirtUnavailable("libvirt knows too few of the values")
+
+    @property
+    def _nodes_are_newer(self) -> bool:
+        """Whether the VM's machine type is one that this QEMU does not have, so that a limit of it is not the nodes'."""
+        return self.resolve_machine_type() not in self._known
 
     def _without_moving_addresses(self, spec: Json, values: list[Choice]) -> list[Choice]:
         """The values with as many PCI addresses as KubeVirt's defines take without placing another device elsewhere.

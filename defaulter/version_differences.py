@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from apimachinery.unstructured import Json, at
+from defaulter.error_paths import find_error_path
 from defaulter.fields import PANIC, TPM, VIDEO
 from defaulter.json_paths import Path, parse_path
 from defaulter.vmi_spec import video_type
@@ -34,6 +35,23 @@ def find_replacements(message: str, spec: Json) -> tuple[Replacement, ...]:
         if match is not None:
             return tuple(find(spec, next((group for group in match.groups() if group), "")))
     return ()
+
+
+def find_limited(message: str, spec: Json) -> tuple[Replacement, ...]:
+    """Replacements for the values that are above a limit of this libvirt or QEMU. Empty if the error is about no limit.
+
+    Limits grow with versions: q35 of QEMU 9.2 has 4096 CPUs, and had 288 before; libvirt adds the IOMMU that more than
+    255 CPUs need since 10.10. The caller must know that the nodes are newer."""
+    if _LIMIT.search(message) is None:
+        return ()
+    path = find_error_path(message, spec)
+    paths = [(*path, part) for part in _TOPOLOGY] if path == _CPU else [path] if len(path) > 1 else []
+    return tuple(Replacement(each, None) for each in paths if at(spec, *each) is not None)
+
+
+_CPU = parse_path("domain.cpu")
+_TOPOLOGY = ("sockets", "cores", "threads", "maxSockets")
+_LIMIT = re.compile(r"limit|maximum|exceed|greater than|more than \d+|at most \d+|too (?:many|large|big)", re.IGNORECASE)
 
 
 def _panic_model(spec: Json, model: str) -> Iterator[Replacement]:

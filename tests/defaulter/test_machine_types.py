@@ -198,6 +198,33 @@ def test_addresses_are_the_same_on_the_type_of_the_nodes(libvirt: Libvirt, stric
     assert not again.warnings
 
 
+NEWER = {"everywhere": ["q35", "pc-q35-10.0"], "somewhere": ["q35", "pc-q35-10.0"]}
+OLDER = {"everywhere": ["q35", "pc-q35-7.2"], "somewhere": ["q35", "pc-q35-7.2"]}
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize(
+    "cpu",
+    [
+        pytest.param({"sockets": 2, "cores": 128, "threads": 2}, id="more CPUs than the machine type has here"),
+        pytest.param({"sockets": 256}, id="more CPUs than work without an IOMMU"),
+        pytest.param({"sockets": 1, "maxSockets": 600}, id="more CPUs to hotplug"),
+    ],
+)
+def test_limits_of_this_qemu_are_not_those_of_newer_nodes(libvirt: Libvirt, cpu: dict[str, int]) -> None:
+    large = vm(spec(disk(), nic(), domain={"cpu": cpu}))
+    answer = libvirt.default(large, offered=NEWER)
+    assert machine(answer.object) == "pc-q35-10.0"
+    assert cpu.items() <= inner(answer.object)["domain"]["cpu"].items()
+    assert addresses(answer.object) == addresses(libvirt.default(of(None)).object)
+    assert any("cpu" in each and "is not checked" in each for each in answer.warnings)
+    again = libvirt.default(answer.object, offered=NEWER)
+    assert again.object == answer.object
+    refused = libvirt.default(large, offered=OLDER)
+    assert refused.status == 422
+    assert next(iter(refused.problems)).startswith("spec.template.spec.domain.cpu")
+
+
 @pytest.mark.libvirt
 def test_the_record_has_the_machine_type_of_the_vm(strict: Libvirt) -> None:
     answer = strict.default(of(None), offered=RHEL).object

@@ -13,6 +13,7 @@ from apimachinery.unstructured import Json, at
 from cli.cluster import Cluster, cluster_options, cluster_options_without
 from cli.completion import complete_names
 from cli.default import fetch
+from cli.fleet import fleet
 from cli.manifests import read_manifests
 from cli.output import (
     Failed,
@@ -64,6 +65,9 @@ def hardware() -> None:
 
     `hardware VM` is short for `hardware show VM`.
     """
+
+
+hardware.add_command(fleet)
 
 
 @hardware.command()

@@ -34,7 +34,7 @@ def adopt(document: Json, vmi: Json | None, macs: MACPolicy = "deterministic") -
         _adopt_resources(editor, domain, guest, vmi)
     _list_devices(editor, location, guest)
     _adopt_disks(editor, domain, guest)
-    _adopt_interfaces(editor, domain, guest, dict(_guest_macs(vmi)) if macs != "leave" else {})
+    _adopt_interfaces(editor, domain, guest, dict(guest_macs(vmi)) if macs != "leave" else {})
     return editor.document
 
 
@@ -95,7 +95,7 @@ def _adopt_interfaces(editor: DocumentEditor, domain: Path, guest: Json, macs: d
             editor.fill((*interfaces, index, "macAddress"), macs.get(str(name)))
 
 
-def _guest_macs(vmi: Json) -> Iterator[tuple[str, str]]:
+def guest_macs(vmi: Json) -> Iterator[tuple[str, str]]:
     """The MAC addresses in the domain, by the name of the interface. An interface without a source is one of
     the domain."""
     for _, interface in entries(vmi, "status", "interfaces"):

@@ -15,7 +15,9 @@ from cli.completion import kubectl_answers
 from cli.main import poolhouse
 from controllers.pool.observe import POOLS
 from kinds import POOL
+from runtime.resource import VMS
 from tests.cluster.pooling import Place
+from tests.defaulter.builders import nic, spec, vm
 
 
 async def run(control_plane: Any, place: Place, *words: str) -> Result:
@@ -101,3 +103,11 @@ async def test_names_are_completed(
     options = ["--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
     told = await asyncio.to_thread(lambda: list(kubectl_answers([*command, *options, start])))
     assert [line.split("\t")[0] for line in told[:-1]] == found
+
+
+async def test_fleet_reports_vms_in_their_namespace_and_in_all(control_plane: Any, place: Place) -> None:
+    await place.api.create(VMS, vm(spec(nic()), "old", place.namespace))
+    [row] = json.loads((await run(control_plane, place, "hardware", "fleet", "-o", "json")).stdout)
+    assert (row["namespace"], row["name"], row["defaulted"], row["changes"]) == (place.namespace, "old", "No", [])
+    everywhere = json.loads((await run(control_plane, place, "hardware", "fleet", "-A", "-o", "json")).stdout)
+    assert row in everywhere

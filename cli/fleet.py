@@ -1,0 +1,124 @@
+"""Implements `poolhouse hardware fleet`, which lists what the next restart of each VM changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from apimachinery.unstructured import Json, at
+from cli.cluster import Cluster, all_namespaces, cluster_options
+from cli.output import Column, Listing, field
+from cli.parameters import qualified_name
+
+if TYPE_CHECKING:
+    from defaulter.fleet import Guest
+    from runtime.api import Api
+
+NO_VMIS = "you may not list VMIs: the hardware of the guest is not known"
+
+VMS_LISTING = Listing(
+    (
+        field("VM", "name"),
+        field("DEFAULTED", "defaulted"),
+        Column("CHANGES", lambda row: ", ".join(f"{each['device']} {each['field']}" for each in row["changes"])),
+        Column("UNKNOWN", lambda row: len(row["unknown"])),
+        Column("WHAT IS UNKNOWN", lambda row: "; ".join(row["unknown"]), wide=True),
+    ),
+    name=lambda row: qualified_name("VirtualMachine", row["name"]),
+)
+
+
+@click.command()
+@VMS_LISTING.option
+@all_namespaces
+@cluster_options
+def fleet(cluster: Cluster, output: str) -> None:
+    """List VMs, who set their hardware, and what their next restart changes for the guest.
+
+    The report shows what KubeVirt does with the spec as it is now. Where Poolhouse's controllers run, they write MAC
+    addresses and other values of the guest into the spec when the VM stops. -o json has each change with its reason,
+    and what cannot be foreseen.
+
+    The command names namespaces whose VMs you may not list, and goes on with the others.
+    """
+    rows, refused = cluster.run(lambda api: collect(api, cluster))
+    VMS_LISTING.show(output, rows, nothing=f"there are no VMs in {cluster.place}", everywhere=cluster.everywhere)
+    for place in refused:
+        click.echo(f"you may not list VMs in {place}", err=True)
+
+
+async def collect(api: Api, cluster: Cluster) -> tuple[list[Json], list[str]]:
+    """Returns the reports, and the places whose VMs the user may not list."""
+    from runtime.errors import Forbidden
+    from runtime.resource import NAMESPACES
+
+    try:
+        namespaces: list[Json] | None = (await api.list(NAMESPACES))[0]
+    except Forbidden:
+        namespaces = None
+    out = {each["metadata"]["name"] for each in namespaces or () if _is_opted_out(each)}
+    rows = await _reports(api, cluster.scope, out)
+    if rows is not None:
+        return rows, []
+    if not cluster.everywhere:
+        return [], [cluster.place]
+    if namespaces is None:  # the user cannot learn which namespaces exist
+        own = await _reports(api, cluster.namespace, out)
+        return own or [], [
+            f"all namespaces; this is namespace {cluster.namespace}" if own is not None else "any namespace"
+        ]
+    found: list[Json] = []
+    refused = []
+    for name in sorted(each["metadata"]["name"] for each in namespaces):
+        rows = await _reports(api, name, out)
+        if rows is None:
+            refused.append(f"namespace {name}")
+        else:
+            found += rows
+    return found, refused
+
+
+def _is_opted_out(namespace: Json) -> bool:
+    from defaulter.vm_paths import OPT_OUT
+
+    return bool(at(namespace, "metadata", "labels", OPT_OUT) == "disabled")
+
+
+async def _reports(api: Api, namespace: str | None, opted_out: set[str]) -> list[Json] | None:
+    """Returns the reports of the VMs in a namespace; None if the user may not list them."""
+    from defaulter.fleet import report
+    from runtime.errors import Forbidden
+    from runtime.resource import VMS
+
+    rows = []
+    try:
+        guests = await _guests(api, namespace)
+        async for page, _ in api.pages(VMS, namespace):
+            for vm in page:
+                place, name = vm["metadata"]["namespace"], vm["metadata"]["name"]
+                guest = (guests or {}).get((place, name))
+                kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}  # lists leave them out
+                found = report({**vm, **kind}, guest, opted_out_namespace=place in opted_out)
+                if found is not None:
+                    row = found.as_json()
+                    rows.append(row if guests is not None else {**row, "unknown": [NO_VMIS]})
+    except Forbidden:
+        return None
+    return rows
+
+
+async def _guests(api: Api, namespace: str | None) -> dict[tuple[str, str], Guest] | None:
+    """Returns what VMIs show of their guests, and not the VMIs, which are large; None if the user may not list them."""
+    from defaulter.fleet import read_guest
+    from runtime.errors import Forbidden
+    from runtime.resource import VMIS
+
+    found = {}
+    try:
+        async for page, _ in api.pages(VMIS, namespace):
+            for vmi in page:
+                found[vmi["metadata"]["namespace"], vmi["metadata"]["name"]] = read_guest(vmi)
+    except Forbidden:
+        return None
+    return found

@@ -1,0 +1,146 @@
+"""Decides what the next restart of a VM changes for its guest, from the VM and the VMI of the running guest.
+
+KubeVirt chooses what a spec leaves open at each start. A VMI shows the MAC addresses, machine type and hotplugged
+volumes of its guest, but no PCI addresses. What neither object shows is listed as unknown and never guessed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal
+
+from apimachinery.unstructured import Json, at, entries
+from defaulter.adoption import guest_macs
+from defaulter.codecs import normalize_address
+from defaulter.field_record import read_record
+from defaulter.json_paths import is_unset
+from defaulter.machine_types import is_canonical
+from defaulter.undefaulted import open_addresses, undefaulted_fields
+from defaulter.vm_paths import OPT_OUT, VMLocation, locate, opted_out
+from defaulter.vmi_spec import disk_kind, is_emulated
+
+Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
+TOPOLOGY = "kubevirt.io/pci-topology-version"
+ANEW = "not set; KubeVirt chooses at each start"
+EDITED = "the spec has changed since the guest started"
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What the VMI shows of a guest."""
+
+    macs: Mapping[str, str] = field(default_factory=dict)
+    """MAC addresses of NICs whose address KubeVirt chooses if it is not set, by the name of the NIC"""
+    machine: str | None = None
+    hotplugged: tuple[str, ...] = ()
+    """volumes that were attached while the guest ran"""
+    topology: str | None = None
+    """version of KubeVirt's rules for PCI ports; None for a guest that a KubeVirt without such versions started"""
+
+
+@dataclass(frozen=True)
+class Change:
+    device: str
+    field: str
+    from_: str
+    to: str | None
+    """None: KubeVirt chooses anew"""
+    reason: str
+
+
+@dataclass(frozen=True)
+class Report:
+    namespace: str
+    name: str
+    defaulted: Defaulted
+    changes: tuple[Change, ...]
+    unknown: tuple[str, ...]
+
+    def as_json(self) -> Json:
+        changes = [{key.rstrip("_"): value for key, value in asdict(each).items()} for each in self.changes]
+        return {**asdict(self), "changes": changes, "unknown": list(self.unknown)}
+
+
+def read_guest(vmi: Json) -> Guest:
+    emulated = {
+        each.get("name") for _, each in entries(vmi, "spec", "domain", "devices", "interfaces") if is_emulated(each)
+    }
+    machine = at(vmi, "status", "machine", "type")
+    topology = at(vmi, "metadata", "annotations", TOPOLOGY)
+    volumes = [each for _, each in entries(vmi, "status", "volumeStatus") if each.get("hotplugVolume") is not None]
+    return Guest(
+        {name: mac for name, mac in guest_macs(vmi) if name in emulated},
+        machine if isinstance(machine, str) and machine else None,
+        tuple(str(each.get("name")) for each in volumes),
+        topology if isinstance(topology, str) and topology else None,
+    )
+
+
+def report(vm: Json, guest: Guest | None, *, opted_out_namespace: bool = False) -> Report | None:
+    """The report of a VM. `guest` is None without a VMI. Returns None for an object that is no VM."""
+    location = locate(vm)
+    if location is None or not location.is_vm:
+        return None
+    is_out = opted_out_namespace or opted_out(vm)
+    vm = _without_opt_out(vm)
+    return Report(
+        location.namespace,
+        location.name,
+        "OptedOut" if is_out else _defaulted(vm, location),
+        tuple(_changes(vm, location, guest)) if guest is not None else (),
+        tuple(_unknown(vm, location, guest)),
+    )
+
+
+def _without_opt_out(vm: Json) -> Json:
+    """The VM without the label, with which no field counts as open."""
+    if not opted_out(vm):
+        return vm
+    labels = {key: value for key, value in vm["metadata"]["labels"].items() if key != OPT_OUT}
+    return {**vm, "metadata": {**vm["metadata"], "labels": labels}}
+
+
+def _defaulted(vm: Json, location: VMLocation) -> Defaulted:
+    by_poolhouse = bool(read_record(vm, location))
+    if not undefaulted_fields(vm):
+        return "Poolhouse" if by_poolhouse else "Author"
+    return "Partly" if by_poolhouse or _has_address(vm, location) else "No"
+
+
+def _has_address(vm: Json, location: VMLocation) -> bool:
+    devices = (*location.spec, "domain", "devices")
+    nics = [each for _, each in entries(vm, *devices, "interfaces")]
+    disks = [each.get(disk_kind(each) or "") for _, each in entries(vm, *devices, "disks")]
+    values = [*(at(each, "macAddress") for each in nics), *(at(each, "pciAddress") for each in (*nics, *disks))]
+    return not all(map(is_unset, values))
+
+
+def _changes(vm: Json, location: VMLocation, guest: Guest) -> Iterator[Change]:
+    machine = at(vm, *location.spec, "domain", "machine", "type")
+    if isinstance(machine, str) and is_canonical(machine) and guest.machine and machine != guest.machine:
+        yield Change("machine", "type", guest.machine, machine, EDITED)
+    listed = {each.get("name"): each for _, each in entries(vm, *location.spec, "domain", "devices", "interfaces")}
+    for name, mac in guest.macs.items():
+        wanted = at(listed.get(name), "macAddress")
+        if is_unset(wanted):
+            yield Change(f"nic {name}", "macAddress", mac, None, ANEW)
+        elif normalize_address(wanted) != normalize_address(mac):
+            yield Change(f"nic {name}", "macAddress", mac, str(wanted), EDITED)
+
+
+def _unknown(vm: Json, location: VMLocation, guest: Guest | None) -> Iterator[str]:
+    machine = at(vm, *location.spec, "domain", "machine", "type")
+    if is_unset(machine) or not (isinstance(machine, str) and is_canonical(machine)):
+        had = f"; the guest has {guest.machine}" if guest is not None and guest.machine else ""
+        given = "not set" if is_unset(machine) else f"the alias {machine}"
+        yield f"machine type: {given}, so QEMU chooses the version at each start{had}"
+    missing = undefaulted_fields(vm)
+    if guest is None:
+        if missing:
+            yield "no VMI: the hardware of the last guest is not known"
+        return
+    if addresses := open_addresses(vm):
+        yield f"PCI addresses: libvirt chooses {len(addresses)} at each start, and the VMI does not show them"
+        if guest.topology is None:
+            yield f"PCI ports: the VMI has no annotation {TOPOLOGY}, so KubeVirt 1.8 or newer may number them otherwise"
+    for name in guest.hotplugged:
+        yield f"PCI address of volume {name}: it was hotplugged, and the VMI does not show its address"

@@ -1,0 +1,84 @@
+"""`poolhouse hardware fleet` within the rights of the user."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.cluster import Cluster
+from cli.fleet import NO_VMIS, VMS_LISTING, collect
+from defaulter.fleet import Guest, report
+from runtime.errors import Forbidden
+from runtime.resource import NAMESPACES, VMIS, VMS
+from tests.defaulter.builders import disk, nic, spec, vm
+
+Json = dict[str, Any]
+
+
+class Rights:
+    """A cluster with a VM in each of two namespaces, for a user with these rights."""
+
+    def __init__(self, *allowed: tuple[Any, str | None]) -> None:
+        self._allowed = allowed
+
+    def _check(self, resource: Any, namespace: str | None) -> None:
+        if (resource, namespace) not in self._allowed and (resource, None) not in self._allowed:
+            raise Forbidden("forbidden", status=403)
+
+    async def list(self, resource: Any, namespace: str | None = None) -> tuple[list[Json], str]:
+        self._check(resource, namespace)
+        return [{"metadata": {"name": "one"}}, {"metadata": {"name": "two"}}], "1"
+
+    async def pages(self, resource: Any, namespace: str | None = None) -> AsyncIterator[tuple[list[Json], str]]:
+        self._check(resource, namespace)
+        for each in ("one", "two"):
+            if resource is VMS and namespace in (None, each):
+                yield [vm(spec(nic()), name="web", namespace=each)], "1"
+
+
+ALL = [(NAMESPACES, None), (VMS, None), (VMIS, None)]
+
+
+@pytest.mark.parametrize(
+    ("rights", "everywhere", "seen", "refused"),
+    [
+        pytest.param(ALL, True, ["one", "two"], [], id="all"),
+        pytest.param(ALL, False, ["one"], [], id="one namespace"),
+        pytest.param(
+            [(NAMESPACES, None), (VMS, "two"), (VMIS, "two")], True, ["two"], ["namespace one"], id="some namespaces"
+        ),
+        pytest.param(
+            [(VMS, "one"), (VMIS, "one")],
+            True,
+            ["one"],
+            ["all namespaces; this is namespace one"],
+            id="no list of namespaces",
+        ),
+        pytest.param([], True, [], ["any namespace"], id="nothing"),
+        pytest.param([], False, [], ["namespace one"], id="nothing in the namespace"),
+    ],
+)
+def test_namespaces_that_are_refused_are_named(
+    rights: list[Any], everywhere: bool, seen: list[str], refused: list[str]
+) -> None:
+    api: Any = Rights(*rights)
+    rows, found = asyncio.run(collect(api, Cluster(None, "one", everywhere=everywhere)))
+    assert ([row["namespace"] for row in rows], found) == (seen, refused)
+
+
+def test_without_the_right_to_list_vmis_the_guest_is_unknown() -> None:
+    api: Any = Rights((VMS, None))
+    rows, _ = asyncio.run(collect(api, Cluster(None, "one")))
+    assert [(row["changes"], row["unknown"]) for row in rows] == [([], [NO_VMIS])]
+
+
+def test_the_page_shows_what_the_command_prints() -> None:
+    found = report(vm(spec(disk(), nic()), name="old"), Guest({"default": "02:00:00:00:00:01"}))
+    assert found is not None
+    lines = VMS_LISTING.lines("text", [found.as_json()])
+    page = (Path(__file__).parents[2] / "docs/hardware.md").read_text()
+    assert "\n".join(f"    {line}" for line in lines) in page

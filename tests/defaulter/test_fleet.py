@@ -1,0 +1,141 @@
+"""What the next restart of a VM changes, by its spec and its VMI."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from defaulter.field_record import DEFAULTED_FIELDS
+from defaulter.fleet import ANEW, EDITED, Guest, read_guest, report
+from defaulter.vm_paths import OPT_OUT
+from tests.defaulter.builders import disk, nic, spec, vm, vmi
+
+Json = dict[str, Any]
+MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
+OPEN = spec(disk(), nic())
+GUEST = Guest({"default": MAC}, "pc-q35-9.2", topology="v3")
+
+
+def changes(document: Json, guest: Guest | None = GUEST) -> list[tuple[str, str, str, str | None, str]]:
+    found = report(document, guest)
+    assert found is not None
+    return [(each.device, each.field, each.from_, each.to, each.reason) for each in found.changes]
+
+
+@pytest.mark.parametrize(
+    ("document", "guest", "expected"),
+    [
+        pytest.param(vm(OPEN), GUEST, [("nic default", "macAddress", MAC, None, ANEW)], id="an open MAC address"),
+        pytest.param(vm(spec(disk())), GUEST, [("nic default", "macAddress", MAC, None, ANEW)], id="an implicit NIC"),
+        pytest.param(vm(spec(nic(macAddress=MAC))), GUEST, [], id="the spec has the MAC address of the guest"),
+        pytest.param(vm(spec(nic(macAddress="02-00-00-00-00-01"))), GUEST, [], id="the same in another notation"),
+        pytest.param(
+            vm(spec(nic(macAddress=OTHER))),
+            GUEST,
+            [("nic default", "macAddress", MAC, OTHER, EDITED)],
+            id="the spec has another MAC address",
+        ),
+        pytest.param(
+            vm(spec(domain={"machine": {"type": "pc-q35-10.0"}})),
+            Guest(machine="pc-q35-9.2"),
+            [("machine", "type", "pc-q35-9.2", "pc-q35-10.0", EDITED)],
+            id="the spec has another machine type",
+        ),
+        pytest.param(vm(spec(domain={"machine": {"type": "q35"}})), Guest(machine="pc-q35-9.2"), [], id="alias"),
+        pytest.param(vm(OPEN), None, [], id="no guest"),
+    ],
+)
+def test_changes(document: Json, guest: Guest | None, expected: list[tuple[str, ...]]) -> None:
+    assert changes(document, guest) == expected
+
+
+def labelled(document: Json) -> Json:
+    return {**document, "metadata": {**document["metadata"], "labels": {OPT_OUT: "disabled"}}}
+
+
+def recorded(document: Json, fields: Json) -> Json:
+    return {**document, "metadata": {**document["metadata"], "annotations": {DEFAULTED_FIELDS: json.dumps(fields)}}}
+
+
+PLACED = spec(disk(), nic(macAddress=MAC))
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(vm(OPEN), "No", id="nothing set"),
+        pytest.param(vm(PLACED), "Partly", id="the author set a MAC address"),
+        pytest.param(vm(spec(disk(pciAddress="0000:07:00.0"), nic())), "Partly", id="the author placed a disk"),
+        pytest.param(
+            recorded(vm(PLACED), {"domain.devices.interfaces[default].macAddress": MAC}), "Partly", id="by Poolhouse"
+        ),
+        pytest.param(labelled(vm(PLACED)), "OptedOut", id="opted out"),
+    ],
+)
+def test_who_set_the_hardware(document: Json, expected: str) -> None:
+    found = report(document, None)
+    assert found is not None
+    assert found.defaulted == expected
+
+
+def test_an_object_that_is_no_vm_has_no_report() -> None:
+    assert report({**vm(OPEN), "kind": "Secret"}, None) is None
+    assert report(vmi(OPEN), None) is None
+
+
+def test_the_vms_of_a_namespace_that_opted_out_change_too() -> None:
+    found = report(vm(OPEN), GUEST, opted_out_namespace=True)
+    assert found is not None
+    assert (found.defaulted, len(found.changes)) == ("OptedOut", 1)
+
+
+@pytest.mark.parametrize(
+    ("document", "guest", "expected"),
+    [
+        pytest.param(vm(OPEN), None, ["machine type: not set", "no VMI"], id="no guest"),
+        pytest.param(vm(OPEN), GUEST, ["machine type: not set", "PCI addresses"], id="open addresses"),
+        pytest.param(labelled(vm(OPEN)), GUEST, ["machine type: not set", "PCI addresses"], id="opted out"),
+        pytest.param(
+            vm(OPEN), Guest(), ["machine type: not set", "PCI addresses", "PCI ports"], id="of an older KubeVirt"
+        ),
+        pytest.param(
+            vm(spec(domain={"machine": {"type": "q35"}})), GUEST, ["machine type: the alias q35"], id="an alias"
+        ),
+        pytest.param(
+            vm(OPEN),
+            Guest(hotplugged=("data",), topology="v3"),
+            ["machine type: not set", "PCI addresses", "PCI address of volume data"],
+            id="a hotplugged volume",
+        ),
+    ],
+)
+def test_what_cannot_be_foreseen(document: Json, guest: Guest | None, expected: list[str]) -> None:
+    found = report(document, guest)
+    assert found is not None
+    assert len(found.unknown) == len(expected)
+    assert all(text.startswith(start) for text, start in zip(found.unknown, expected, strict=True))
+
+
+def test_a_vmi_shows_its_guest() -> None:
+    document = vmi(spec(nic(), {"name": "fast", "sriov": {}}), annotations={"kubevirt.io/pci-topology-version": "v2"})
+    document["status"] = {
+        "machine": {"type": "pc-q35-9.2"},
+        "interfaces": [
+            {"name": "default", "mac": MAC, "infoSource": "domain, guest-agent"},
+            {"name": "fast", "mac": OTHER, "infoSource": "domain"},
+            {"mac": OTHER, "infoSource": "guest-agent"},
+        ],
+        "volumeStatus": [{"name": "root"}, {"name": "data", "hotplugVolume": {}}],
+    }
+    assert read_guest(document) == Guest({"default": MAC}, "pc-q35-9.2", ("data",), "v2")
+    assert read_guest({}) == Guest()
+
+
+def test_the_json_has_the_form_that_scripts_read() -> None:
+    found = report(vm(OPEN), GUEST)
+    assert found is not None
+    row = found.as_json()
+    assert list(row) == ["namespace", "name", "defaulted", "changes", "unknown"]
+    assert row["changes"] == [{"device": "nic default", "field": "macAddress", "from": MAC, "to": None, "reason": ANEW}]

@@ -300,7 +300,7 @@ class LibvirtDefaults:
 
     @property
     def _nodes_are_newer(self) -> bool:
-        """Whether the VM's machine type is one that this QEMU does not have, so that a limit of it is not the nodes'."""
+        """Whether this QEMU does not have the VM's machine type, so that its limits are not those of the nodes."""
         return self.resolve_machine_type() not in self._known
 
     def _without_moving_addresses(self, spec: Json, values: list[Choice]) -> list[Choice]:

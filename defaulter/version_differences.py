@@ -51,7 +51,9 @@ def find_limited(message: str, spec: Json) -> tuple[Replacement, ...]:
 
 _CPU = parse_path("domain.cpu")
 _TOPOLOGY = ("sockets", "cores", "threads", "maxSockets")
-_LIMIT = re.compile(r"limit|maximum|exceed|greater than|more than \d+|at most \d+|too (?:many|large|big)", re.IGNORECASE)
+_LIMIT = re.compile(
+    r"limit|maximum|exceed|greater than|more than \d+|at most \d+|too (?:many|large|big)", re.IGNORECASE
+)
 
 
 def _panic_model(spec: Json, model: str) -> Iterator[Replacement]:

@@ -42,7 +42,8 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
         if scope["type"] != "http" or scope["path"] not in endpoints:
             await app(scope, receive, send)
         elif scope["method"] != "POST":
-            await _send(send, 405, _problem("this path accepts only POST with a JSON object"))
+            problem = _problem("this path accepts only POST with a JSON object")
+            await _send(send, 405, problem, (b"allow", b"POST"))
         else:
             await serve_endpoint(scope, receive, send)
 
@@ -55,9 +56,9 @@ def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-async def _send(send: Any, status: int, document: Json) -> None:
+async def _send(send: Any, status: int, document: Json, *more: tuple[bytes, bytes]) -> None:
     body = json.dumps(document).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

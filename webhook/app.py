@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -106,7 +107,7 @@ class Webhook:
 
     def _health(self, scope: Scope) -> Response:
         if scope["method"] not in ("GET", "HEAD"):
-            raise HTTPException(405)
+            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
         status, media_type, body = health(scope["path"], self._ready, self._parts.metrics.registry)
         return Response(body, status, media_type=media_type)
 
@@ -117,7 +118,7 @@ class Webhook:
         if scope["path"] not in self._decide:
             raise HTTPException(404)
         if scope["method"] != "POST":
-            raise HTTPException(405)
+            raise HTTPException(405, headers={"Allow": "POST"})
         began, path, parts = perf_counter(), scope["path"], self._parts
         async with parts.reviews.read(scope, receive) as body:
             with parts.lane_of(body, f"{address_of(scope)} {namespace_in(body)}"):
@@ -146,9 +147,11 @@ def load_queries(parts: WebhookParts) -> ASGIApp:
     return create_queries(parts)
 
 
-def error_response(status: int, *problems: Problem, wait: float | None = None) -> Response:
+def error_response(
+    status: int, *problems: Problem, wait: float | None = None, headers: Mapping[str, str] = MappingProxyType({})
+) -> Response:
     """The response for an error. All errors have this form, even those for unknown paths."""
-    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}
+    headers = {**headers, **({"WWW-Authenticate": "Bearer"} if status == 401 else {})}
     if wait is not None:
         headers["Retry-After"] = str(max(1, math.ceil(wait)))
     return JSONResponse(models.ErrorResponse(problems=problems).model_dump(mode="json"), status, headers)
@@ -167,6 +170,6 @@ def failure_response(metrics: Metrics, path: str, error: Exception) -> Response:
             metrics.unreadable.labels(path, str(error.status)).inc()
             return error_response(error.status, Problem("", error.message), wait=error.retry_after_seconds)
         case HTTPException():
-            return error_response(error.status_code, Problem("", error.detail))
+            return error_response(error.status_code, Problem("", error.detail), headers=error.headers or {})
     log.error("%s failed", path, exc_info=error)
     return error_response(500, Problem("", "internal error; the webhook's log has the details"))

@@ -91,10 +91,13 @@ class PlanEndpoint:
         problems = self.kind.problems(document)
         if not problems and not at(document, "metadata", "name"):
             problems = [Problem("metadata.name", "is missing; an object without a name has no plan")]
+        # Only a known token learns what is wrong with the document.
+        namespace = "default" if problems else document["metadata"].get("namespace") or ""
+        denied = await authorize_list(self.api, token, self.resource, namespace)
+        if denied and not (problems and denied[0] == 403):
+            return denied
         if problems:
             return 422, {"problems": [{"path": each.path, "message": each.message} for each in problems]}
-        if denied := await authorize_list(self.api, token, self.resource, document["metadata"].get("namespace") or ""):
-            return denied
         if self.simulate is None:
             return 503, problem_body(f"this replica does not follow {self.kind.plural} now")
         # The simulation runs in a thread, because thousands of VMs may take a second.

@@ -164,4 +164,5 @@ async def test_the_service_describes_its_endpoints(path: str, media_type: str, c
 
 async def test_other_methods_are_not_allowed() -> None:
     async with client((200, b"{}")) as http:
-        assert (await http.get(DEFAULTS_PATH)).status_code == 405
+        answer = await http.get(DEFAULTS_PATH)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")

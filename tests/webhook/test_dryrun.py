@@ -153,9 +153,24 @@ async def test_problems_of_the_libvirt_shaped_vm(webhook: RunningWebhook) -> Non
 
 
 async def test_other_kinds_are_not_allowed(webhook: RunningWebhook) -> None:
+    webhook.api_server.script = api_server()
     told = await webhook.dry_run({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}})
     assert (told.status_code, told.json()["allowed"]) == (200, False)
-    assert webhook.api_server.requests == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}, id="another kind"),
+        pytest.param({"kind": "VirtualMachine"}, id="no object"),
+        pytest.param(VM, id="a VM"),
+    ],
+)
+async def test_an_unknown_token_learns_nothing(webhook: RunningWebhook, document: Any) -> None:
+    webhook.api_server.script = api_server(401, status(401, "Unauthorized"), may=None)
+    told = await webhook.dry_run(document)
+    assert told.status_code == 401
+    assert told.json()["problems"] == [{"path": "", "message": "the API server does not know this token"}]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +178,7 @@ async def test_other_kinds_are_not_allowed(webhook: RunningWebhook) -> None:
     [([], 400), ("x", 400), ({}, 400), ({"apiVersion": 1, "kind": "VirtualMachine"}, 400)],
 )
 async def test_a_body_that_is_no_object_is_refused(webhook: RunningWebhook, document: Any, code: int) -> None:
+    webhook.api_server.script = api_server()
     told = await webhook.dry_run(document)
     assert (told.status_code, told.json()["allowed"]) == (code, False)
 

@@ -23,8 +23,10 @@ def test_admission_does_not_load_fastapi() -> None:
 
 async def test_each_kind_of_path_answers_its_methods_only(webhook: RunningWebhook) -> None:
     wrong = dict.fromkeys(HEALTH_PATHS, "POST") | {"/mutate": "GET", "/validate": "GET", "/apis/vms/dryrun": "GET"}
-    statuses = {path: (await webhook.client.request(method, path)).status_code for path, method in wrong.items()}
-    assert statuses == dict.fromkeys(wrong, 405)
+    answers = {path: await webhook.client.request(method, path) for path, method in wrong.items()}
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(wrong, 405)
+    allowed = {path: {*answer.headers["Allow"].split(", ")} for path, answer in answers.items()}
+    assert allowed == {path: {"GET", "HEAD"} if method == "POST" else {"POST"} for path, method in wrong.items()}
     found = await webhook.client.get("/apis")
     assert (found.status_code, found.json()["problems"]) == (404, [{"path": "", "message": "Not Found"}])
     assert all([(await webhook.client.head(path)).status_code == 200 for path in HEALTH_PATHS])

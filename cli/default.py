@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +105,8 @@ def _connect(server: str | None, values: Json) -> Iterator[Ask]:
 
 
 def _start_worker() -> SingleWorker:
+    if find_spec("libvirt") is None:  # the extra `cli` does not contain it
+        raise Unreachable("the Python module libvirt is missing: install poolhouse[defaulter], or give --server")
     from defaulter.errors import LibvirtUnavailable
     from defaulter.settings import Settings
     from defaulter.worker_process import SingleWorker

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from cli.main import poolhouse
 from tests.defaulter.builders import disk, nic, pool, spec, vm
 
 pytestmark = pytest.mark.libvirt
@@ -54,3 +56,15 @@ def test_a_server_that_is_not_there_exits_with_3() -> None:
 def test_the_first_example_can_be_completed() -> None:
     done = run(Path("examples/pool.yaml").read_text(), "-o", "json")
     assert json.loads(done.stdout)["kind"] == "VirtualMachinePool"
+
+
+def test_without_the_python_module_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The extra `cli` has no libvirt, and system packages do not help."""
+    monkeypatch.setattr("cli.default.find_spec", lambda name: None)
+    manifest = tmp_path / "vm.yaml"
+    manifest.write_text(
+        "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: web}, spec: {template: {spec: {}}}}"
+    )
+    told = CliRunner().invoke(poolhouse, ["default", "-f", str(manifest)])
+    assert "the Python module libvirt is missing: install poolhouse[defaulter], or give --server" in told.stderr
+    assert told.exit_code != 0

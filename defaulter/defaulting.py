@@ -32,6 +32,7 @@ from defaulter.added_devices import (
     running_addresses,
     without_devices,
 )
+from defaulter.cluster_values import check_architecture, machine_type_source, model_warnings, without_unknown_model
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, is_sealed
 from defaulter.instancetypes import (
@@ -118,6 +119,8 @@ def set_defaults(
     holder = at(request.document, *location.spec[:-1])
     errors = [*structure.validate_metadata(holder), *structure.validate_types(at(holder, "spec"))]
     raise_errors(location.spec, errors)
+    check_architecture(at(holder, "spec"), cluster)
+    cluster = without_unknown_model(at(holder, "spec"), cluster, host, request.cpus)
     edit = follow_author(request.document, request.old)
     if location.has_preference and request.matched.preference is None:
         return _set_independent_defaults(request, edit, location, cluster, host)
@@ -381,8 +384,10 @@ def _warnings(
         available = request.machine_types
         message = unavailable_message(machine_type, available) or limited_message(machine_type, available)
         if message is not None:
-            yield message
+            yield message + machine_type_source(machine_type, editor.get(location.spec), cluster)
     spec = editor.get(location.spec)
+    if not location.has_instancetype:
+        yield from model_warnings(spec, cluster)
     if not location.has_instancetype and is_unset(at(spec, "domain", "memory", "guest")):
         yield "the VM has no memory: KubeVirt cannot start it"
     if not holds_addresses(spec, location) and spec.get("architecture") != "s390x":

@@ -33,6 +33,9 @@ class ClusterConfig:
     binding: InterfaceBinding = "bridge"
     """binding of the interface that KubeVirt adds to a VM without interfaces"""
     cpu_model: str = "host-model"
+    """CPU model of a VM that names none; empty: KubeVirt sets it when the VM starts"""
+    unknown_cpu_model: str = ""
+    """the cluster's CPU model, if no libvirt knows it; `cpu_model` is empty then"""
     settings: ClusterSettings = field(default_factory=ClusterSettings)
     """the KubeVirt object's settings, empty if it is unknown"""
     machines: Mapping[str, str] = field(default_factory=dict)
@@ -113,7 +116,8 @@ def set_kubevirt_defaults(editor: DocumentEditor, location: VMLocation, cluster:
 
 def _processors(editor: DocumentEditor, domain: Path, architecture: str, cluster: ClusterConfig) -> None:
     cpu = (*domain, "cpu")
-    editor.fill((*cpu, "model"), "host-passthrough" if architecture == "arm64" else cluster.cpu_model)
+    if model := "host-passthrough" if architecture == "arm64" else cluster.cpu_model:
+        editor.fill((*cpu, "model"), model)
     # If cores or threads are set, virt-api reserves four times the sockets, which would change the hardware.
     if all(is_unset(editor.get((*cpu, part))) for part in ("cores", "threads", "sockets")):
         wanted = _requested_count(editor.get(domain), "cpu")

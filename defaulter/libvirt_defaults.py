@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from apimachinery.unstructured import Json, at
 from defaulter import domain, hook, pci_addresses, validation, walker
 from defaulter.added_devices import Ports, read_ports
+from defaulter.cluster_values import is_machine_type_of_cluster, machine_type_source
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, HOST_CPUS, INTERFACES
@@ -150,7 +151,8 @@ class LibvirtDefaults:
         machine = at(self._spec, *MACHINE_TYPE)
         # A stored VM may still be changed when no node has its machine type any more.
         stored = at(old, *self._location.spec, *MACHINE_TYPE) == machine
-        if isinstance(machine, str) and is_canonical(machine) and not stored:
+        of_cluster = is_machine_type_of_cluster(machine, self._spec, self._cluster)
+        if isinstance(machine, str) and is_canonical(machine) and not stored and not of_cluster:
             strict = self._cluster.unavailable_machines == "refuse" or machine not in self._known
             message = unavailable_message(machine, self._machine_types) if strict else None
             found += [] if message is None else [FieldError(MACHINE_TYPE, message)]
@@ -160,7 +162,8 @@ class LibvirtDefaults:
 
     def _unknown_family(self, machine: Any) -> list[FieldError]:
         """An error if no machine type of this QEMU has the buses of the VM's. Raises `LibvirtUnavailable` if a node has
-        the type."""
+        the type, or if it is the cluster's."""
+        machine = machine or self._cluster.settings.machine_types.get(architecture(self._spec))
         if (
             not isinstance(machine, str)
             or not machine
@@ -169,6 +172,8 @@ class LibvirtDefaults:
         ):
             return []
         message = f"QEMU {self._host.qemu()} does not support the machine type {machine}, nor one of its family"
+        if source := machine_type_source(machine, self._spec, self._cluster):
+            raise LibvirtUnavailable(message + source)
         if self._machine_types is not None and machine in self._machine_types.somewhere:
             raise LibvirtUnavailable(message)
         return [FieldError(MACHINE_TYPE, message)]

@@ -76,7 +76,8 @@ class DefaultingWriter:
             return None
         if answer.object == document:
             fields = ", ".join(undefaulted_fields(document)[:3])
-            self._undecided(document, answer.undecided or f"the defaulter leaves {fields} empty")
+            why = "; ".join((f"the defaulter leaves {fields} empty", *answer.warnings))
+            self._undecided(document, answer.undecided or why)
             return None
         return answer.object if answer.undecided else with_undefaulted(answer.object, None)
 

@@ -17,19 +17,11 @@ from apimachinery.unstructured import Json
 from fuzz.mutations import NUMBERS, WORDS, scalar
 from kinds import KINDS, by_gvk, meta
 from kinds.kind import Kind
-from kubevirt.fields import VM_SPEC, VMI_SPEC, fields_of
+from kubevirt.fields import VM_SPEC, VMI_SPEC, declared_fields, fields_of
 
 ROOT = Path(__file__).resolve().parent.parent
 MANIFESTS = ("examples", "tests/defaulter/golden", "docs")
 
-# Fields whose value is a list of objects of their type. The field `features` is a list only of a CPU.
-LISTS = frozenset(
-    {
-        *("accessCredentials", "checkpoints", "dataVolumeTemplates", "disks", "filesystems", "gpus", "hostDevices"),
-        *("inputs", "interfaces", "networks", "panicDevices", "portRanges", "ports", "privateOptions"),
-        *("resourceClaims", "utilityVolumes", "volumes"),
-    }
-)
 NAMES = ("root", "data", "default", "net1", "a", "b")
 VALUES: dict[str, tuple[Any, ...]] = {
     "name": NAMES,
@@ -120,7 +112,7 @@ def _add_fields(random: Random, value: Json, type_name: str, count: int) -> None
             if not inner:
                 here[name] = _leaf(random, name)
                 break
-            is_list = name in LISTS or (type_here, name) == ("CPU", "features")
+            is_list = declared_fields(type_here)[name].is_list
             below = here.get(name)
             if is_list:
                 below = below if isinstance(below, list) else []

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from kinds.kind import AGE, Column, Kind
 from kinds.metav1 import Condition
-from kinds.model import Int64, Model, OpenModel, Quantity
+from kinds.model import FreeForm, Int64, Model, OpenModel, Quantity
 from kinds.resource_types import DATA_VOLUMES, VMIS, VMS
 from kinds.virtualmachine import VMISpec, VMSpec
 
@@ -80,6 +80,8 @@ class MigrationSpec(OpenModel):
 
     vmi_name: str | None = None
     """Name of the VirtualMachineInstance to migrate to another node."""
+    added_node_selector: dict[str, str] | None = None
+    """Labels that the target node must have, besides those that the VirtualMachineInstance asks for."""
 
 
 class MigrationStatus(OpenModel):
@@ -93,6 +95,15 @@ class MigrationStatus(OpenModel):
 
 class DataVolumeSpec(OpenModel):
     """Source and size of the disk."""
+
+    source: dict[str, FreeForm | None] | None = None
+    """Where the content comes from: http, pvc, blank, ..."""
+    source_ref: FreeForm | None = None
+    """DataSource with the content."""
+    pvc: FreeForm | None = None
+    """Spec of the PersistentVolumeClaim."""
+    storage: FreeForm | None = None
+    """Spec of the PersistentVolumeClaim, completed by the storage profile."""
 
 
 class DataVolumeStatus(OpenModel):

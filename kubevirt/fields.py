@@ -9,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from typing import Any
+from typing import Any, Literal, cast
 
 VM_SPEC = "VirtualMachineSpec"
 VMI_SPEC = "VirtualMachineInstanceSpec"
 
 _TYPES: Mapping[str, str] = {
     "ACPI": "msdmNameRef slicNameRef",
-    "ACPIState": "enabled?",
+    "ACPIState": "enabled?=boolean",
     "AccessCredential": "sshPublicKey:SSHPublicKeyAccessCredential userPassword:UserPasswordAccessCredential",
     "AccessCredentialSecretSource": "secretName",
-    "BIOS": "useSerial?",
+    "BIOS": "useSerial?=boolean",
     "BlockSize": "custom:CustomBlockSize matchVolume:FeatureState",
     "Bootloader": "bios:BIOS efi:EFI",
     "CDIDataVolumeSource": """
@@ -29,8 +29,8 @@ _TYPES: Mapping[str, str] = {
         vddk:CDIDataVolumeSourceVDDK
     """,
     "CDIDataVolumeSourceGCS": "secretRef url",
-    "CDIDataVolumeSourceHTTP": "certConfigMap extraHeaders secretExtraHeaders secretRef url",
-    "CDIDataVolumeSourceImageIO": "certConfigMap diskId insecureSkipVerify? secretRef url",
+    "CDIDataVolumeSourceHTTP": "certConfigMap extraHeaders=string[] secretExtraHeaders=string[] secretRef url",
+    "CDIDataVolumeSourceImageIO": "certConfigMap diskId insecureSkipVerify?=boolean secretRef url",
     "CDIDataVolumeSourcePVC": "name namespace",
     "CDIDataVolumeSourceRef": "kind name namespace?",
     "CDIDataVolumeSourceRegistry": "certConfigMap? imageStream? platform:PlatformOptions pullMethod? secretRef? url?",
@@ -38,17 +38,17 @@ _TYPES: Mapping[str, str] = {
     "CDIDataVolumeSourceSnapshot": "name namespace",
     "CDIDataVolumeSourceUpload": "",
     "CDIDataVolumeSourceVDDK": "backingFile extraArgs initImageURL secretRef thumbprint url uuid",
-    "CDRomTarget": "bus readonly? tray",
+    "CDRomTarget": "bus readonly?=boolean tray",
     "CPU": """
-        cores dedicatedCpuPlacement features:CPUFeature isolateEmulatorThread maxSockets model numa:NUMA
-        realtime:Realtime sockets threads
+        cores=count dedicatedCpuPlacement=boolean features:CPUFeature[] isolateEmulatorThread=boolean
+        maxSockets=count model numa:NUMA realtime:Realtime sockets=count threads=count
     """,
     "CPUFeature": "name policy",
     "Chassis": "asset manufacturer serial sku version",
     "ClaimRequest": "claimName requestName",
     "ClientPassthroughDevices": "",
     "Clock": "timer:Timer timezone? utc:ClockOffsetUTC",
-    "ClockOffsetUTC": "offsetSeconds?",
+    "ClockOffsetUTC": "offsetSeconds?=integer",
     "CloudInitConfigDriveSource": """
         networkData networkDataBase64 networkDataSecretRef:LocalObjectReference secretRef:LocalObjectReference
         userData userDataBase64
@@ -58,19 +58,19 @@ _TYPES: Mapping[str, str] = {
         userData userDataBase64
     """,
     "ConfigDriveSSHPublicKeyAccessCredentialPropagation": "",
-    "ConfigMapVolumeSource": "name optional? volumeLabel",
+    "ConfigMapVolumeSource": "name optional?=boolean volumeLabel",
     "ContainerDiskSource": "image imagePullPolicy imagePullSecret path",
-    "ContainerPathVolumeSource": "path readOnly?",
-    "CustomBlockSize": "discardGranularity? logical physical",
-    "DHCPOptions": "bootFileName ntpServers privateOptions:DHCPPrivateOptions tftpServerName",
-    "DHCPPrivateOptions": "option value",
+    "ContainerPathVolumeSource": "path readOnly?=boolean",
+    "CustomBlockSize": "discardGranularity?=count logical=count physical=count",
+    "DHCPOptions": "bootFileName ntpServers=string[] privateOptions:DHCPPrivateOptions[] tftpServerName",
+    "DHCPPrivateOptions": "option=integer value",
     "DataVolumeBlankImage": "",
     "DataVolumeCheckpoint": "current previous",
-    "DataVolumeSource": "hotpluggable name",
+    "DataVolumeSource": "hotpluggable=boolean name",
     "DataVolumeSpec": """
-        checkpoints:DataVolumeCheckpoint contentType finalCheckpoint preallocation? priorityClassName
-        pvc:PersistentVolumeClaimSpec source:CDIDataVolumeSource sourceRef:CDIDataVolumeSourceRef
-        storage:StorageSpec
+        checkpoints:DataVolumeCheckpoint[] contentType finalCheckpoint=boolean preallocation?=boolean
+        priorityClassName pvc:PersistentVolumeClaimSpec source:CDIDataVolumeSource
+        sourceRef:CDIDataVolumeSourceRef storage:StorageSpec
     """,
     "DataVolumeTemplateDummyStatus": "",
     "DataVolumeTemplateSpec": """
@@ -80,106 +80,109 @@ _TYPES: Mapping[str, str] = {
     "DeprecatedInterfacePasst": "",
     "DeprecatedInterfaceSlirp": "",
     "Devices": """
-        autoattachGraphicsDevice? autoattachInputDevice? autoattachMemBalloon? autoattachPodInterface?
-        autoattachSerialConsole? autoattachVSOCK? blockMultiQueue? clientPassthrough:ClientPassthroughDevices
-        disableHotplug disks:Disk downwardMetrics:DownwardMetrics filesystems:Filesystem gpus:GPU
-        hostDevices:HostDevice inputs:Input interfaces:Interface logSerialConsole? networkInterfaceMultiqueue?
-        panicDevices:PanicDevice rng:Rng sound:SoundDevice tpm:TPMDevice useVirtioTransitional?
+        autoattachGraphicsDevice?=boolean autoattachInputDevice?=boolean autoattachMemBalloon?=boolean
+        autoattachPodInterface?=boolean autoattachSerialConsole?=boolean autoattachVSOCK?=boolean
+        blockMultiQueue?=boolean clientPassthrough:ClientPassthroughDevices disableHotplug=boolean disks:Disk[]
+        downwardMetrics:DownwardMetrics filesystems:Filesystem[] gpus:GPU[] hostDevices:HostDevice[]
+        inputs:Input[] interfaces:Interface[] logSerialConsole?=boolean networkInterfaceMultiqueue?=boolean
+        panicDevices:PanicDevice[] rng:Rng sound:SoundDevice tpm:TPMDevice useVirtioTransitional?=boolean
         video:VideoDevice watchdog:Watchdog
     """,
     "Diag288Watchdog": "action",
     "Disk": """
-        blockSize:BlockSize bootOrder? cache cdrom:CDRomTarget changedBlockTracking? dedicatedIOThread?
-        disk:DiskTarget errorPolicy? io lun:LunTarget name serial shareable? tag
+        blockSize:BlockSize bootOrder?=count cache cdrom:CDRomTarget changedBlockTracking?=boolean
+        dedicatedIOThread?=boolean disk:DiskTarget errorPolicy? io lun:LunTarget name serial shareable?=boolean
+        tag
     """,
-    "DiskIOThreads": "supplementalPoolThreadCount?",
-    "DiskTarget": "bus pciAddress readonly",
+    "DiskIOThreads": "supplementalPoolThreadCount?=count",
+    "DiskTarget": "bus pciAddress readonly=boolean",
     "DomainSpec": """
         chassis:Chassis clock:Clock cpu:CPU devices:Devices features:Features firmware:Firmware
         ioThreads:DiskIOThreads ioThreadsPolicy? launchSecurity:LaunchSecurity machine:Machine memory:Memory
         rebootPolicy? resources:ResourceRequirements
     """,
-    "DownwardAPIVolumeSource": "fields:DownwardAPIVolumeFile volumeLabel",
+    "DownwardAPIVolumeSource": "fields:DownwardAPIVolumeFile[] volumeLabel",
     "DownwardMetrics": "",
     "DownwardMetricsVolumeSource": "",
-    "EFI": "persistent? secureBoot?",
+    "EFI": "persistent?=boolean secureBoot?=boolean",
     "EmptyDiskSource": "capacity:Quantity",
     "EphemeralVolumeSource": "persistentVolumeClaim:PersistentVolumeClaimVolumeSource",
-    "FeatureAPIC": "enabled? endOfInterrupt",
+    "FeatureAPIC": "enabled?=boolean endOfInterrupt=boolean",
     "FeatureHyperv": """
         evmcs:FeatureState frequencies:FeatureState ipi:FeatureState reenlightenment:FeatureState
         relaxed:FeatureState reset:FeatureState runtime:FeatureState spinlocks:FeatureSpinlocks
         synic:FeatureState synictimer:SyNICTimer tlbflush:TLBFlush vapic:FeatureState vendorid:FeatureVendorID
         vpindex:FeatureState
     """,
-    "FeatureKVM": "hidden",
-    "FeatureSpinlocks": "enabled? spinlocks?",
-    "FeatureState": "enabled?",
-    "FeatureVendorID": "enabled? vendorid",
+    "FeatureKVM": "hidden=boolean",
+    "FeatureSpinlocks": "enabled?=boolean spinlocks?=count",
+    "FeatureState": "enabled?=boolean",
+    "FeatureVendorID": "enabled?=boolean vendorid",
     "Features": """
-        acpi:ACPIState apic:FeatureAPIC hyperv:FeatureHyperv hypervPassthrough:HyperVPassthrough
-        kvm:FeatureKVM pvspinlock:FeatureState smm:FeatureState
+        acpi:ACPIState apic:FeatureAPIC hyperv:FeatureHyperv hypervPassthrough:HyperVPassthrough kvm:FeatureKVM
+        pvspinlock:FeatureState smm:FeatureState
     """,
     "Filesystem": "name virtiofs:FilesystemVirtiofs",
     "FilesystemVirtiofs": "",
     "Firmware": "acpi:ACPI bootloader:Bootloader kernelBoot:KernelBoot serial uuid",
     "GPU": "claimName deviceName name requestName tag virtualGPUOptions:VGPUOptions",
     "GuestAgentPing": "",
-    "HPETTimer": "present? tickPolicy",
+    "HPETTimer": "present?=boolean tickPolicy",
     "HostDevice": "claimName deviceName name requestName tag",
-    "HostDisk": "capacity:Quantity path shared? type",
+    "HostDisk": "capacity:Quantity path shared?=boolean type",
     "Hugepages": "pageSize",
-    "HyperVPassthrough": "enabled?",
-    "HypervTimer": "present?",
+    "HyperVPassthrough": "enabled?=boolean",
+    "HypervTimer": "present?=boolean",
     "I6300ESBWatchdog": "action",
     "Input": "bus name type",
     "InstancetypeMatcher": "inferFromVolume inferFromVolumeFailurePolicy? kind name revisionName",
     "Interface": """
-        acpiIndex binding:PluginBinding bootOrder? bridge:InterfaceBridge dhcpOptions:DHCPOptions macAddress
-        macvtap:DeprecatedInterfaceMacvtap masquerade:InterfaceMasquerade model name
-        passt:DeprecatedInterfacePasst passtBinding:InterfacePasstBinding pciAddress portRanges:PortRange
-        ports:Port slirp:DeprecatedInterfaceSlirp sriov:InterfaceSRIOV state tag
+        acpiIndex=integer binding:PluginBinding bootOrder?=count bridge:InterfaceBridge dhcpOptions:DHCPOptions
+        macAddress macvtap:DeprecatedInterfaceMacvtap masquerade:InterfaceMasquerade model name
+        passt:DeprecatedInterfacePasst passtBinding:InterfacePasstBinding pciAddress portRanges:PortRange[]
+        ports:Port[] slirp:DeprecatedInterfaceSlirp sriov:InterfaceSRIOV state tag
     """,
     "InterfaceBridge": "",
     "InterfaceMasquerade": "",
     "InterfacePasstBinding": "",
     "InterfaceSRIOV": "",
-    "KVMTimer": "present?",
+    "KVMTimer": "present?=boolean",
     "KernelBoot": "container:KernelBootContainer kernelArgs",
     "KernelBootContainer": "image imagePullPolicy imagePullSecret initrdPath kernelPath",
     "LaunchSecurity": "sev:SEV snp:SEVSNP tdx:TDX",
-    "LunTarget": "bus readonly reservation",
+    "LunTarget": "bus readonly=boolean reservation=boolean",
     "Machine": "type",
     "Memory": "guest:Quantity hugepages:Hugepages maxGuest:Quantity reservedOverhead:ReservedOverhead",
-    "MemoryDumpVolumeSource": "claimName hotpluggable readOnly",
-    "MultusNetwork": "default networkName",
+    "MemoryDumpVolumeSource": "claimName hotpluggable=boolean readOnly=boolean",
+    "MultusNetwork": "default=boolean networkName",
     "NUMA": "guestMappingPassthrough:NUMAGuestMappingPassthrough",
     "NUMAGuestMappingPassthrough": "",
     "Network": "multus:MultusNetwork name pod:PodNetwork resourceClaim:ClaimRequest",
     "NoCloudSSHPublicKeyAccessCredentialPropagation": "",
-    "PITTimer": "present? tickPolicy",
+    "PITTimer": "present?=boolean tickPolicy",
     "PanicDevice": "model?",
-    "PersistentVolumeClaimVolumeSource": "claimName hotpluggable readOnly",
+    "PersistentVolumeClaimVolumeSource": "claimName hotpluggable=boolean readOnly=boolean",
     "PlatformOptions": "architecture",
     "PluginBinding": "name",
     "PodNetwork": "vmIPv6NetworkCIDR vmNetworkCIDR",
-    "Port": "name port protocol",
-    "PortRange": "end protocol start",
+    "Port": "name port=integer protocol",
+    "PortRange": "end=integer protocol start=integer",
     "PreferenceMatcher": "inferFromVolume inferFromVolumeFailurePolicy? kind name revisionName",
     "Probe": """
-        exec:ExecAction failureThreshold guestAgentPing:GuestAgentPing httpGet:HTTPGetAction
-        initialDelaySeconds periodSeconds successThreshold tcpSocket:TCPSocketAction timeoutSeconds
+        exec:ExecAction failureThreshold=integer guestAgentPing:GuestAgentPing httpGet:HTTPGetAction
+        initialDelaySeconds=integer periodSeconds=integer successThreshold=integer tcpSocket:TCPSocketAction
+        timeoutSeconds=integer
     """,
-    "QemuGuestAgentSSHPublicKeyAccessCredentialPropagation": "users",
+    "QemuGuestAgentSSHPublicKeyAccessCredentialPropagation": "users=string[]",
     "QemuGuestAgentUserPasswordAccessCredentialPropagation": "",
-    "RTCTimer": "present? tickPolicy track",
+    "RTCTimer": "present?=boolean tickPolicy track",
     "Realtime": "mask",
     "ReservedOverhead": "addedOverhead:Quantity memLock?",
-    "ResourceRequirements": "limits:Quantities overcommitGuestOverhead requests:Quantities",
+    "ResourceRequirements": "limits:Quantities overcommitGuestOverhead=boolean requests:Quantities",
     "Rng": "",
     "SEV": "attestation:SEVAttestation dhCert policy:SEVPolicy session",
     "SEVAttestation": "",
-    "SEVPolicy": "encryptedState?",
+    "SEVPolicy": "encryptedState?=boolean",
     "SEVSNP": "",
     "SSHPublicKeyAccessCredential": """
         propagationMethod:SSHPublicKeyAccessCredentialPropagationMethod
@@ -191,18 +194,18 @@ _TYPES: Mapping[str, str] = {
         qemuGuestAgent:QemuGuestAgentSSHPublicKeyAccessCredentialPropagation
     """,
     "SSHPublicKeyAccessCredentialSource": "secret:AccessCredentialSecretSource",
-    "SecretVolumeSource": "optional? secretName volumeLabel",
+    "SecretVolumeSource": "optional?=boolean secretName volumeLabel",
     "ServiceAccountVolumeSource": "serviceAccountName",
     "SoundDevice": "model name",
     "StorageSpec": """
-        accessModes dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference
+        accessModes=string[] dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference
         resources:VolumeResourceRequirements selector:LabelSelector storageClassName? volumeMode? volumeName
     """,
-    "SyNICTimer": "direct:FeatureState enabled?",
+    "SyNICTimer": "direct:FeatureState enabled?=boolean",
     "SysprepSource": "configMap:LocalObjectReference secret:LocalObjectReference",
     "TDX": "",
-    "TLBFlush": "direct:FeatureState enabled? extended:FeatureState",
-    "TPMDevice": "enabled? persistent?",
+    "TLBFlush": "direct:FeatureState enabled?=boolean extended:FeatureState",
+    "TPMDevice": "enabled?=boolean persistent?=boolean",
     "Timer": "hpet:HPETTimer hyperv:HypervTimer kvm:KVMTimer pit:PITTimer rtc:RTCTimer",
     "UserPasswordAccessCredential": """
         propagationMethod:UserPasswordAccessCredentialPropagationMethod
@@ -212,62 +215,77 @@ _TYPES: Mapping[str, str] = {
         qemuGuestAgent:QemuGuestAgentUserPasswordAccessCredentialPropagation
     """,
     "UserPasswordAccessCredentialSource": "secret:AccessCredentialSecretSource",
-    "UtilityVolume": "claimName name readOnly type?",
-    "VGPUDisplayOptions": "enabled? ramFB:FeatureState",
+    "UtilityVolume": "claimName name readOnly=boolean type?",
+    "VGPUDisplayOptions": "enabled?=boolean ramFB:FeatureState",
     "VGPUOptions": "display:VGPUDisplayOptions",
     "VideoDevice": "type",
     "VirtualMachineInstanceResourceClaim": "name resourceClaimName? resourceClaimTemplateName?",
     "VirtualMachineInstanceSpec": """
-        accessCredentials:AccessCredential affinity:Affinity architecture dnsConfig:PodDNSConfig dnsPolicy
-        domain:DomainSpec evictionStrategy? hostname livenessProbe:Probe networks:Network nodeSelector:Map
-        priorityClassName readinessProbe:Probe resourceClaims:VirtualMachineInstanceResourceClaim
-        schedulerName serviceAccountName startStrategy? subdomain terminationGracePeriodSeconds?
-        tolerations:Toleration topologySpreadConstraints:TopologySpreadConstraint utilityVolumes:UtilityVolume
-        volumes:Volume
+        accessCredentials:AccessCredential[] affinity:Affinity architecture dnsConfig:PodDNSConfig dnsPolicy
+        domain:DomainSpec evictionStrategy? hostname livenessProbe:Probe networks:Network[] nodeSelector:Map
+        priorityClassName readinessProbe:Probe resourceClaims:VirtualMachineInstanceResourceClaim[]
+        schedulerName serviceAccountName startStrategy? subdomain terminationGracePeriodSeconds?=integer
+        tolerations:Toleration[] topologySpreadConstraints:TopologySpreadConstraint[]
+        utilityVolumes:UtilityVolume[] volumes:Volume[]
     """,
     "VirtualMachineInstanceTemplateSpec": "metadata:ObjectMeta spec:VirtualMachineInstanceSpec",
     "VirtualMachineSpec": """
-        dataVolumeTemplates:DataVolumeTemplateSpec instancetype:InstancetypeMatcher
-        preference:PreferenceMatcher runStrategy? running? template:VirtualMachineInstanceTemplateSpec
+        dataVolumeTemplates:DataVolumeTemplateSpec[] instancetype:InstancetypeMatcher
+        preference:PreferenceMatcher runStrategy? running?=boolean template:VirtualMachineInstanceTemplateSpec
         updateVolumesStrategy?
     """,
     "Volume": """
         cloudInitConfigDrive:CloudInitConfigDriveSource cloudInitNoCloud:CloudInitNoCloudSource
         configMap:ConfigMapVolumeSource containerDisk:ContainerDiskSource
-        containerPath:ContainerPathVolumeSource dataVolume:DataVolumeSource
-        downwardAPI:DownwardAPIVolumeSource downwardMetrics:DownwardMetricsVolumeSource
-        emptyDisk:EmptyDiskSource ephemeral:EphemeralVolumeSource hostDisk:HostDisk
-        memoryDump:MemoryDumpVolumeSource name persistentVolumeClaim:PersistentVolumeClaimVolumeSource
-        secret:SecretVolumeSource serviceAccount:ServiceAccountVolumeSource sysprep:SysprepSource
+        containerPath:ContainerPathVolumeSource dataVolume:DataVolumeSource downwardAPI:DownwardAPIVolumeSource
+        downwardMetrics:DownwardMetricsVolumeSource emptyDisk:EmptyDiskSource ephemeral:EphemeralVolumeSource
+        hostDisk:HostDisk memoryDump:MemoryDumpVolumeSource name
+        persistentVolumeClaim:PersistentVolumeClaimVolumeSource secret:SecretVolumeSource
+        serviceAccount:ServiceAccountVolumeSource sysprep:SysprepSource
     """,
     "Watchdog": "diag288:Diag288Watchdog i6300esb:I6300ESBWatchdog name",
 }
-"""by type, its fields as `NAME`, or as `NAME:TYPE` if the field holds an object or objects of a type, or a quantity.
+"""by type, its fields.
 
-`NAME?` is a pointer in Go: a false, 0 or empty value of the field is not the same as no value."""
+`NAME` is text, and `NAME=VALUE` a value of another JSON type (`ValueType`). `NAME:TYPE` is an object of a listed type
+or a quantity. `[]` at the end means a list. `NAME?` is a pointer in Go: a false, 0 or empty value of the field is not
+the same as no value."""
+
+_REQUEST_TYPES: Mapping[str, str] = {
+    "HotplugVolumeSource": """
+        dataVolume:DataVolumeSource persistentVolumeClaim:PersistentVolumeClaimVolumeSource
+    """,
+}
+"""as above, for the types in requests for subresources"""
 
 _KUBERNETES_TYPES: Mapping[str, str] = {
     "Affinity": "nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAffinity",
-    "DownwardAPIVolumeFile": "fieldRef mode? path resourceFieldRef:ResourceFieldSelector",
-    "ExecAction": "command",
-    "HTTPGetAction": "host httpHeaders path port scheme",
-    "LabelSelector": "matchExpressions matchLabels:Map",
+    "DownwardAPIVolumeFile": "fieldRef=object mode?=integer path resourceFieldRef:ResourceFieldSelector",
+    "ExecAction": "command=string[]",
+    "HTTPGetAction": "host httpHeaders=object[] path port=port scheme",
+    "LabelSelector": "matchExpressions=object[] matchLabels:Map",
     "LocalObjectReference": "name",
-    "NodeAffinity": "preferredDuringSchedulingIgnoredDuringExecution requiredDuringSchedulingIgnoredDuringExecution",
-    "ObjectMeta": "annotations:Map creationTimestamp finalizers generateName labels:Map name namespace",
-    "PersistentVolumeClaimSpec": """
-        accessModes dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference
-        resources:VolumeResourceRequirements selector:LabelSelector storageClassName?
-        volumeAttributesClassName? volumeMode? volumeName
+    "NodeAffinity": """
+        preferredDuringSchedulingIgnoredDuringExecution=object[]
+        requiredDuringSchedulingIgnoredDuringExecution=object
     """,
-    "PodAffinity": "preferredDuringSchedulingIgnoredDuringExecution requiredDuringSchedulingIgnoredDuringExecution",
-    "PodDNSConfig": "nameservers options searches",
+    "ObjectMeta": "annotations:Map creationTimestamp finalizers=string[] generateName labels:Map name namespace",
+    "PersistentVolumeClaimSpec": """
+        accessModes=string[] dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference
+        resources:VolumeResourceRequirements selector:LabelSelector storageClassName? volumeAttributesClassName?
+        volumeMode? volumeName
+    """,
+    "PodAffinity": """
+        preferredDuringSchedulingIgnoredDuringExecution=object[]
+        requiredDuringSchedulingIgnoredDuringExecution=object[]
+    """,
+    "PodDNSConfig": "nameservers=string[] options=object[] searches=string[]",
     "ResourceFieldSelector": "containerName divisor:Quantity resource",
-    "TCPSocketAction": "host port",
-    "Toleration": "effect key operator tolerationSeconds? value",
+    "TCPSocketAction": "host port=port",
+    "Toleration": "effect key operator tolerationSeconds?=integer value",
     "TopologySpreadConstraint": """
-        labelSelector:LabelSelector matchLabelKeys maxSkew minDomains? nodeAffinityPolicy? nodeTaintsPolicy?
-        topologyKey whenUnsatisfiable
+        labelSelector:LabelSelector matchLabelKeys=string[] maxSkew=integer minDomains?=integer
+        nodeAffinityPolicy? nodeTaintsPolicy? topologyKey whenUnsatisfiable
     """,
     "TypedLocalObjectReference": "apiGroup? kind name",
     "TypedObjectReference": "apiGroup? kind name namespace?",
@@ -276,19 +294,35 @@ _KUBERNETES_TYPES: Mapping[str, str] = {
 """as above, for the types of Kubernetes inside of KubeVirt's"""
 
 
+ValueType = Literal["string", "boolean", "integer", "count", "port", "object"]
+"""A `count` is an unsigned integer, and a `port` a number or the name of a port. An `object` has any fields, or those
+of the type that is named beside it."""
+
+
 @dataclass(frozen=True)
 class Field:
     type: str
     """a listed type, `Quantity`, `Quantities` and `Map` for maps of quantities and of texts, or an empty string"""
     is_pointer: bool
+    value: ValueType = "object"
+    """the JSON type of the value, or of each item of the list"""
+    is_list: bool = False
 
 
 @cache
 def declared_fields(type_name: str) -> Mapping[str, Field]:
     """The fields of a type of KubeVirt or Kubernetes; empty for an unlisted type."""
-    words = (_TYPES.get(type_name) or _KUBERNETES_TYPES.get(type_name) or "").split()
-    pairs = (word.partition(":") for word in words)
-    return {name.removesuffix("?"): Field(inner, name.endswith("?")) for name, _, inner in pairs}
+    tables = (_TYPES, _KUBERNETES_TYPES, _REQUEST_TYPES)
+    words = next((table[type_name] for table in tables if type_name in table), "").split()
+    return dict(_field(word) for word in words)
+
+
+def _field(word: str) -> tuple[str, Field]:
+    left, is_list = word.removesuffix("[]"), word.endswith("[]")
+    head, _, type_name = left.partition(":")
+    name, _, named = head.partition("=")
+    value = cast(ValueType, named or ("object" if type_name else "string"))
+    return name.removesuffix("?"), Field(type_name, name.endswith("?"), value, is_list)
 
 
 @cache

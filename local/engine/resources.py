@@ -80,7 +80,8 @@ def new_data_volume(vm: Json, name: str) -> Json | None:
 def new_pvc(data_volume: Json) -> Json:
     """Returns a new PVC for a DataVolume."""
     metadata, spec = data_volume["metadata"], data_volume["spec"]
-    claim = dict(spec.get("pvc") or spec.get("storage") or {})
+    given = spec.get("pvc") or spec.get("storage") or {}
+    claim = {name: value for name, value in given.items() if value is not None}
     claim.setdefault("accessModes", ["ReadWriteOnce"])
     # No provisioner serves this storage class, so only the engine binds the PVC.
     claim.setdefault("storageClassName", "poolhouse-local")

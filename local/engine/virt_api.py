@@ -200,8 +200,8 @@ class VirtApi:
     def _review(self, path: str, body: bytes) -> Json:
         try:
             return admission.answer(path, body, self._settings(), KUBEVIRT_USER)
-        except (ValueError, KeyError, TypeError) as error:
-            raise StatusError(400, "BadRequest", f"the body is no AdmissionReview: {error!r}") from None
+        except admission.InvalidReview as error:
+            raise StatusError(400, "BadRequest", f"the body is no AdmissionReview: {error}") from None
 
     async def execute(self, verb: str, resource: str, key: Key, options: Json) -> None:
         """Executes a subresource request. Raises `StatusError` if KubeVirt would refuse it."""

@@ -35,8 +35,8 @@ def default_vm(vm: Json, operation: str, settings: ClusterSettings, draw: Draw =
     if not isinstance(template, dict):
         return document  # the validating webhook refuses it
     release = settings.release or NEWEST
-    spec = template.setdefault("spec", {})
-    domain = spec.setdefault("domain", {})
+    spec = _child(template, "spec")
+    domain = _child(spec, "domain")
     if operation == "CREATE":
         _firmware(domain, release, draw)
     _machine_and_architecture(spec, domain, settings)
@@ -44,21 +44,29 @@ def default_vm(vm: Json, operation: str, settings: ClusterSettings, draw: Draw =
         _topology(template)
     # Go writes these structures even if they are empty.
     for empty in ("devices", "resources"):
-        domain.setdefault(empty, {})
+        _child(domain, empty)
     return document
 
 
 def default_vmi(vmi: Json, settings: ClusterSettings) -> Json:
     """Returns a new VMI as virt-api patches it."""
     document = copy.deepcopy(vmi)
-    spec = document.setdefault("spec", {})
-    domain = spec.setdefault("domain", {})
+    spec = _child(document, "spec")
+    domain = _child(spec, "domain")
     _machine_and_architecture(spec, domain, settings)
     _guest_memory(domain)
     _processors(domain, settings)
     if (settings.release or NEWEST) >= TOPOLOGY_SINCE and supports_hotplug_ports(spec):
         _topology(document)
     return document
+
+
+def _child(holder: Json, name: str) -> Json:
+    """The object in a field. If the field is absent or null, an empty object is added."""
+    if holder.get(name) is None:
+        holder[name] = {}
+    child: Json = holder[name]
+    return child
 
 
 def supports_hotplug_ports(spec: Json) -> bool:

@@ -7,11 +7,14 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, at, typed
 from kinds import meta
 from kubevirt.cluster_settings import ClusterSettings
+from kubevirt.fields import VM_SPEC, VMI_SPEC
+from kubevirt.wrong_types import WrongType, wrong_types
 from local.engine.admission import mutation, validation
 from local.engine.admission.validation import Cause
+from service.request_body import RequestRefused, parse
 
 MUTATING, VALIDATING = "virt-api-mutator", "virt-api-validator"
 VMS, VMIS = "virtualmachines", "virtualmachineinstances"
@@ -32,7 +35,7 @@ def _mutate_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> 
     vmi = request["object"]
     if request["operation"] == "CREATE":
         return _patched(request, mutation.default_vmi(vmi, settings))
-    old = request["oldObject"]
+    old = request.get("oldObject") or {}
     if by_kubevirt or vmi.get("status") == old.get("status"):
         return {"allowed": True}
     # A VMI has no status subresource, so virt-api takes back changes of the status by others.
@@ -42,7 +45,7 @@ def _mutate_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> 
 
 def _validate_vm(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
     vm, old = request["object"], request.get("oldObject")
-    deprecated = (vm.get("spec") or {}).get("running") is not None
+    deprecated = at(vm, "spec", "running") is not None
     found = validation.check_vm(vm, settings)
     if old:
         found += validation.check_changed_vm(old, vm)
@@ -62,7 +65,7 @@ def _validate_new_vmi(request: Json, settings: ClusterSettings, by_kubevirt: boo
 
 
 def _validate_changed_vmi(request: Json, settings: ClusterSettings, by_kubevirt: bool) -> Json:
-    old, new = request["oldObject"], request["object"]
+    old, new = request.get("oldObject") or {}, request["object"]
     return _decided(validation.check_changed_vmi(old, new, by_kubevirt=by_kubevirt))
 
 
@@ -108,14 +111,51 @@ WEBHOOKS: Mapping[str, tuple[str, str, str, tuple[str, ...], Review]] = {
 """By path: configuration, name, resource, operations and function of each webhook. Names and paths are virt-api's."""
 
 
+SPEC_TYPES: Mapping[str, str] = {VMS: VM_SPEC, VMIS: VMI_SPEC}
+"""by resource, the type of the spec"""
+
+
+class InvalidReview(ValueError):
+    """The body is not an AdmissionReview that an API server sends."""
+
+
 def answer(path: str, body: bytes, settings: ClusterSettings, kubevirt_user: str) -> Json:
     """Returns the AdmissionReview for a review in JSON. `kubevirt_user` is the user name of KubeVirt itself. Raises
-    ValueError or KeyError for a body that no API server sends."""
-    request = json.loads(body)["request"]
-    by_kubevirt = (request.get("userInfo") or {}).get("username") == kubevirt_user
-    response = WEBHOOKS[path][-1](request, settings, by_kubevirt)
+    `InvalidReview`."""
+    request = _read_request(body)
+    by_kubevirt = at(request, "userInfo", "username") == kubevirt_user
+    _, _, resource, _, review = WEBHOOKS[path]
+    # The functions of the webhooks read a document without looking at the types of its values.
+    malformed = _wrong_types(request["object"], resource)
+    response = _decided(malformed) if malformed else review(request, settings, by_kubevirt)
     header = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     return {**header, "response": {"uid": request["uid"], **response}}
+
+
+def _read_request(body: bytes) -> Json:
+    try:
+        review = parse(body)
+    except RequestRefused as refused:
+        raise InvalidReview(refused.message) from None
+    for field, kind in (("uid", str), ("operation", str), ("object", dict)):
+        if typed(kind, review, "request", field) is None:
+            raise InvalidReview(f"request.{field} must be {'an object' if kind is dict else 'a string'}")
+    request: Json = review["request"]
+    old = request.get("oldObject")
+    if not (isinstance(old, dict) if request["operation"] == "UPDATE" else isinstance(old, dict | None)):
+        raise InvalidReview("request.oldObject must be an object")
+    return request
+
+
+def _wrong_types(document: Json, resource: str) -> list[Cause]:
+    """Returns why the published schema of the resource refuses the document. KubeVirt's webhooks check it first."""
+    metadata, spec, status = (document.get(part) for part in ("metadata", "spec", "status"))
+    found = [*wrong_types(metadata, "ObjectMeta", ("metadata",))]
+    # The finalizers of an object that is being deleted can be removed, whatever its spec.
+    if at(metadata, "deletionTimestamp") is None and resource in SPEC_TYPES:
+        found += wrong_types({} if spec is None else spec, SPEC_TYPES[resource], ("spec",))
+    found += [WrongType(("status",), "object", status)] if not isinstance(status, dict | None) else []
+    return [Cause(each.message, each.field) for each in found]
 
 
 def configurations(url: str, bundle: bytes, kubevirt_user: str) -> list[Json]:

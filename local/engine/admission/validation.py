@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, typed
 from kinds.vm_documents import run_strategy
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import DECLARATIVE_HOTPLUG_VOLUMES, PANIC_DEVICES, VIDEO_CONFIG
@@ -69,10 +69,10 @@ PROBE_HANDLERS = ("httpGet", "tcpSocket", "exec", "guestAgentPing")
 
 def check_vm(vm: Json, settings: ClusterSettings) -> list[Cause]:
     """Returns why virt-api refuses the VM. It checks the spec with the defaults of its VMIs."""
-    spec = vm.get("spec") or {}
-    template = spec.get("template")
     if vm["metadata"].get("deletionTimestamp"):
         return []
+    spec = vm.get("spec") or {}
+    template = spec.get("template")
     if not isinstance(template, dict):
         return [Cause("missing virtual machine template.", "spec.template", "FieldValueRequired")]
     inner = default_vmi({"spec": template.get("spec") or {}}, settings)["spec"]
@@ -86,7 +86,7 @@ def check_vm(vm: Json, settings: ClusterSettings) -> list[Cause]:
 
 def check_changed_vm(old: Json, new: Json) -> list[Cause]:
     """Returns why virt-api refuses a change of a VM whose snapshot or restore is in progress."""
-    before, after, status = old.get("spec") or {}, new.get("spec") or {}, new.get("status") or {}
+    before, after, status = (typed(dict, *each) or {} for each in ((old, "spec"), (new, "spec"), (new, "status")))
     starts = run_strategy(before) != run_strategy(after)
     if (restore := status.get("restoreInProgress")) and starts:
         message = f'Cannot update VM runStrategy until restore "{restore}" completes'
@@ -107,7 +107,7 @@ def check_snapshot(old: Json | None, new: Json, field: Literal["source", "target
     if old is not None:
         changed = old.get("spec") != new.get("spec")
         return [Cause("spec in immutable after creation", "spec")] if changed else []
-    named = (new.get("spec") or {}).get(field) or {}
+    named = typed(dict, new, "spec", field) or {}
     if named.get("apiGroup") is None:
         return [Cause("missing apiGroup", f"spec.{field}.apiGroup")]
     if named["apiGroup"] != "kubevirt.io":
@@ -127,7 +127,7 @@ def check_changed_vmi(old: Json, new: Json, *, by_kubevirt: bool) -> list[Cause]
         return []
     if old.get("spec") != new.get("spec"):
         return [Cause("update of VMI object is restricted", type="FieldValueNotSupported")]
-    before, after = (_restricted(each["metadata"].get("labels")) for each in (old, new))
+    before, after = (_restricted(typed(dict, each, "metadata", "labels")) for each in (old, new))
     if before != after:
         message = "modification of the following reserved kubevirt.io/ labels on a VMI object is prohibited"
         return [Cause(message, type="FieldValueNotSupported")]

@@ -68,8 +68,8 @@ def plan_data_volume(
 
 
 def source_type(source: Json) -> str:
-    """Returns the only key of a DataVolume's source, such as http, pvc or blank."""
-    return next(iter(source), "blank")
+    """Returns the only field of a DataVolume's source that is set, such as http, pvc or blank."""
+    return next((kind for kind, value in source.items() if value is not None), "blank")
 
 
 def _phase(data_volume: DataVolume) -> str:

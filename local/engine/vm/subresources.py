@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from apimachinery.unstructured import Json, at, entries
+from kubevirt.wrong_types import wrong_types
 from local.engine.objects import VM, VMI
 from local.engine.resources import find_condition
 from local.engine.vm.hotplug import add_volume, remove_volume
@@ -103,13 +104,25 @@ def check_options(verb: str, options: Json) -> None:
     """Raises `StatusError` for an option of another type than KubeVirt's. Unknown options are ignored."""
     for option in OPTIONS[verb]:
         value = options.get(option.name)
-        if value is not None and not _IS_A[option.go_type](value):
-            field = f"{verb.capitalize()}Options.{option.name}"
-            problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field {field} of type"
-            raise StatusError(400, "BadRequest", f"{UNREADABLE_BODY}{problem} {option.go_type}")
+        if value is None:
+            continue
+        if not _IS_A[option.go_type](value):
+            raise _unreadable(verb, option.name, value, option.go_type)
+        struct = _STRUCTS.get(option.go_type)
+        for wrong in wrong_types(value, struct, (option.name,)) if struct else ():
+            raise _unreadable(verb, wrong.field, wrong.found, wrong.expected)
+
+
+def _unreadable(verb: str, field: str, value: Any, go_type: str) -> StatusError:
+    struct_field = f"{verb.capitalize()}Options.{field}"
+    problem = f"json: cannot unmarshal {_json_type(value)} into Go struct field {struct_field} of type {go_type}"
+    return StatusError(400, "BadRequest", f"{UNREADABLE_BODY}{problem}")
 
 
 UNREADABLE_BODY = "Can not unmarshal Request body to struct, error: "
+
+_STRUCTS: Mapping[str, str] = {"v1.Disk": "Disk", "v1.HotplugVolumeSource": "HotplugVolumeSource"}
+"""by Go type, the type in the table of KubeVirt's fields"""
 
 _IS_A: Mapping[str, Callable[[Any], bool]] = {
     "bool": lambda value: isinstance(value, bool),
@@ -123,7 +136,15 @@ _IS_A: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _json_type(value: Any) -> str:
-    names = {bool: "bool", int: "number", float: "number", str: "string", list: "array", dict: "object"}
+    names = {
+        type(None): "null",
+        bool: "bool",
+        int: "number",
+        float: "number",
+        str: "string",
+        list: "array",
+        dict: "object",
+    }
     return names[type(value)]
 
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
+from local.engine.admission import server as admission
 from local.engine.installation import VERSION
 from local.engine.simulated import SimulatedHypervisor
 from local.engine.virt_api import BASE, VirtApi, accepts_any, from_front_proxy
@@ -86,6 +87,21 @@ async def test_the_router_answers_in_plain_text(path: str, method: str, accept: 
 @pytest.mark.parametrize("accept", ["", "*/*", "application/json, */*", "application/json;q=0.9,*/*;q=0.1"])
 def test_a_client_that_accepts_any_type_passes_the_router(accept: str) -> None:
     assert accepts_any({"headers": [(b"accept", accept.encode())] if accept else []})
+
+
+@pytest.mark.parametrize("path", admission.WEBHOOKS)
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"request": "AAA"}', b'{"request": {"uid": "u", "object": "AAA"}}'])
+async def test_a_body_that_is_no_review_is_refused(path: str, body: bytes) -> None:
+    status, answer = await ask(path, "POST", body)
+    assert (status, answer["reason"]) == (400, "BadRequest")
+
+
+async def test_a_malformed_vm_is_denied_with_the_path() -> None:
+    vm = {"metadata": {"name": "a"}, "spec": "AAA"}
+    review = {"request": {"uid": "u", "operation": "CREATE", "object": vm}}
+    status, answer = await ask("/virtualmachines-mutate", "POST", json.dumps(review).encode())
+    found = answer["response"]["status"]
+    assert (status, found["code"], found["details"]["causes"][0]["field"]) == (200, 422, "spec")
 
 
 async def test_readiness_needs_synced_informers() -> None:

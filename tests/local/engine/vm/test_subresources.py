@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from apimachinery.unstructured import replaced
+from fuzz.mutations import at_path, paths
 from local.engine.objects import VM, VMI
 from local.engine.vm.subresources import (
+    OPTIONS,
     Change,
     CreateMigration,
     QueueStateChanges,
@@ -13,6 +16,7 @@ from local.engine.vm.subresources import (
     SetPaused,
     SetRunning,
     StatusError,
+    check_options,
     plan_request,
     plan_volume_request,
     vm_patch,
@@ -230,3 +234,40 @@ def test_volume_requests_that_kubevirt_refuses(
     with pytest.raises(StatusError, match=refusal[1]) as refused:
         volume_request(verb, document, options, vmi)
     assert refused.value.code == refusal[0]
+
+
+BODIES: dict[str, dict[str, Any]] = {
+    "start": {"paused": True, "dryRun": ["All"]},
+    "stop": {"gracePeriod": 1, "dryRun": ["All"]},
+    "restart": {"gracePeriodSeconds": 0, "dryRun": ["All"]},
+    "migrate": {"addedNodeSelector": {"a": "b"}, "dryRun": ["All"]},
+    "pause": {"dryRun": ["All"]},
+    "unpause": {"dryRun": ["All"]},
+    "addvolume": {
+        "name": "data",
+        "disk": {"name": "data", "bootOrder": 1, "disk": {"bus": "scsi", "readonly": False}, "shareable": True},
+        "volumeSource": {
+            "dataVolume": {"name": "data", "hotpluggable": True},
+            "persistentVolumeClaim": {"claimName": "data", "readOnly": False},
+        },
+        "dryRun": ["All"],
+    },
+    "removevolume": {"name": "data", "dryRun": ["All"]},
+}
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_a_wrong_type_at_each_path_of_a_body_is_refused(verb: str) -> None:
+    check_options(verb, BODIES[verb])
+    check_options(verb, dict.fromkeys(BODIES[verb]))
+    for path in paths(BODIES[verb]):
+        for wrong in ("AAA", 7, 1.5, True, [3], {"a": 3}):
+            if type(wrong) is not type(at_path(BODIES[verb], path)):
+                with pytest.raises(StatusError, match=str(path[0])) as refused:
+                    check_options(verb, replaced(BODIES[verb], wrong, *path))
+                assert refused.value.code == 400
+
+
+def test_a_wrong_value_deep_in_a_disk_is_named() -> None:
+    with pytest.raises(StatusError, match=r"AddvolumeOptions\.disk\.disk\.bus of type string"):
+        check_options("addvolume", {**ADD, "disk": {"disk": {"bus": 7}}})

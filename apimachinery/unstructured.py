@@ -38,6 +38,13 @@ def entries(value: Any, *path: str | int) -> Iterator[tuple[int, Json]]:
             yield index, item
 
 
+def without_nulls(value: Any) -> Any:
+    """The value without the fields that are null, as Go writes an object that it has read."""
+    if isinstance(value, dict):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
 def replaced(document: Json, value: Any, *path: str | int) -> Json:
     """A copy of the document with another value at the path. The objects and lists on the path must exist."""
     (found,) = _replaced([document], value, (0, *path))

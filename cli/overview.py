@@ -91,7 +91,7 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
 def object_row(kind: ResourceType, document: Json, now: datetime) -> Json:
     spec, status = document.get("spec") or {}, document.get("status") or {}
     health = assess_phase(document, kind.phases) if kind.phases else assess(document)
-    scales = "replicas" in spec
+    scales = spec.get("replicas") is not None
     return {
         "kind": kind.kind,
         "namespace": document["metadata"].get("namespace"),

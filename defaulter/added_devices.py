@@ -236,7 +236,7 @@ def possible_starts(vmi: Json, location: VMLocation) -> list[Json] | None:
     hotpluggable = set(hotpluggable_volumes(spec))
     paths = list(addressable_devices(vmi, location))
     disks = [path for path in paths if at(vmi, *_device(path, location), "name") in hotpluggable]
-    pods = {network.get("name") for _, network in entries(spec, "networks") if "pod" in network}
+    pods = {network.get("name") for _, network in entries(spec, "networks") if network.get("pod") is not None}
     # KubeVirt never hotplugs a NIC on the pod network. The first port is empty only for a NIC of the start.
     nics = [path for path in paths if "interfaces" in path and at(vmi, *path) != FIRST_PORT]
     nics = [path for path in nics if at(vmi, *_device(path, location), "name") not in pods]

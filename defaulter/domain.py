@@ -257,7 +257,7 @@ def _add_host_devices(root: Element, devices: Element, spec: Json, usb_resources
     for index, device in entries(spec, "domain", "devices", "hostDevices"):
         if device.get("deviceName") in usb_resources:
             _add_usb_device(devices, index, str(device.get("name")))
-    shared = [fs for _, fs in entries(spec, "domain", "devices", "filesystems") if "virtiofs" in fs]
+    shared = [fs for _, fs in entries(spec, "domain", "devices", "filesystems") if fs.get("virtiofs") is not None]
     for filesystem in shared:
         _add_filesystem(devices, str(filesystem.get("name")))
     if shared:

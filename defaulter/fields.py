@@ -77,7 +77,7 @@ def _host_cpu(value: str) -> str:
 CPU_MODE = Codec(_host_cpu, lambda mode: mode if mode in HOST_CPUS else None, TEXT.accepts, TEXT.expected)
 CPU_NAME = Codec(lambda value: None if value in HOST_CPUS else value, TEXT.decode, TEXT.accepts, TEXT.expected)
 CLOCK_ADJUSTMENT = Codec(
-    lambda value: str(value.get("offsetSeconds", "reset")),
+    lambda value: "reset" if value.get("offsetSeconds") is None else str(value["offsetSeconds"]),
     lambda value: {} if value == "reset" else {"offsetSeconds": int(value)},
     lambda value: isinstance(value, dict) and isinstance(value.get("offsetSeconds"), int | None),
     "an object such as {offsetSeconds: 0}",

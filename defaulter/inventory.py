@@ -46,9 +46,9 @@ def _read_devices(spec: Json) -> Iterator[Device]:
     devices = at(domain, "devices")
     for _, nic in entries(devices, "interfaces"):
         field = f"domain.devices.interfaces[{nic.get('name')}]"
-        model, address = str(nic.get("model", "")), str(nic.get("pciAddress", ""))
+        model, address = str(nic.get("model") or ""), str(nic.get("pciAddress") or "")
         yield Device(f"nic {nic.get('name')}", model, address, f"{field}.pciAddress")
-        yield Device(f"mac {nic.get('name')}", "", str(nic.get("macAddress", "")), f"{field}.macAddress")
+        yield Device(f"mac {nic.get('name')}", "", str(nic.get("macAddress") or ""), f"{field}.macAddress")
     for _, disk in entries(devices, "disks"):
         kind = disk_kind(disk) or "disk"
         field = f"domain.devices.disks[{disk.get('name')}].{kind}"

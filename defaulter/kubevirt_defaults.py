@@ -197,7 +197,7 @@ def _volumes_without_device(spec: Json) -> Iterator[str]:
     named = {str(d.get("name")) for key in ("disks", "filesystems") for _, d in entries(devices, key)}
     for _, volume in entries(spec.get("volumes")):
         name = volume.get("name")
-        if isinstance(name, str) and name not in named and "memoryDump" not in volume:
+        if isinstance(name, str) and name not in named and volume.get("memoryDump") is None:
             named.add(name)
             yield name
 

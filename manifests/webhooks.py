@@ -55,22 +55,26 @@ def _incomplete() -> Json:
     a disk or an interface that has no address."""
     path = ("object", "spec", "template", "spec", "domain", "devices")
     devices = ".".join(path)
-    present = [f"has({'.'.join(path[:length])})" for length in range(3, len(path) + 1)]
-    present.append("has(object.spec.template.spec.domain.machine)")
+    present = [_given(".".join(path[:length])) for length in range(2, len(path) + 1)]
+    present.append(_given("object.spec.template.spec.domain.machine"))
     recorded = f"has(object.metadata.annotations) && '{meta.DEFAULTED_FIELDS}' in object.metadata.annotations"
     lacking = {
-        "disks": "!has(each.cdrom) && !has(each.lun) && (!has(each.disk)"
-        " || !has(each.disk.pciAddress) && (!has(each.disk.bus) || each.disk.bus == 'virtio'))",
-        "interfaces": "!has(each.macAddress) || !has(each.pciAddress)",
+        "disks": f"!{_given('each.cdrom')} && !{_given('each.lun')} && (!{_given('each.disk')}"
+        f" || !{_given('each.disk.pciAddress')} && (!{_given('each.disk.bus')} || each.disk.bus == 'virtio'))",
+        "interfaces": f"!{_given('each.macAddress')} || !{_given('each.pciAddress')}",
     }
     found = [
-        f"has({devices}.{name}) && {devices}.{name} != null && {devices}.{name}.exists(each, {lacks})"
-        for name, lacks in lacking.items()
+        f"{_given(f'{devices}.{name}')} && {devices}.{name}.exists(each, {lacks})" for name, lacks in lacking.items()
     ]
     return {
         "name": "incomplete",
         "expression": " || ".join([f"!({' && '.join(present)} && {recorded})", *(f"({each})" for each in found)]),
     }
+
+
+def _given(field: str) -> str:
+    """An expression that is true if a field has a value. Null and empty text count as absent."""
+    return f"(has({field}) && {field} != null && {field} != '')"
 
 
 def always_reviewed(vm: Json) -> bool:
@@ -79,13 +83,13 @@ def always_reviewed(vm: Json) -> bool:
     devices = ("spec", "template", "spec", "domain", "devices")
     disks, interfaces = ([each for _, each in entries(vm, *devices, name)] for name in ("disks", "interfaces"))
     without_address = any(
-        "cdrom" not in each
-        and "lun" not in each
-        and at(each, "disk", "bus") in (None, "virtio")
-        and at(each, "disk", "pciAddress") is None
+        each.get("cdrom") is None
+        and each.get("lun") is None
+        and at(each, "disk", "bus") in (None, "", "virtio")
+        and not at(each, "disk", "pciAddress")
         for each in disks
     )
-    return without_address or any("macAddress" not in each or "pciAddress" not in each for each in interfaces)
+    return without_address or any(not (each.get("macAddress") and each.get("pciAddress")) for each in interfaces)
 
 
 def _not_completed(controllers: str) -> Json:

@@ -134,5 +134,5 @@ def _boot_volume(template: Json) -> Json:
         order[disk.get("name")] = (inf if boot_order is None else boot_order, disk.get("cdrom") is not None, number)
     last = (inf, False, len(order))  # KubeVirt appends a disk for a volume that has none
     volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
-    bootable = [volume for volume in volumes if BOOT_SOURCES & volume.keys()]
+    bootable = [volume for volume in volumes if any(volume.get(source) is not None for source in BOOT_SOURCES)]
     return min(bootable, key=lambda volume: order.get(volume.get("name"), last), default={})

@@ -87,7 +87,10 @@ def key_at_boot(wish: Personalization | None, template: Json) -> str:
 def cloud_init_method(template: Json) -> str:
     """The propagation method for keys at boot, or an empty string without a cloud-init volume."""
     volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
-    return next((method for kind, method in CLOUD_INIT_METHODS.items() if any(kind in each for each in volumes)), "")
+    return next(
+        (method for kind, method in CLOUD_INIT_METHODS.items() if any(each.get(kind) is not None for each in volumes)),
+        "",
+    )
 
 
 def impossible(

@@ -28,7 +28,7 @@ def placements(document: Json) -> Iterator[Problem]:
     weights = []
     for index, placement in entries(document, "spec", "placements"):
         here = f"spec.placements[{index}]"
-        weights.append(placement.get("weight", 1))
+        weights.append(1 if placement.get("weight") is None else placement["weight"])
         yield from label_problems(placement.get("nodeSelector"), f"{here}.nodeSelector")
         for number, network in entries(placement, "networks"):
             name = network.get("name")
@@ -100,7 +100,7 @@ def _time_zone(given: object, path: str) -> Iterator[Problem]:
 def unpausable(document: Json) -> Iterator[Problem]:
     probe = at(document, "spec", "template", "spec", "template", "spec", "livenessProbe")
     paused = at(document, "spec", "standby", "mode") == "Paused"
-    if paused and isinstance(probe, dict) and "guestAgentPing" not in probe:
+    if paused and isinstance(probe, dict) and probe.get("guestAgentPing") is None:
         message = (
             "KubeVirt pauses no VM with a liveness probe other than guestAgentPing (before 1.8: with any probe):"
             " change it, or standby.mode"

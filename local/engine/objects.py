@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from apimachinery.owner_references import controller_of
 from apimachinery.quantity import to_int
 from apimachinery.timestamps import parse_time
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, without_nulls
 from defaulter.contract import undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
@@ -289,7 +289,7 @@ def read_vm(document: Json) -> VM:
 
 
 def template_hash(spec: Json) -> str:
-    text = json.dumps(hotplug.restarting_parts(spec), sort_keys=True)
+    text = json.dumps(hotplug.restarting_parts(without_nulls(spec)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -321,7 +321,7 @@ def read_vmi(document: Json) -> VMI:
 
 def _probe_kind(probe: Json | None) -> str:
     kinds = ("guestAgentPing", "exec", "httpGet", "tcpSocket")
-    return next((kind for kind in kinds if kind in probe), "unknown") if probe is not None else ""
+    return next((kind for kind in kinds if probe.get(kind) is not None), "unknown") if probe is not None else ""
 
 
 def guest_memory(domain: Json) -> int:

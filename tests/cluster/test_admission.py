@@ -428,6 +428,18 @@ async def test_only_the_controllers_create_complete_vms_without_a_review(admissi
         pytest.param({"disks": [{"name": "root", "lun": {}}]}, id="a LUN"),
         pytest.param({"interfaces": [{"name": "default", "pciAddress": "0000:01:00.0"}]}, id="no MAC address"),
         pytest.param({"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}, id="no PCI address"),
+        pytest.param({"disks": [{"name": "root", "cdrom": None, "lun": None, "disk": {}}]}, id="null targets"),
+        pytest.param({"disks": [{"name": "root", "cdrom": {"bus": "sata"}, "disk": None}]}, id="a null disk"),
+        pytest.param({"disks": [{"name": "root", "disk": {"bus": "", "pciAddress": ""}}]}, id="an empty bus"),
+        pytest.param({"disks": [{"name": "root", "disk": {"bus": "sata", "pciAddress": None}}]}, id="a null address"),
+        pytest.param(
+            {"interfaces": [{"name": "default", "macAddress": "", "pciAddress": "0000:01:00.0"}]},
+            id="empty MAC address",
+        ),
+        pytest.param(
+            {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01", "pciAddress": None}]},
+            id="null PCI address",
+        ),
     ],
 )
 async def test_the_controllers_know_which_of_their_vms_are_always_reviewed(

@@ -66,9 +66,10 @@ def test_the_bus_of_a_disk_follows_the_architecture(architecture: str, bus: str)
 def test_a_volume_without_a_device_gets_a_disk_of_its_name() -> None:
     content = spec(disk())
     content["volumes"] += [{"name": "data"}, {"name": "share"}, {"name": "dump", "memoryDump": {}}]
+    content["volumes"] += [{"name": "nulled", "memoryDump": None}]
     content["domain"]["devices"]["filesystems"] = [{"name": "share", "virtiofs": {}}]
     names = [d["name"] for d in decided(content)["domain"]["devices"]["disks"]]
-    assert names == ["root", "data"]
+    assert names == ["root", "data", "nulled"]
 
 
 @pytest.mark.parametrize("binding", ["bridge", "masquerade"])

@@ -37,6 +37,7 @@ RIGHT = [
         warm_pool(template={"spec": warm_machine(livenessProbe={"guestAgentPing": {}})}, standby={"mode": "Paused"}),
         id="a probe that allows a pause",
     ),
+    pytest.param(warm_pool(placements=[{"name": "a", "weight": None}]), id="a null weight"),
     pytest.param(ec2_pool(subnets=["subnet-a", "subnet-b"], port=8200, protocol="GRPC"), id="instances with an agent"),
     pytest.param(
         ec2_pool(
@@ -143,6 +144,14 @@ WRONG = [
         warm_pool(template={"metadata": {"labels": {"poolhouse.dev/warm-state": "Ready"}}, "spec": warm_machine()}),
         {'spec.template.metadata.labels["poolhouse.dev/warm-state"]': "written by Poolhouse"},
         id="a label of ours",
+    ),
+    pytest.param(
+        warm_pool(
+            template={"spec": warm_machine(livenessProbe={"httpGet": {"port": 80}, "guestAgentPing": None})},
+            standby={"mode": "Paused"},
+        ),
+        {"spec.template.spec.template.spec.livenessProbe": "KubeVirt pauses no VM with a liveness probe"},
+        id="a probe that allows no pause, beside a null one",
     ),
     pytest.param(
         warm_pool(template={"spec": warm_machine(livenessProbe={"httpGet": {"port": 80}})}, standby={"mode": "Paused"}),

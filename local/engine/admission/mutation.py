@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json
+from apimachinery.unstructured import Json, without_nulls
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import NEWEST, Release
 
@@ -34,6 +34,9 @@ def default_vm(vm: Json, operation: str, settings: ClusterSettings, draw: Draw =
     template = document["spec"].get("template")
     if not isinstance(template, dict):
         return document  # the validating webhook refuses it
+    # virt-api writes the object that it has read into Go's types, so that fields with null are gone.
+    document["spec"] = without_nulls(document["spec"])
+    template = document["spec"]["template"]
     release = settings.release or NEWEST
     spec = _child(template, "spec")
     domain = _child(spec, "domain")
@@ -51,7 +54,7 @@ def default_vm(vm: Json, operation: str, settings: ClusterSettings, draw: Draw =
 def default_vmi(vmi: Json, settings: ClusterSettings) -> Json:
     """Returns a new VMI as virt-api patches it."""
     document = copy.deepcopy(vmi)
-    spec = _child(document, "spec")
+    document["spec"] = spec = without_nulls(vmi.get("spec") or {})
     domain = _child(spec, "domain")
     _machine_and_architecture(spec, domain, settings)
     _guest_memory(domain)

@@ -37,7 +37,7 @@ def plan_devices(running: str, vmi: Json, files: Mapping[str, VolumeFile], pendi
     for name, disk in wanted_disks.items():
         if name not in disks and name in files and name not in pending:
             attach.append(disk_xml(disk, files[name], targets))
-    attach += [interface_xml(nic) for name, nic in wanted_nics.items() if name not in nics and "sriov" not in nic]
+    attach += [interface_xml(nic) for name, nic in wanted_nics.items() if name not in nics and nic.get("sriov") is None]
     return DeviceChanges(tuple(str(etree.tostring(each, encoding="unicode")) for each in gone), tuple(attach))
 
 

@@ -65,7 +65,7 @@ def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) 
     _cpu(root, domain.get("cpu") or {}, host)
     _os(root, vmi, domain, host)
     features = _add(root, "features")
-    if ((domain.get("features") or {}).get("acpi") or {}).get("enabled", True):
+    if at(domain, "features", "acpi", "enabled") is not False:
         _add(features, "acpi")
     _add(features, "apic")
     _add(root, "clock", offset="utc")
@@ -163,7 +163,7 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
         if disk["name"] in files:
             _disk(element, disk, files[disk["name"]], targets)
     for nic in devices.get("interfaces") or ():
-        if "sriov" not in nic and nic.get("state") != ABSENT:
+        if nic.get("sriov") is None and nic.get("state") != ABSENT:
             _interface(element, nic)
     serial = _add(element, "serial", type="pty")
     _add(serial, "log", file=str(host.console), append="on")
@@ -188,7 +188,7 @@ def _video(devices: Any, spec: Json) -> None:
 
 def _bus(disk: Json) -> tuple[str, str]:
     """Returns the device type and the bus of a disk."""
-    kind = next((kind for kind in ("disk", "cdrom", "lun") if kind in disk), "disk")
+    kind = next((kind for kind in ("disk", "cdrom", "lun") if disk.get(kind) is not None), "disk")
     return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
 
 

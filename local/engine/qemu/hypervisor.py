@@ -214,4 +214,4 @@ def _scratch_size(volume: Json) -> int:
     """Returns the size of the blank disk that replaces a volume without a PVC (containerDisk, cloudInit, ...)."""
     if capacity := (volume.get("emptyDisk") or {}).get("capacity"):
         return to_int(str(capacity)) or SMALL_DISK
-    return CONTAINER_DISK if "containerDisk" in volume else SMALL_DISK
+    return CONTAINER_DISK if volume.get("containerDisk") is not None else SMALL_DISK

@@ -65,7 +65,7 @@ def restored_vm(live: Json, source: Json, names: dict[str, str], restore: Restor
     found, spec = copy.deepcopy(live), copy.deepcopy(source["spec"])
     spec.pop("running", None)
     spec.pop("runStrategy", None)
-    if "running" in live["spec"]:
+    if live["spec"].get("running") is not None:
         spec["running"] = False
     else:
         spec["runStrategy"] = run_strategy(live["spec"])
@@ -73,7 +73,7 @@ def restored_vm(live: Json, source: Json, names: dict[str, str], restore: Restor
         each["metadata"]["name"] = names.get(each["metadata"]["name"], each["metadata"]["name"])
     for volume in spec["template"]["spec"].get("volumes") or ():
         for kind, key in (("dataVolume", "name"), ("persistentVolumeClaim", "claimName")):
-            if kind in volume:
+            if volume.get(kind) is not None:
                 volume[kind][key] = names.get(volume[kind][key], volume[kind][key])
     found["spec"] = spec
     found["metadata"]["annotations"] = {

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
+from apimachinery.unstructured import Json, at, entries, without_nulls
 
 SOURCES = {"persistentVolumeClaim": "claimName", "dataVolume": "name"}
 """fields with the source of a hotpluggable volume, and the fields in it with the name of the PVC"""
@@ -30,7 +30,7 @@ def plugged_devices(spec: Json) -> tuple[str, ...]:
     """A text for each hotpluggable volume and each NIC of a VMI spec. Two specs with the same texts need no hotplug."""
     volumes = (f"volume {_hash(volume)}" for _, volume in entries(spec, "volumes") if is_hotpluggable(volume))
     nics = (
-        f"nic {nic.get('name')} {nic.get('state', '')}" for _, nic in entries(spec, "domain", "devices", "interfaces")
+        f"nic {nic.get('name')} {nic.get('state') or ''}" for _, nic in entries(spec, "domain", "devices", "interfaces")
     )
     return tuple(sorted((*volumes, *nics)))
 
@@ -62,7 +62,7 @@ def nic_hashes(spec: Json) -> tuple[tuple[str, str], ...]:
         if isinstance(network.get("multus"), dict):
             network["multus"] = {key: value for key, value in network["multus"].items() if key != "networkName"}
         found.append((name, _hash([{key: value for key, value in nic.items() if key != "state"}, network])))
-    if any("pod" in network for network in networks.values()):
+    if any(network.get("pod") is not None for network in networks.values()):
         found.append(POD_NETWORK)
     return tuple(found)
 
@@ -76,6 +76,7 @@ def nics_require_restart(vm: Iterable[tuple[str, str]], vmi: Iterable[tuple[str,
 
 def plan_vmi(template: Json, vmi: Json, status: Json) -> Json:
     """The merge patch of the VMI's spec; empty if nothing is plugged or unplugged. Raises `HotplugRefused`."""
+    template, vmi = without_nulls(template), without_nulls(vmi)
     volumes = _follow_volumes(template, vmi, status)
     names = {volume.get("name") for volume in volumes}
     disks = _follow_disks(template, vmi, names, {volume["name"] for volume in volumes if is_hotpluggable(volume)})
@@ -155,7 +156,7 @@ def _follow_volumes(template: Json, vmi: Json, status: Json) -> list[Json]:
 
 def _follow_disks(template: Json, vmi: Json, volumes: set[Any], hotpluggable: set[Any]) -> list[Json]:
     wanted, present = (_by_name(spec, "domain", "devices", "disks") for spec in (template, vmi))
-    gone = {name for name in present if name not in volumes and "cdrom" not in present[name]}
+    gone = {name for name in present if name not in volumes and present[name].get("cdrom") is None}
     added = [disk for name, disk in wanted.items() if name in hotpluggable and name not in present]
     for disk in added:
         _check(disk)
@@ -163,9 +164,9 @@ def _follow_disks(template: Json, vmi: Json, volumes: set[Any], hotpluggable: se
 
 
 def _check(disk: Json) -> None:
-    kind = "lun" if "lun" in disk else "disk"
+    kind = "lun" if disk.get("lun") is not None else "disk"
     bus, name = at(disk, kind, "bus") or "", disk.get("name")
-    if "cdrom" in disk:
+    if disk.get("cdrom") is not None:
         raise HotplugRefused(
             f"Hotplug configuration for [{name}] requires diskDevice of type 'disk' or 'lun' to be used."
         )
@@ -186,7 +187,7 @@ def _follow_nics(template: Json, vmi: Json) -> Iterator[Json]:
         changed = state != nic.get("state") and nic.get("state") != ABSENT
         yield _with_state(nic, state) if changed else nic
     for name, nic in wanted.items():
-        if name not in present and nic.get("state") != ABSENT and "bridge" in nic:
+        if name not in present and nic.get("state") != ABSENT and nic.get("bridge") is not None:
             yield nic
 
 
@@ -204,4 +205,4 @@ def _by_name(spec: Json, *path: str) -> dict[str, Json]:
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(without_nulls(value), sort_keys=True).encode()).hexdigest()[:16]

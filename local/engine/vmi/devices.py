@@ -78,4 +78,4 @@ def interface_status(name: str, mac: str) -> Json:
 
 def _hotplugged(vmi: VMI) -> dict[str, Json]:
     statuses = vmi.status.get("volumeStatus") or ()
-    return {str(status.get("name")): status for status in statuses if "hotplugVolume" in status}
+    return {str(status.get("name")): status for status in statuses if status.get("hotplugVolume") is not None}

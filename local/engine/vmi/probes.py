@@ -63,7 +63,9 @@ def read_probes(spec: Json) -> Iterator[Probe]:
     purposes: tuple[tuple[Purpose, str], ...] = (("liveness", "livenessProbe"), ("readiness", "readinessProbe"))
     for purpose, field in purposes:
         probe = spec.get(field)
-        handler = next((each for each in HANDLERS if each in probe), None) if isinstance(probe, dict) else None
+        handler = (
+            next((each for each in HANDLERS if probe.get(each) is not None), None) if isinstance(probe, dict) else None
+        )
         if handler is None or not isinstance(probe, dict):
             continue
         action = probe[handler] if isinstance(probe[handler], dict) else {}

@@ -134,6 +134,11 @@ def test_forbidden_overrides(want: Overrides, allowed: tuple[str, ...] | None, s
             id="a cloud-init volume is not bootable",
         ),
         pytest.param(
+            template({**SAYS, "containerDisk": None}, DISK, disks=(disk("init"), disk("root"))),
+            "fedora:41",
+            id="a cloud-init volume with null beside it is not bootable",
+        ),
+        pytest.param(
             template(
                 {"name": "root", "persistentVolumeClaim": {"claimName": "root-disk"}},
                 disks=(disk("root"),),

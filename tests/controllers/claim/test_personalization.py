@@ -28,7 +28,9 @@ def wish(**given: Any) -> Personalization:
 
 
 def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
-    volumes = [{"name": "root", "containerDisk": {}}, {"name": "init", volume: {"userData": "#cloud-config"}}]
+    nulls = dict.fromkeys({"cloudInitNoCloud", "cloudInitConfigDrive"} - {volume})
+    init = {"name": "init", **nulls, volume: {"userData": "#cloud-config"}}
+    volumes = [{"name": "root", "containerDisk": {}}, init]
     instance = {"domain": {}, "accessCredentials": list(credentials), "volumes": volumes}
     return {"spec": {"template": {"spec": instance}}}
 

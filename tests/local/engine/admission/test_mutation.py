@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from apimachinery.unstructured import without_nulls
 from kubevirt.cluster_settings import ClusterSettings
 from local.engine.admission.mutation import default_vm, default_vmi
 
@@ -74,3 +75,19 @@ def test_a_new_vmi_gets_memory_and_processors_from_its_requests() -> None:
     domain = default_vmi(vmi, settings(cpu_model="Haswell"))["spec"]["domain"]
     assert domain["memory"] == {"guest": "1Gi"}
     assert domain["cpu"] == {"cores": 1, "threads": 1, "sockets": 2, "model": "Haswell"}
+
+
+def test_nulls_are_gone_as_after_a_round_trip_through_go() -> None:
+    given = vm(machine=None, devices={"interfaces": [{"name": "default", "masquerade": {}, "sriov": None}]})
+    given["spec"] |= {"running": None, "runStrategy": "Halted", "instancetype": None}
+    for document in (given, vm(machine=None, devices=None, resources=None)):
+        spec = default_vm(document, "CREATE", settings())["spec"]
+        assert spec == without_nulls(spec)
+        assert spec["template"]["spec"]["domain"]["machine"] == {"type": "q35"}
+        assert default_vm({**given, "spec": {"template": {"spec": None}}}, "CREATE", settings())["spec"]["template"][
+            "spec"
+        ]
+    inner = {"domain": {"cpu": None, "devices": {"disks": None}}, "volumes": None}
+    found = default_vmi({"metadata": {}, "spec": inner}, settings())["spec"]
+    assert found == without_nulls(found)
+    assert found["domain"]["cpu"]["sockets"] == 1

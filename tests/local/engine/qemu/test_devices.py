@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from kubevirt.fields import VMI_SPEC
 from local.engine.qemu.devices import plan_devices, read_devices
 from local.engine.qemu.domain_xml import VolumeFile
 from local.engine.vmi.devices import DeviceReport
+from tests.kubevirt.nulls import with_nulls
 
 Json = dict[str, Any]
 
@@ -50,6 +52,8 @@ NET: Json = {"name": "net", "bridge": {}}
 )
 def test_the_domain_follows_the_vmi(wanted: Json, pending: Any, detach: list[str], attach: list[str]) -> None:
     changes = plan_devices(RUNNING, wanted, FILES, pending)
+    nulled = {"spec": with_nulls(wanted["spec"], VMI_SPEC)}
+    assert plan_devices(RUNNING, nulled, FILES, pending) == changes
     assert len(changes.detach) == bool(detach)
     assert len(changes.attach) == bool(attach)
     assert all(text in "".join(changes.detach) for text in detach)

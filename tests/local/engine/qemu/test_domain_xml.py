@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from defaulter.contract import HARDWARE_ANNOTATION
+from kubevirt.fields import VMI_SPEC
 from local.engine.qemu.domain_xml import DomainContext, InvalidDomain, VolumeFile, domain_xml, with_recorded_hardware
 from local.engine.qemu.guest_image import GuestImage
+from tests.kubevirt.nulls import with_nulls
 
 FILES = Path(__file__).parent / "xml"
 UID = "00000000-0000-0000-0000-000000000001"
@@ -37,6 +39,8 @@ def test_domain_xml_matches_the_golden_file(name: str) -> None:
     if os.environ.get("POOLHOUSE_REFRESH"):
         golden.write_text(made)
     assert made == golden.read_text()
+    nulled = {**asked, "spec": with_nulls(asked["spec"], VMI_SPEC)}
+    assert domain_xml(nulled, sources, host(guest=guest, kvm="kvm" in name)) == made
 
 
 @pytest.mark.parametrize(

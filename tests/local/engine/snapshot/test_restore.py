@@ -44,7 +44,9 @@ def test_a_vm_that_runs(policy: str, seconds: float, failed: bool) -> None:
 
 SPEC = {
     "dataVolumeTemplates": [{"metadata": {"name": "root-1"}}],
-    "template": {"spec": {"volumes": [{"name": "disk", "dataVolume": {"name": "root-1"}}]}},
+    "template": {
+        "spec": {"volumes": [{"name": "disk", "dataVolume": {"name": "root-1"}, "persistentVolumeClaim": None}]}
+    },
 }
 
 
@@ -53,6 +55,7 @@ SPEC = {
     [
         pytest.param({"runStrategy": "Manual"}, {"runStrategy": "Manual"}, id="the run strategy stays"),
         pytest.param({"running": True}, {"running": False}, id="running becomes false"),
+        pytest.param({"running": None, "runStrategy": "Manual"}, {"runStrategy": "Manual"}, id="null is not running"),
     ],
 )
 def test_the_vm_gets_the_spec_of_the_snapshot(live: dict[str, Any], expected: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kubevirt.fields import VMI_SPEC
 from local.engine.objects import template_hash
 from local.engine.vm.hotplug import (
     HotplugRefused,
@@ -18,6 +19,7 @@ from local.engine.vm.hotplug import (
     plugged_devices,
     remove_volume,
 )
+from tests.kubevirt.nulls import with_nulls
 
 Json = dict[str, Any]
 
@@ -98,6 +100,9 @@ def patched(spec: Json, patch: Json) -> Json:
 )
 def test_the_vmi_follows_the_template(template: Json, vmi: Json, status: Json, wanted: Json) -> None:
     assert patched(vmi, plan_vmi(template, vmi, status)) == wanted
+    nulled = with_nulls(template, VMI_SPEC)
+    assert plan_vmi(nulled, vmi, status) == plan_vmi(template, vmi, status)
+    assert plan_vmi(nulled, with_nulls(vmi, VMI_SPEC), status) == plan_vmi(template, vmi, status)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +118,8 @@ def test_some_disks_cannot_be_hotplugged(device: Json, message: str) -> None:
     template = spec([fixed("root"), hot("data")], [disk("root"), device], [nic("net")])
     with pytest.raises(HotplugRefused, match=message):
         plan_vmi(template, ROOT, {})
+    with pytest.raises(HotplugRefused, match=message):
+        plan_vmi(with_nulls(template, VMI_SPEC), ROOT, {})
 
 
 @pytest.mark.parametrize(
@@ -146,6 +153,8 @@ def test_an_absent_nic_leaves_the_template(vmi: Json | None, status: Json, remov
 def test_what_requires_a_restart(after: Json, restarts: bool) -> None:
     nics = nics_require_restart(nic_hashes(after), nic_hashes(ROOT))
     assert (nics or template_hash(after) != template_hash(ROOT)) == restarts
+    nulled = with_nulls(after, VMI_SPEC)
+    assert (nic_hashes(nulled), template_hash(nulled)) == (nic_hashes(after), template_hash(after))
 
 
 def test_other_multus_networks_and_states_require_no_restart() -> None:
@@ -166,6 +175,7 @@ def test_other_multus_networks_and_states_require_no_restart() -> None:
 )
 def test_when_a_hotplug_is_needed(template: Json, vmi: Json | None, needed: bool) -> None:
     assert needs_hotplug(plugged_devices(template), None if vmi is None else plugged_devices(vmi)) == needed
+    assert plugged_devices(with_nulls(template, VMI_SPEC)) == plugged_devices(template)
 
 
 def test_devices_of_a_template_and_its_vmi_are_compared_in_any_order() -> None:

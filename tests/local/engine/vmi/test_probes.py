@@ -31,6 +31,12 @@ TCP = Probe("liveness", "tcpSocket", 80)
         pytest.param({}, [], id="no probes"),
         pytest.param({"livenessProbe": {"tcpSocket": {"port": 80}}}, [TCP], id="the kubelet's defaults"),
         pytest.param(
+            {"livenessProbe": {"guestAgentPing": None, "exec": None, "tcpSocket": {"port": 80}}},
+            [TCP],
+            id="null handlers",
+        ),
+        pytest.param({"livenessProbe": {"guestAgentPing": None}}, [], id="a null handler only"),
+        pytest.param(
             {
                 "readinessProbe": {
                     "httpGet": {

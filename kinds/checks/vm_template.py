@@ -9,7 +9,7 @@ from apimachinery.unstructured import Json, at, entries
 from kinds import meta
 from kinds.checks.metadata import is_subdomain, label_problems
 from kinds.validation import child_path, quoted
-from kubevirt.fields import VM_SPEC, unknown_fields
+from kubevirt.fields import VM_SPEC, format_steps, unknown_fields
 
 _CONTROLLER_LABELS = (meta.POOL, meta.WARM_POOL, meta.REVISION, meta.ORDINAL, *meta.PROTECTED_LABELS)
 _LONGEST_POSTFIX = "-2147483647"
@@ -36,6 +36,8 @@ def template_problems(document: Json) -> Iterator[Problem]:
     path = "spec.template"
     yield from template_metadata_problems(document, ("spec", "template"))
     yield from template_metadata_problems(document, ("spec", "template", "spec", "template"))
+    for index, _ in entries(document, "spec", "template", "spec", "dataVolumeTemplates"):
+        yield from _other_namespace(document, ("spec", "template", "spec", "dataVolumeTemplates", index))
     yield from vm_problems(at(document, "spec", "template", "spec"), f"{path}.spec")
 
 
@@ -70,10 +72,16 @@ def template_metadata_problems(document: Json, path: tuple[str, ...]) -> Iterato
     for field, reason in _NOT_OF_A_TEMPLATE.items():
         if at(metadata, field):
             yield Problem(f"{here}.{field}", f"is not for a template: {reason}")
-    namespace, own = at(metadata, "namespace"), at(document, "metadata", "namespace")
+    yield from _other_namespace(document, path)
+
+
+def _other_namespace(document: Json, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    """KubeVirt refuses a VM with a disk template of another namespace. A VM has the namespace of its pool or set."""
+    namespace, own = at(document, *path, "metadata", "namespace"), at(document, "metadata", "namespace")
     if namespace and own and namespace != own:
-        message = f"is {quoted(namespace)}, but VMs are created in the namespace of this object, {quoted(own)}"
-        yield Problem(f"{here}.namespace", message)
+        created = "disks" if "dataVolumeTemplates" in path else "VMs"
+        message = f"is {quoted(namespace)}, but {created} are created in the namespace of this object, {quoted(own)}"
+        yield Problem(f"{format_steps(path)}.metadata.namespace", message)
 
 
 def template_label_problems(value: Any, path: str) -> Iterator[Problem]:

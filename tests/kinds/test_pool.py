@@ -39,6 +39,7 @@ def surging(maxSurge: Any = 1, replacePolicy: str | None = None, **spec: Any) ->
     return pool(updateStrategy={"proactive": update}, **spec)
 
 
+DISK_METADATA = ("spec", "template", "spec", "dataVolumeTemplates", 0, "metadata")
 RIGHT = [
     pytest.param(surging("10%", "Never"), id="VMs above replicas"),
     pytest.param(surging(None, "Recreate"), id="disks that are replaced"),
@@ -130,6 +131,11 @@ WRONG = [
         changed(pool(), {"namespace": "kube-system"}, "spec", "template", "spec", "template", "metadata"),
         {"spec.template.spec.template.metadata.namespace": 'in the namespace of this object, "default"'},
         id="VMs of another namespace",
+    ),
+    pytest.param(
+        changed(pool(), "kube-system", *DISK_METADATA, "namespace"),
+        {"spec.template.spec.dataVolumeTemplates[0].metadata.namespace": 'in the namespace of this object, "default"'},
+        id="a disk of another namespace",
     ),
     pytest.param(
         changed(pool(), [{"name": "root", "persistentVolumeClaim": {"claimName": "../x"}}], *INSTANCE, "volumes"),

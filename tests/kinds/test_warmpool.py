@@ -141,6 +141,15 @@ WRONG = [
         id="what only VMs can be",
     ),
     pytest.param(
+        changed(
+            warm_pool() | {"metadata": {"name": "web", "namespace": "default"}},
+            [{"metadata": {"name": "c", "namespace": "kube-system"}, "spec": {}}],
+            *("spec", "template", "spec", "dataVolumeTemplates"),
+        ),
+        {"spec.template.spec.dataVolumeTemplates[0].metadata.namespace": "but disks are created in the namespace"},
+        id="a disk of another namespace",
+    ),
+    pytest.param(
         warm_pool(template={"metadata": {"labels": {"poolhouse.dev/warm-state": "Ready"}}, "spec": warm_machine()}),
         {'spec.template.metadata.labels["poolhouse.dev/warm-state"]': "written by Poolhouse"},
         id="a label of ours",

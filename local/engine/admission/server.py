@@ -47,6 +47,7 @@ def _validate_vm(request: Json, settings: ClusterSettings, by_kubevirt: bool) ->
     vm, old = request["object"], request.get("oldObject")
     deprecated = at(vm, "spec", "running") is not None
     found = validation.check_vm(vm, settings)
+    found += validation.check_data_volume_namespaces(old, vm, typed(str, request, "namespace") or "")
     if old:
         found += validation.check_changed_vm(old, vm)
     return _decided(found, [RUNNING_IS_DEPRECATED] if deprecated else [])

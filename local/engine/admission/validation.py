@@ -84,6 +84,26 @@ def check_vm(vm: Json, settings: ClusterSettings) -> list[Cause]:
     return [*found, *_data_volume_templates(spec), *_run_strategy(spec)]
 
 
+def check_data_volume_namespaces(old: Json | None, vm: Json, namespace: str) -> list[Cause]:
+    """Returns why virt-api refuses dataVolumeTemplates of another namespace than the VM's. `namespace` is that of the
+    request. Templates that a change leaves as they are stay valid."""
+    templates = typed(list, vm, "spec", "dataVolumeTemplates") or []
+    if vm["metadata"].get("deletionTimestamp"):
+        return []
+    if old is not None and (typed(list, old, "spec", "dataVolumeTemplates") or []) == templates:
+        return []
+    wanted = vm["metadata"].get("namespace") or namespace
+    given = ((index, at(each, "metadata", "namespace")) for index, each in enumerate(templates))
+    return [
+        Cause(
+            f"Embedded DataVolume namespace {found} differs from VM namespace {wanted}",
+            f"spec.dataVolumeTemplates[{index}]",
+        )
+        for index, found in given
+        if found and found != wanted
+    ]
+
+
 def check_changed_vm(old: Json, new: Json) -> list[Cause]:
     """Returns why virt-api refuses a change of a VM whose snapshot or restore is in progress."""
     before, after, status = (typed(dict, *each) or {} for each in ((old, "spec"), (new, "spec"), (new, "status")))

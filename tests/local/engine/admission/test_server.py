@@ -51,6 +51,16 @@ def test_running_is_deprecated() -> None:
     assert "deprecated" in review("/virtualmachines-validate", vm(running=True))["warnings"][0]
 
 
+def test_a_disk_template_of_another_namespace_is_refused() -> None:
+    template = {"metadata": {"name": "d", "namespace": "other"}, "spec": {"storage": {}}}
+    document = vm(runStrategy="Halted", dataVolumeTemplates=[template])
+    document["metadata"]["namespace"] = "default"
+    document["spec"]["template"]["spec"] |= {"volumes": [{"name": "d", "dataVolume": {"name": "d"}}]}
+    causes = review("/virtualmachines-validate", document)["status"]["details"]["causes"]
+    message = "Embedded DataVolume namespace other differs from VM namespace default"
+    assert [(each["message"], each["field"]) for each in causes] == [(message, "spec.dataVolumeTemplates[0]")]
+
+
 @pytest.mark.parametrize(("user", "patched"), [("jane", True), ("kubevirt", False)])
 def test_only_kubevirt_writes_the_status_of_a_vmi(user: str, patched: bool) -> None:
     old: Json = {"metadata": {}, "spec": {}, "status": {"phase": "Running"}}

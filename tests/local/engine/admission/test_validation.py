@@ -10,6 +10,7 @@ from kubevirt.cluster_settings import ClusterSettings
 from local.engine.admission.validation import (
     check_changed_vm,
     check_changed_vmi,
+    check_data_volume_namespaces,
     check_new_vmi,
     check_snapshot,
     check_vm,
@@ -249,3 +250,29 @@ SOURCE = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "a"}
 def test_snapshots(old: Json | None, source: Json, message: str) -> None:
     found = check_snapshot(old, {"spec": {"source": source}}, "source")
     assert [cause.message for cause in found] == ([message] if message else [])
+
+
+def disk_templates(*namespaces: Any, own: str | None = "default") -> Json:
+    templates = [{"metadata": {"name": f"d{index}", "namespace": each}} for index, each in enumerate(namespaces)]
+    return {"metadata": {"name": "a", "namespace": own}, "spec": {"dataVolumeTemplates": templates}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fields"),
+    [
+        pytest.param(None, disk_templates(None, "", "default"), [], id="its own namespace, or none"),
+        pytest.param(None, disk_templates("default", "other"), [1], id="another namespace"),
+        pytest.param(None, disk_templates("a", "b"), [0, 1], id="two other namespaces"),
+        pytest.param(None, disk_templates("default", own=None), [], id="a VM without a namespace has the request's"),
+        pytest.param(None, disk_templates("other", own=None), [0], id="also another one"),
+        pytest.param(disk_templates("other"), disk_templates("other"), [], id="templates that stay as they are"),
+        pytest.param(disk_templates("other"), disk_templates("other", None), [0], id="a change beside it"),
+        pytest.param(disk_templates(None), {"metadata": {"name": "a"}, "spec": {}}, [], id="no templates any more"),
+    ],
+)
+def test_disk_templates_of_another_namespace(old: Json | None, new: Json, fields: list[int]) -> None:
+    found = check_data_volume_namespaces(old, new, "default")
+    assert [cause.field for cause in found] == [f"spec.dataVolumeTemplates[{index}]" for index in fields]
+    for cause, index in zip(found, fields, strict=True):
+        given = new["spec"]["dataVolumeTemplates"][index]["metadata"]["namespace"]
+        assert cause.message == f"Embedded DataVolume namespace {given} differs from VM namespace default"

@@ -20,7 +20,7 @@ import click
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
-from cli.output import Failed, Unreachable, is_structured, output_option, print_result, print_structured
+from cli.output import Failed, Unreachable, echo, is_structured, output_option, print_result, print_structured
 from cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _release_or_warn(cluster: Cluster, name: str, uid: str | None) -> None:
             break
         time.sleep(RETRY_SECONDS)
     if why:
-        click.echo(f"claim {name} was not released: {why}; `poolhouse release {name}` releases it", err=True)
+        echo(f"claim {name} was not released: {why}; `poolhouse release {name}` releases it", err=True)
 
 
 async def _why_not_served(api: Api, body: Json) -> str:
@@ -194,14 +194,14 @@ def _report(name: str, status: Json, output: str, waited_seconds: float | None) 
     if is_structured(output):
         print_structured(output, {"name": name, **status, "phase": phase})
     elif output == "name":
-        click.echo(qualified_name("VirtualMachineClaim", name))
+        echo(qualified_name("VirtualMachineClaim", name))
     if phase in FINISHED:
         raise Failed(describe(name, status))
     if waited_seconds is not None and phase != "Ready":
         waited = f"not Ready after {waited_seconds:g} s, `release {name}` cancels it"
         raise Unreachable(f"{describe(name, status)}; {waited}")
     if output == "text":
-        click.echo(describe(name, status))
+        echo(describe(name, status))
 
 
 async def _release(api: Api, namespace: str, name: str, uid: str | None) -> bool:

@@ -17,7 +17,7 @@ from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
 from cli.conflicts import again_if_changed
 from cli.health import format_age
-from cli.output import Column, Failed, Listing, Unreachable, field, is_structured, output_option, print_result
+from cli.output import Column, Failed, Listing, Unreachable, echo, field, is_structured, output_option, print_result
 from cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
 from cli.vm_streams import LOOPBACK, attach_console, serve_vnc, viewer_command
 
@@ -238,9 +238,9 @@ def vnc(cluster: Cluster, name: str, port: int, proxy_only: bool, output: str) -
             print_result(output, "", name=name, address=address, viewer=viewer)
         elif viewer is None:
             missing = "" if proxy_only else "neither remote-viewer nor vncviewer is installed; "
-            click.echo(f"{missing}connect a VNC viewer to {address}; Ctrl-C ends the proxy")
+            echo(f"{missing}connect a VNC viewer to {address}; Ctrl-C ends the proxy")
         else:
-            click.echo(f"{viewer[0]} shows {name} through {address}")
+            echo(f"{viewer[0]} shows {name} through {address}")
         return viewer
 
     async def connect(api: Api) -> None:

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from cli.kubeconfig import find_kubeconfig
+from cli.output import echo
 from cli.parameters import NAMED_KINDS
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def completion(shell: str) -> None:
 
     script = get_completion_class(shell)
     assert script is not None  # click knows every choice above
-    click.echo(script(poolhouse, {}, "poolhouse", VARIABLE).source())
+    echo(script(poolhouse, {}, "poolhouse", VARIABLE).source())
 
 
 def kubectl_answers(words: Sequence[str]) -> Iterator[str]:
@@ -65,7 +66,7 @@ def kubectl_answers(words: Sequence[str]) -> Iterator[str]:
 def main() -> None:
     """Runs `kubectl_complete-poolhouse`. kubectl passes the words after `kubectl poolhouse` as arguments."""
     for line in kubectl_answers(sys.argv[1:]):
-        click.echo(line)
+        echo(line)
 
 
 def complete_names(*plurals: str, prefixes: Callable[[], Iterable[ResourceType]] = tuple, **kinds: str) -> Complete:

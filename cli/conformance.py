@@ -16,7 +16,7 @@ import click
 
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options_without
-from cli.output import is_structured, output_option, print_structured
+from cli.output import echo, is_structured, output_option, print_structured, style
 from cli.parameters import Duration
 from kinds import meta
 from kubevirt.behaviours import (
@@ -38,6 +38,7 @@ from kubevirt.behaviours import (
 )
 from kubevirt.cluster_settings import ClusterSettings, choose
 from kubevirt.versions import Release
+from service.terminal import Styled, escaped
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -104,7 +105,7 @@ def conformance(
         print_structured(output, {"version": version, "behaviours": [vars(result) for result in results]})
     else:
         counts = ", ".join(f"{sum(r.outcome == each for r in results)} {each}" for each in COLOURS)
-        click.echo(f"KubeVirt {version or 'of an unknown version'}: {counts}")
+        echo(f"KubeVirt {version or 'of an unknown version'}: {counts}")
     if any(result.outcome == "differs" for result in results):
         sys.exit(1)
 
@@ -124,12 +125,13 @@ def _print_list(output: str, chosen: list[Behaviour]) -> None:
         print_structured(output, rows)
         return
     for each in chosen:
-        click.echo(f"{each.name}: {each.what}.\n    {each.why}")
+        echo(f"{each.name}: {each.what}.\n    {each.why}")
 
 
 def _print_line(result: Result) -> None:
-    outcome = click.style(result.outcome.ljust(8), fg=COLOURS[result.outcome])
-    click.echo(f"{outcome} {result.name}" + (f": {result.message}" if result.message else ""))
+    outcome = style(result.outcome.ljust(8), COLOURS[result.outcome])
+    message = f": {result.message}" if result.message else ""
+    echo(Styled(outcome + escaped(f" {result.name}{message}")))
 
 
 def _text(release: Release) -> str:
@@ -198,7 +200,7 @@ async def _delete_namespace(api: Api, name: str) -> None:
         except ApiError as error:
             last = error
             await asyncio.sleep(1)
-    click.echo(f"namespace {name} is left behind; delete it with `kubectl delete namespace {name}`: {last}", err=True)
+    echo(f"namespace {name} is left behind; delete it with `kubectl delete namespace {name}`: {last}", err=True)
 
 
 async def _shielded(work: Awaitable[None]) -> None:

@@ -16,7 +16,7 @@ import click
 
 from apimachinery.unstructured import Json
 from cli.manifests import print_manifests, read_manifests
-from cli.output import Failed, Unreachable, output_option
+from cli.output import Failed, Unreachable, echo, output_option
 from kubevirt.cluster_settings import choose, excerpt
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def default(source: Any, server: str | None, namespace: str, kubevirt: Any | Non
         for document in given:
             answers += _answers(document, ask, output)
     if output == "xml":
-        click.echo("\n".join(answers))
+        echo("\n".join(answers))
     else:
         print_manifests(output, answers)
 
@@ -71,7 +71,7 @@ def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
             return
         answer = json.loads(content)
         for warning in answer["warnings"]:
-            click.echo(f"Warning: {warning}", err=True)
+            echo(f"Warning: {warning}", err=True)
         yield answer["object"]
         return
     problems = json.loads(content).get("problems", [])

@@ -15,7 +15,7 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.conflicts import again_if_changed
-from cli.output import Failed, is_structured, output_option, print_result
+from cli.output import Failed, confirm, is_structured, output_option, print_result
 from cli.parameters import POOL, VM
 from cli.pools import BURST, POOL_KIND, get_pool, get_vm, list_vms
 
@@ -89,7 +89,7 @@ def attach(cluster: Cluster, vms: tuple[str, ...], every: bool, pool: str | None
     except WouldDelete as error:
         if not sys.stdin.isatty() or is_structured(output):
             raise
-        click.confirm(f"{error.consequence}. Attach {'it' if len(vms) == 1 else 'them'}?", abort=True, err=True)
+        confirm(f"{error.consequence}. Attach {'it' if len(vms) == 1 else 'them'}?")
         attached = cluster.run(lambda api: attach_vms(api, cluster, vms, pool, yes=True))
     print_result(
         output,

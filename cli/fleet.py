@@ -8,7 +8,7 @@ import click
 
 from apimachinery.unstructured import Json, at
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.output import Column, Listing, field
+from cli.output import Column, Listing, echo, field
 from cli.parameters import qualified_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def fleet(cluster: Cluster, output: str) -> None:
     rows, refused = cluster.run(lambda api: collect(api, cluster))
     VMS_LISTING.show(output, rows, nothing=f"there are no VMs in {cluster.place}", everywhere=cluster.everywhere)
     for place in refused:
-        click.echo(f"you may not list VMs in {place}", err=True)
+        echo(f"you may not list VMs in {place}", err=True)
 
 
 async def collect(api: Api, cluster: Cluster) -> tuple[list[Json], list[str]]:

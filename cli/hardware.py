@@ -20,6 +20,7 @@ from cli.output import (
     Listing,
     Unreachable,
     align_columns,
+    echo,
     field,
     is_structured,
     output_option,
@@ -81,12 +82,12 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
     if is_structured(output):
         return
     if found["record"] is None:
-        click.echo("No record: libvirt chooses the addresses of all other devices at each start.")
+        echo("No record: libvirt chooses the addresses of all other devices at each start.")
     else:
         record = found["record"]
-        click.echo(f"Recorded with libvirt {record['libvirt']} and QEMU {record['qemu']}, machine {record['machine']}.")
+        echo(f"Recorded with libvirt {record['libvirt']} and QEMU {record['qemu']}, machine {record['machine']}.")
     for path in found["undecided"]:
-        click.echo(f"not set: {path}")
+        echo(f"not set: {path}")
 
 
 @hardware.command()
@@ -118,7 +119,7 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
     else:
         labels = [f"libvirt {v['libvirt']}, QEMU {v['qemu']}" for v in versions.values()]
         for line in _diff_lines(found, *labels):
-            click.echo(line)
+            echo(line)
     if found:
         raise click.exceptions.Exit(1)
 

@@ -6,9 +6,9 @@ from collections.abc import Hashable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-import click
-
+from cli.output import echo
 from service.progress_bar import in_terminal
+from service.terminal import escaped
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -48,11 +48,11 @@ class LiveLines:
         if self._live is not None:
             from rich.text import Text
 
-            shown = fitted(lines, self._live.console.size.height - 1)
+            shown = fitted([escaped(line) for line in lines], self._live.console.size.height - 1)
             self._live.update(Text.from_ansi("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
         elif key != self._key:
             if self._key is not None:
-                click.echo("")
+                echo("")
             for line in lines:
-                click.echo(line)
+                echo(line)
         self._key = key

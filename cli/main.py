@@ -9,13 +9,14 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from cli.output import STRUCTURED, Failed, print_structured
+from cli.output import STRUCTURED, Failed, echo, print_structured
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
         code = poolhouse.main(arguments, prog_name=program_name(sys.argv[0]), standalone_mode=False, color=colour)
     except click.ClickException as error:
-        error.show()
+        show(error)
         if not getattr(error, "shown", False) and (output := _structured(arguments)):
             print_structured(output, {"error": error.format_message()})
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def show(error: click.ClickException) -> None:
+    """Prints the error to stderr. Errors of click contain words of the command line."""
+    with StringIO() as text:
+        error.show(text)
+        echo(text.getvalue(), err=True, nl=False)
 
 
 def program_name(program: str) -> str:

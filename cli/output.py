@@ -3,17 +3,34 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 import yaml
 
 from apimachinery.unstructured import Json
+from service.terminal import Styled, escaped, has_controls
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 STRUCTURED = ("json", "yaml")
 NONE = "-"
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Prints text. All commands print by this function, because texts of the cluster may contain control characters
+    that a terminal would obey."""
+    click.echo(escaped(text), err=err, nl=nl)
+
+
+def style(text: str, colour: str) -> Styled:
+    """Escapes the text and gives it a colour. Colours appear only in terminals."""
+    return Styled(click.style(escaped(text), fg=colour))
+
+
+def confirm(question: str) -> None:
+    """Asks the user on stderr, and ends the command without a yes."""
+    click.confirm(escaped(question), abort=True, err=True)
 
 
 class CommandError(click.ClickException):
@@ -23,6 +40,9 @@ class CommandError(click.ClickException):
         """`shown`: the command has printed its result, so that `-o json` does not print the error as a document too."""
         super().__init__(message)
         self.shown = shown
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(escaped(f"Error: {self.message}"), file=file, err=file is None)
 
 
 class Failed(CommandError):
@@ -55,14 +75,32 @@ def is_structured(output: str) -> bool:
 
 def print_structured(output: str, value: Any) -> None:
     if output == "yaml":
-        plain = json.loads(json.dumps(value, default=str))
-        click.echo(yaml.safe_dump(plain, sort_keys=False, width=120, allow_unicode=True), nl=False)
+        echo(yaml_text(json.loads(json.dumps(value, default=str))), nl=False)
     else:
         print_json(value)
 
 
 def print_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, default=str))
+    # JSON need not escape this one control character.
+    echo(json.dumps(value, indent=2, default=str).replace("\x7f", "\\u007f"))
+
+
+def yaml_text(value: Any) -> str:
+    """Returns YAML that a reader takes for the same value, without control characters."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes strings with control characters in ASCII with quotes. The emitter alone writes some of them as they are,
+    such as U+202E, which changes the direction of the text after it."""
+
+    def choose_scalar_style(self) -> str:
+        return '"' if has_controls(getattr(self.event, "value", "")) else str(super().choose_scalar_style())
+
+    def write_double_quoted(self, text: str, split: bool = True) -> None:
+        self.allow_unicode = not has_controls(text)
+        super().write_double_quoted(text, split)
+        self.allow_unicode = True
 
 
 def print_result(output: str, message: str, **value: Any) -> None:
@@ -70,7 +108,7 @@ def print_result(output: str, message: str, **value: Any) -> None:
     if is_structured(output):
         print_structured(output, {**value, "message": message})
     else:
-        click.echo(message)
+        echo(message)
 
 
 @dataclass(frozen=True)
@@ -109,10 +147,10 @@ class Listing:
         if is_structured(output):
             print_structured(output, list(rows) if whole is None else whole)
         elif not rows:
-            click.echo(nothing, err=True)
+            echo(nothing, err=True)
         else:
             for line in self.lines(output, rows, everywhere=everywhere):
-                click.echo(line)
+                echo(line)
 
     def lines(self, output: str, rows: Sequence[Json], *, everywhere: bool = False) -> Iterator[str]:
         """Yields the lines of a text format: the names without duplicates, or a table."""
@@ -129,14 +167,15 @@ class Listing:
 
 def align_columns(
     table: Sequence[Sequence[str]], colours: Sequence[Sequence[str | None] | None] | None = None
-) -> Iterator[str]:
+) -> Iterator[Styled]:
     """Yields lines with cells padded to the width of their column. Colours appear only in terminals."""
+    table = [[escaped(cell, one_line=True) for cell in row] for row in table]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for row, row_colours in zip(table, colours or [None] * len(table), strict=True):
         padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         padded[-1] = padded[-1].rstrip()
         pairs = zip(padded, row_colours or [None] * len(row), strict=True)
-        yield "   ".join(click.style(cell, fg=colour) if colour else cell for cell, colour in pairs).rstrip()
+        yield Styled("   ".join(style(cell, colour) if colour else cell for cell, colour in pairs).rstrip())
 
 
 def _cell(value: Any) -> str:

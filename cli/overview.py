@@ -15,7 +15,7 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.health import COLOURS, assess, assess_phase, format_age
 from cli.live import LiveLines
-from cli.output import Column, Failed, Listing, field, is_structured
+from cli.output import Column, Failed, Listing, echo, field, is_structured
 from cli.parameters import qualified_name, short_name
 from kinds.resource_types import OURS, ResourceType
 from runtime.resource import Resource
@@ -72,7 +72,7 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
                 if is_structured(output):
                     if before is None or _without_age(before) != _without_age(rows):
                         if before is not None and output == "yaml":
-                            click.echo("---")
+                            echo("---")
                         show(rows)
                     before = rows
                 else:
@@ -130,7 +130,7 @@ async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
         if len(hidden) == len(OURS):
             where = f"namespace {namespace}" if namespace else "all namespaces; choose one with -n"
             raise Failed(f"you may not list any kind of Poolhouse in {where}")
-        click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
+        echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
     return [
         object_row(kind, each, now)
         for kind, found in zip(OURS, lists, strict=True)

@@ -15,7 +15,7 @@ from cli.apply import dry_run_server_side, read_change, send
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests
-from cli.output import Failed, Listing, field, is_structured, print_structured
+from cli.output import Failed, Listing, echo, field, is_structured, print_structured
 from cli.parameters import parse_name, qualified_name
 from cli.pools import BURST, POOL_KIND
 
@@ -154,7 +154,7 @@ async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool)
         raise _refused(manifest, causes or [error.message]) from None
     finally:
         for each in warnings:
-            click.echo(f"Warning: {each}", err=True)
+            echo(f"Warning: {each}", err=True)
 
 
 def _refused(manifest: Manifest, problems: list[str]) -> Failed:
@@ -242,21 +242,21 @@ def _print(answer: Json, output: str) -> None:
     shown = (row for row in answer["plan"] if row["vm"] or output != "name")
     lines = STEPS.lines(output, [{**row, "kind": kind} for row in shown])
     if output == "name":
-        click.echo("".join(f"{line}\n" for line in lines), nl=False)
+        echo("".join(f"{line}\n" for line in lines), nl=False)
         return
     if not answer["plan"]:
-        click.echo(f"{name}: no actions")
+        echo(f"{name}: no actions")
     else:
         actions, rounds = count_noun(len(answer["plan"]), "action"), count_noun(answer["plan"][-1]["step"], "round")
-        click.echo(f"{name}: {actions} in {rounds}, if all succeed")
+        echo(f"{name}: {actions} in {rounds}, if all succeed")
         for line in lines:
-            click.echo(f"  {line}")
+            echo(f"  {line}")
     if not answer["complete"]:
-        click.echo("  more actions follow")
+        echo("  more actions follow")
     for line in update_lines(answer.get("update") or {}):
-        click.echo(f"  {line}")
+        echo(f"  {line}")
     for wait in answer["waits"]:
-        click.echo(f"  {wait['vm']} waits: {wait['reason']}")
+        echo(f"  {wait['vm']} waits: {wait['reason']}")
     for reason in (answer["blocked"], answer["refused"]):
         if reason:
-            click.echo(f"  {reason}")
+            echo(f"  {reason}")

@@ -14,7 +14,7 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.manifests import Manifest, read_manifests, require_kind
-from cli.output import Failed, Listing, field, is_structured, output_option, print_structured
+from cli.output import Failed, Listing, echo, field, is_structured, output_option, print_structured
 from cli.parameters import parse_name, qualified_name
 
 if TYPE_CHECKING:
@@ -82,10 +82,10 @@ def explain(
         return
     if output == "name":
         if answer["policy"]:
-            click.echo(qualified_name("MigrationPolicy", answer["policy"]))
+            echo(qualified_name("MigrationPolicy", answer["policy"]))
         return
     for line in _lines(answer, others):
-        click.echo(line)
+        echo(line)
 
 
 @policy.command("impact")
@@ -114,12 +114,12 @@ def impact(cluster: Cluster, sources: tuple[Any, ...], gone: tuple[str, ...], ou
 
     total, changes, warnings = cluster.run(simulated)
     for warning in () if is_structured(output) else warnings:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     rows = [asdict(change) for change in changes]
     summary = f"{len(changes) or 'none'} of {count_noun(total, 'VMI')} would get another policy"
     IMPACT.show(output, rows, nothing=summary, whole={"vmis": total, "changes": rows, "warnings": warnings})
     if changes and output == "text":
-        click.echo(summary, err=True)
+        echo(summary, err=True)
 
 
 async def impact_of(

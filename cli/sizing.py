@@ -15,7 +15,7 @@ from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
-from cli.output import Column, Failed, Listing, is_structured, output_option, print_structured
+from cli.output import Column, Failed, Listing, echo, is_structured, output_option, print_structured
 from cli.output import field as column
 from cli.parameters import WARM_POOL
 from cli.svg import Series, step_chart
@@ -117,11 +117,11 @@ def advise(
     )
     rows = list(replay.rows(sizes))
     if not is_structured(output):
-        click.echo(replay.title)
+        echo(replay.title)
     ADVICE.show(output, rows, nothing="")
     if plot is not None:
         plot.write(replay.plot(pool))
-        click.echo(f"wrote {plot.name}", err=True)
+        echo(f"wrote {plot.name}", err=True)
 
 
 @dataclass(frozen=True)
@@ -348,7 +348,7 @@ def why(cluster: Cluster, pool: str, output: str) -> None:
         print_structured(output, explained)
         return
     for line in lines(explained):
-        click.echo(line)
+        echo(line)
 
 
 def explain(pool: WarmPool, demand: Demand, now: datetime) -> Json:

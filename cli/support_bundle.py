@@ -20,7 +20,7 @@ from apimachinery.counting import count_noun
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
-from cli.output import Failed, output_option, print_result
+from cli.output import Failed, echo, output_option, print_result
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -96,9 +96,7 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     if not target.parent.is_dir() or target.is_dir():
         raise Failed(f"{target} cannot be written: {target.parent} is no directory, or {target} is one")
     stack_pages = _pages_of_stack(cluster.kubeconfig.parent) if cluster.kubeconfig else []
-    pages, problems = cluster.run(
-        lambda api: collect(api, lambda text: click.echo(text, err=True), in_pods=not stack_pages)
-    )
+    pages, problems = cluster.run(lambda api: collect(api, lambda text: echo(text, err=True), in_pods=not stack_pages))
     pages += stack_pages
     pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
     if problems:

@@ -16,7 +16,7 @@ from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
 from cli.health import assess, assess_phase
 from cli.live import FOLLOW, LiveLines
-from cli.output import Failed, align_columns, is_structured, output_option, print_structured
+from cli.output import Failed, align_columns, echo, is_structured, output_option, print_structured
 from cli.parameters import NAMED_KINDS, parse_name, qualified_name, short_name
 from cli.pools import POOL_KIND
 from kinds import meta
@@ -67,9 +67,7 @@ def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
             raise Failed(f"you may not list {kind}s in namespace {cluster.namespace}")
         if hidden and hidden != told:
             told[:] = hidden
-            click.echo(
-                f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True
-            )
+            echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
         if root is None:
             raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}")
         return root
@@ -91,7 +89,7 @@ def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
         print_structured(output, root.json())
         return
     for line in lines(root):
-        click.echo(line)
+        echo(line)
 
 
 def build_tree(objects: Sequence[Json], kind: str, name: str) -> Node | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from cli.output import Failed, Unreachable, is_structured, output_option, print_structured
+from cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
 from local.components import StackError
 from local.lock import holder
 from local.paths import StackPaths
@@ -115,7 +115,7 @@ def down(directory: Path, output: str) -> None:
     if is_structured(output):
         print_structured(output, {"dir": str(paths.dir), "ended": ended})
     else:
-        click.echo(f"the stack in {paths.dir} has ended" if ended else f"nothing was running in {paths.dir}")
+        echo(f"the stack in {paths.dir} has ended" if ended else f"nothing was running in {paths.dir}")
 
 
 @click.command()
@@ -132,7 +132,7 @@ def status(directory: Path, output: str) -> None:
     if is_structured(output):
         print_structured(output, found)
     else:
-        click.echo(_table(found))
+        echo(_table(found))
     if not found["running"]:
         raise SystemExit(Unreachable.exit_code)
 

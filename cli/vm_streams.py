@@ -16,9 +16,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Literal
 
-import click
-
-from cli.output import Failed
+from cli.output import Failed, echo
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse
@@ -52,13 +50,13 @@ def viewer_command(port: int, which: Callable[[str], str | None] = shutil.which)
 async def attach_console(api: Api, namespace: str, vmi: str) -> None:
     """Connects standard input and output to the serial console, until Ctrl+], the end of the input or of the VM."""
     async with api.websocket(stream_path(namespace, vmi, "console"), PLAIN_PROTOCOL) as socket:
-        click.echo(f"connected to the console of {vmi}; Ctrl+] ends it, Enter wakes a silent one", err=True)
+        echo(f"connected to the console of {vmi}; Ctrl+] ends it, Enter wakes a silent one", err=True)
         with _raw_terminal():
             async with standard_input() as typed:
                 sending = asyncio.ensure_future(_send_typed(typed, socket))
                 printing = asyncio.ensure_future(_print_received(socket))
                 await _first_of(sending, printing)
-    click.echo("", err=True)
+    echo("", err=True)
     if sending.cancelled():
         raise Failed(f"the console of {vmi} was closed: the VM stopped or moved, or another user connected to it")
 
@@ -83,7 +81,7 @@ async def serve_vnc(
                     asyncio.ensure_future(_write_received(socket, writer)),
                 )
         except ApiError as error:
-            click.echo(f"{vmi}: {error.message}", err=True)
+            echo(f"{vmi}: {error.message}", err=True)
         finally:
             writer.close()
 

@@ -18,7 +18,7 @@ from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
 from cli.health import assess, format_age
 from cli.manifests import as_list, print_manifests
-from cli.output import Column, Failed, Listing, field, output_option, print_json
+from cli.output import Column, Failed, Listing, echo, field, output_option, print_json
 from cli.overview import STATE
 from cli.parameters import WARM_POOL, qualified_name
 from cli.sizing import advise, why
@@ -152,7 +152,7 @@ def adopt(
     if refused := sum(bool(row["problems"]) for row in rows):
         raise Failed(f"{count_noun(refused, 'instance')} refused")
     if rows and not yes and output in ("table", "wide"):
-        click.echo("nothing was changed; give --yes to adopt", err=True)
+        echo("nothing was changed; give --yes to adopt", err=True)
 
 
 async def adopt_instances(
@@ -328,7 +328,7 @@ def import_(
         else:
             print_manifests(output, found.manifests)
     for remark in found.remarks:
-        click.echo(f"note: {remark}", err=True)
+        echo(f"note: {remark}", err=True)
     if found.problems:
         raise Failed("\n".join(map(str, found.problems)))
 

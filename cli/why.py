@@ -16,7 +16,7 @@ from apimachinery.timestamps import format_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from cli.completion import complete_names
-from cli.output import Failed, Listing, field, is_structured, output_option, print_structured
+from cli.output import Failed, Listing, echo, field, is_structured, output_option, print_structured
 from cli.parameters import parse_name, short_name, spellings
 from cli.past import DELETIONS, VM_KINDS, Identity, Logged, concerns, deleted_vms, deletion_of, logged, merge, of_vm
 from cli.pools import BURST, POOL_KIND
@@ -94,7 +94,7 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
         if hidden and not rows:
             raise Failed(f"you may not list {', '.join(hidden)} in {cluster.place}, which have the logs of deletions")
         if hidden:
-            click.echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
+            echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
         nothing = f"no log of a pool, replica set or warm pool has a deleted VM in {cluster.place}"
         DELETED.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
         return
@@ -104,7 +104,7 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
         print_structured(output, found)
         return
     for line in _lines(found):
-        click.echo(line)
+        echo(line)
 
 
 def parse_reference(text: str) -> tuple[str, str]:
@@ -350,7 +350,7 @@ async def _events(api: Api, namespace: str, *names: str) -> list[Json]:
         try:
             found += (await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}"))[0]
         except Forbidden as error:
-            click.echo(f"events are not shown, because you may not list them: {error.message}", err=True)
+            echo(f"events are not shown, because you may not list them: {error.message}", err=True)
             break
     return found
 

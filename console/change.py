@@ -9,14 +9,12 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
-import yaml
-
 from apimachinery.merge_patch import LAST_APPLIED
 from apimachinery.unstructured import Json, at, typed
 from cli.apply import Change, read_change, send
 from cli.cluster import Cluster
 from cli.manifests import Manifest, read_manifests
-from cli.output import Failed
+from cli.output import Failed, yaml_text
 from cli.plan import simulate_pool, simulate_replica_set, update_lines
 from cli.policy import impact_of
 from cli.pools import BURST
@@ -59,7 +57,7 @@ def shown(document: Json) -> str:
 
 
 def dump(document: object) -> str:
-    return str(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True))
+    return yaml_text(document)
 
 
 def diff(before: Json | None, after: Json) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import click
 
 from cli.cluster import Cluster, all_namespaces, cluster_options
-from cli.output import Failed, output_option, print_result
+from cli.output import Failed, echo, output_option, print_result
 
 if TYPE_CHECKING:
     from runtime.api import Api
@@ -40,7 +40,7 @@ async def _serve(api: Api, cluster: Cluster, port: int, opens: bool, output: str
     def started(address: str) -> None:
         place = urlsplit(api.host).netloc
         print_result(output, f"The console of {place} is at {address}", address=address, cluster=place)
-        click.echo("Who knows this address can act as you; Ctrl-C ends it.", err=True)
+        echo("Who knows this address can act as you; Ctrl-C ends it.", err=True)
         if opens:
             # Other users of this machine can read the arguments of a browser, but not this file.
             page = private / "console.html"

@@ -8,6 +8,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from service.terminal import escaped
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -51,9 +53,9 @@ class ProgressBar:
 
     def echo(self, line: str) -> None:
         if self._progress is not None:
-            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(escaped(line), markup=False, emoji=False, highlight=False, soft_wrap=True)
         else:
-            print(line, flush=True)
+            print(escaped(line), flush=True)
 
     def update(self, done: int, total: int, left_seconds: float | None = None) -> None:
         """`left_seconds` is the estimate; without one, it follows from the speed until now."""

@@ -78,7 +78,7 @@ def test_a_terminal_shows_a_bar_with_an_estimate_and_lines_above(terminal: tuple
     with redirect_stdout(output), ProgressBar("web", 3) as bar:
         bar.update(1, 3, 42)
         bar.echo("web: 1 of 3 VMs has the new template")
-    shown = shown_on(screen, "have the new template\r\n")
+    shown = shown_on(screen, "has the new template\r\n")
     assert "1/3" in shown
     assert "about 40 s left" in shown
     assert "web: 1 of 3 VMs has the new template\r\n" in shown
@@ -93,6 +93,18 @@ def test_a_terminal_shows_lines_in_place(terminal: tuple[int, TextIO]) -> None:
     assert "web  Degraded" in shown
     assert "\x1b[2K" in shown.partition("web  Degraded")[2]  # the line is erased before the next one
     assert "web  Healthy" in shown
+
+
+def test_lines_do_not_control_the_terminal(terminal: tuple[int, TextIO]) -> None:
+    screen, output = terminal
+    with redirect_stdout(output), LiveLines() as view:
+        view.show(["web  \x1b]0;title\x07\u202e", "end of lines"], 1)
+    with redirect_stdout(output), ProgressBar("web", 3) as bar:
+        bar.echo("bar  \x1b]0;title\x07\u202e end of bar")
+    shown = shown_on(screen, "end of bar")
+    assert "web  ^[]0;title\\x07\\u202e" in shown
+    assert "bar  ^[]0;title\\x07\\u202e end of bar" in shown
+    assert "\x1b]0" not in shown
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from apimachinery.owner_references import controller_reference
 from cli.completion import kubectl_answers
 from cli.main import poolhouse
 from controllers.pool.observe import POOLS
-from kinds import POOL
-from runtime.resource import VMS
+from kinds import POOL, meta
+from runtime.resource import VMS, Resource
+from service.terminal import has_controls
 from tests.cluster.pooling import Place
 from tests.defaulter.builders import nic, spec, vm
 
@@ -111,3 +114,107 @@ async def test_fleet_reports_vms_in_their_namespace_and_in_all(control_plane: An
     assert (row["namespace"], row["name"], row["defaulted"], row["changes"]) == (place.namespace, "old", "No", [])
     everywhere = json.loads((await run(control_plane, place, "hardware", "fleet", "-A", "-o", "json")).stdout)
     assert row in everywhere
+
+
+EVIL = "a\x1b[2J\x1b]0;x\x07\r\x9b31m\u202eb"
+SHOWN = "a^[[2J^[]0;x\\x07\\r\\x9b31m\\u202eb"
+OURS = re.compile(r"\x1b\[(?:3[0-7]|0)m")
+
+
+async def spoil(place: Place) -> None:
+    """Writes control characters wherever authors of objects, other controllers and the kubelet can write texts."""
+    template = {**place.document(0)["spec"]["template"]}
+    template["metadata"] = {**template.get("metadata", {}), "annotations": {"why": EVIL}}
+    made = await place.pool(1, template=template)
+    since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    failing = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": EVIL, **since}
+    status = {"status": {"observedGeneration": 1, "conditions": [failing]}}
+    await place.api.patch(POOLS, place.namespace, "web", status, subresource="status")
+    reference = controller_reference(POOL.api_version, POOL.kind, "web", made["metadata"]["uid"])
+    machine = await place.vm("web-1", ownerReferences=[reference], annotations={"why": EVIL})
+    state = {"printableStatus": EVIL, "conditions": [{**failing, "type": "Failure"}]}
+    await place.api.patch(VMS, place.namespace, "web-1", {"status": state}, subresource="status")
+    revisions = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
+    for number in (1, 2):
+        await place.api.create(
+            revisions,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ControllerRevision",
+                "metadata": {
+                    "name": f"web-{number}x",
+                    "namespace": place.namespace,
+                    "labels": {meta.POOL: "web"},
+                    "ownerReferences": [reference],
+                },
+                "revision": number,
+                "data": {"template": {"metadata": {"annotations": {f"why{EVIL}{number}": f"{number} {EVIL}"}}}},
+            },
+        )
+    regarding = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "namespace": place.namespace}
+    await place.api.create(
+        Resource("events.k8s.io", "v1", "events", "Event"),
+        {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": "web-1.1", "namespace": place.namespace},
+            "regarding": {**regarding, "name": "web-1", "uid": machine["metadata"]["uid"]},
+            "eventTime": "2026-01-01T00:00:00.000000Z",
+            "reportingController": "x",
+            "reportingInstance": "x",
+            "action": "x",
+            "reason": "Broken",
+            "note": EVIL,
+            "type": "Warning",
+        },
+    )
+
+
+SHOWN_BY = (
+    ("overview",),
+    ("overview", "-A", "--wrong"),
+    ("tree", "web-1"),
+    ("tree", "vmpool/web"),
+    ("why", "web-1"),
+    ("rollout", "history", "web"),
+)
+"""commands that show a text of the cluster"""
+OTHERS = (
+    ("rollout", "status", "web", "--no-watch"),
+    ("rollout", "undo", "web", "--to-revision", "9"),
+    ("lifecycle", "list"),
+    ("disks",),
+    ("hardware", "web-1"),
+    ("hardware", "fleet"),
+    ("policy", "explain", "web-1"),
+    ("warmpool", "status"),
+    ("claim", "list"),
+    ("detach", EVIL),
+    ("tree", f"vmpool/{EVIL}"),
+    ("rollout", "status", EVIL),
+    ("policy", "explain", EVIL),
+)
+
+
+async def test_texts_of_the_cluster_do_not_control_the_terminal(control_plane: Any, place: Place) -> None:
+    await spoil(place)
+    options = ["--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
+    for words in (*SHOWN_BY, *OTHERS):
+        done = {}
+        for output in ("text", "json", "yaml"):
+            arguments = [*words, *options, "-o", output]
+            done[output] = await asyncio.to_thread(CliRunner().invoke, poolhouse, arguments, color=True)
+            error = done[output].exception
+            assert error is None or isinstance(error, SystemExit), (words, output, error)
+            assert not has_controls(OURS.sub("", done[output].output)), (words, output)
+        if words in SHOWN_BY:
+            assert SHOWN in done["text"].stdout, words
+            assert any(EVIL in text for text in texts(json.loads(done["json"].stdout))), words
+            assert any(EVIL in text for text in texts(yaml.safe_load(done["yaml"].stdout))), words
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
+        yield from texts(inner)

@@ -1,0 +1,193 @@
+"""No command lets texts of the cluster control the terminal."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from cli.live import LiveLines
+from cli.main import main
+from cli.output import (
+    STRUCTURED,
+    Column,
+    CommandError,
+    Failed,
+    Listing,
+    Unreachable,
+    align_columns,
+    confirm,
+    echo,
+    field,
+    print_result,
+    print_structured,
+    style,
+)
+from service.progress_bar import ProgressBar
+from service.terminal import has_controls
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+EVIL = "a\x1b[2J\x1b]0;x\x07\r\x9b31m\x7f\x85\u202eb\u2028c"
+SHOWN = "a^[[2J^[]0;x\\x07\\r\\x9b31m\\x7f\\x85\\u202eb\\u2028c"
+
+PRINTERS = {"echo", "secho", "echo_via_pager", "confirm", "prompt", "pause", "edit", "style", "get_text_stream"}
+"""functions of click that write to the terminal"""
+WRITERS = {
+    "cli/output.py": "the functions that all commands print by",
+    "service/progress_bar.py": "it prints escaped lines",
+    "cli/live.py": "it shows escaped lines",
+    "cli/vm_streams.py": "it connects the terminal with the guest's console, as virtctl does",
+    "local/binaries.py": "it prints the progress of downloads, before there is a cluster",
+    "local/helm/__main__.py": "it prints the path of a program",
+    "local/engine/main.py": "it prints why a service cannot start, before there is a cluster",
+    "local/engine/qemu/guest_packages.py": "it prints errors of the package manager of this machine",
+}
+"""the only modules that write to the terminal by themselves, and why"""
+
+
+def modules() -> Iterator[Path]:
+    """The modules of all commands, and what they print by."""
+    for room in ("cli", "console", "local"):
+        yield from sorted((ROOT / room).rglob("*.py"))
+    yield from (ROOT / "service" / "progress_bar.py", ROOT / "webhook" / "hooks.py")
+
+
+def writes(source: str) -> Iterator[str]:
+    """Yields the expressions of a module that write to the terminal."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+            if (node.value.id == "click" and node.attr in PRINTERS) or name in ("sys.stdout", "sys.stderr"):
+                yield name
+        elif isinstance(node, ast.ImportFrom):
+            yield from (each.name for each in node.names if node.module == "click" and each.name in PRINTERS)
+            yield from (each.name for each in node.names if node.module == "sys" and each.name.startswith("std"))
+            yield from (str(node.module) for _ in node.names[:1] if str(node.module).startswith("rich"))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield "print"
+
+
+def test_commands_write_only_by_the_functions_that_escape() -> None:
+    found = {str(path.relative_to(ROOT)): [*writes(path.read_text())] for path in modules()}
+    assert {path: how for path, how in found.items() if how and path not in WRITERS} == {}
+    assert [path for path in WRITERS if not found[path]] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "click.echo(message)",
+        "click.secho(message, fg='red')",
+        "click.confirm(message)",
+        "from click import echo",
+        "print(message)",
+        "sys.stdout.write(message)",
+        "from sys import stderr",
+        "from rich.console import Console",
+    ],
+)
+def test_ways_to_write_are_found(source: str) -> None:
+    assert [*writes(source)]
+
+
+class Row(dict[str, Any]):
+    def __missing__(self, key: str) -> str:
+        return EVIL
+
+
+TABLE = Listing((field("NAME", "name"), Column("STATE", lambda row: row["state"], colour=lambda row: "red")))
+
+
+def interact() -> None:
+    with LiveLines() as view:
+        view.show([EVIL, *align_columns([("A", EVIL)])], 1)
+    with ProgressBar(EVIL, 1) as bar:
+        bar.echo(EVIL)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda: echo(EVIL), id="text"),
+        pytest.param(lambda: echo(EVIL, err=True), id="remark"),
+        pytest.param(lambda: print_result("text", EVIL), id="result"),
+        pytest.param(lambda: TABLE.show("text", [Row()], nothing=""), id="table"),
+        pytest.param(lambda: TABLE.show("text", [], nothing=EVIL), id="no rows"),
+        pytest.param(
+            lambda: Listing(TABLE.columns, name=lambda row: row["name"]).show("name", [Row()], nothing=""), id="names"
+        ),
+        pytest.param(lambda: echo(style(EVIL, "green")), id="coloured text"),
+        pytest.param(lambda: confirm(EVIL), id="question"),
+        pytest.param(interact, id="lines that change, without a terminal"),
+    ],
+)
+def test_nothing_controls_the_terminal(act: Any, terminal: bool) -> None:
+    done = CliRunner().invoke(click.Command("show", callback=act), color=terminal, input="y\n")
+    printed = done.output.replace("\x1b[31m", "").replace("\x1b[32m", "").replace("\x1b[0m", "")
+    assert SHOWN in printed
+    assert not has_controls(printed)
+    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.parametrize("error", [CommandError, Failed, Unreachable, click.UsageError, click.BadParameter])
+def test_errors_do_not_control_the_terminal(
+    error: type[click.ClickException],
+    terminal: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(**options: Any) -> None:
+        raise error(EVIL)
+
+    monkeypatch.setattr("cli.main.poolhouse", click.Command("fail", callback=fail))
+    monkeypatch.setattr("cli.main._structured", lambda arguments: "json")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
+    with pytest.raises(SystemExit):
+        main([])
+    printed = capsys.readouterr()
+    assert "b\\u2028c" in printed.err
+    assert not has_controls(printed.err + printed.out)
+    assert EVIL in json.loads(printed.out)["error"]
+
+
+VALUES = [
+    EVIL,
+    {EVIL: EVIL},
+    [f"first line\n{EVIL}\n"],
+    {"k": f"größer 東京 {EVIL}"},
+    "\x7f",
+    "\x85",
+    "\u202e",
+    "é",
+    "a\nb\n",
+    "y",
+    "017",
+    "",
+    None,
+    {"a": [1, 2.5, True]},
+    "x " * 200 + EVIL,
+]
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("output", STRUCTURED)
+def test_structured_output_is_faithful(output: str, value: Any) -> None:
+    show = click.Command("show", callback=lambda: print_structured(output, value))
+    printed = CliRunner().invoke(show, color=True).stdout
+    assert not has_controls(printed)
+    assert (json.loads if output == "json" else yaml.safe_load)(printed) == value
+
+
+def test_yaml_of_other_scripts_is_readable() -> None:
+    show = click.Command("show", callback=lambda: print_structured("yaml", {"a": "größer 東京", "b": "\x1b", "c": "ä"}))
+    assert CliRunner().invoke(show).stdout == 'a: größer 東京\nb: "\\e"\nc: ä\n'

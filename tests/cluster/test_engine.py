@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from apimachinery.owner_references import controller_reference
+from apimachinery.unstructured import at
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import NEWEST
 from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
@@ -44,6 +46,10 @@ async def delete_all(api: Api, *resources: Resource) -> None:
 async def nothing_left(api: Api) -> bool:
     lists = [await api.list(resource, "default") for resource in (VMS, VMIS, DATA_VOLUMES, PVCS)]
     return not any(items for items, _ in lists)
+
+
+async def no_data_volumes(api: Api) -> bool:
+    return not (await api.list(DATA_VOLUMES, "default"))[0]
 
 
 def vm(name: str, *, annotations: Json | None = None, **spec: Any) -> Json:
@@ -122,6 +128,34 @@ async def test_a_vm_runs_with_its_disk_and_is_deleted_completely(api: Api) -> No
     assert (await api.get(PVCS, "default", "a-disk"))["status"]["phase"] == "Bound"
     await api.delete(VMS, "default", "a")
     await eventually(lambda: nothing_left(api))
+
+
+@pytest.mark.parametrize(
+    "owner", [pytest.param(True, id="by CDI"), pytest.param(False, id="and the disk has no owner")]
+)
+async def test_a_vm_goes_on_with_a_disk_whose_datavolume_is_gone(api: Api, owner: bool) -> None:
+    await api.create(VMS, with_disk(vm("a"), {"blank": {}}))
+    machine = await says(api, "a", "Running")
+    claim = await api.get(PVCS, "default", "a-disk")
+    reference = controller_reference(VMS.api_version, VMS.kind, "a", machine["metadata"]["uid"])
+    await api.patch(PVCS, "default", "a-disk", {"metadata": {"ownerReferences": [reference] if owner else []}})
+    await api.delete(DATA_VOLUMES, "default", "a-disk")
+    await eventually(lambda: no_data_volumes(api))
+    await api.patch(VMS, "default", "a", {"spec": {"runStrategy": "Halted"}})
+    await says(api, "a", "Stopped")
+    await api.patch(VMS, "default", "a", {"spec": {"runStrategy": "Always"}})
+    await says(api, "a", "Running")
+    assert (await api.get(PVCS, "default", "a-disk"))["metadata"]["uid"] == claim["metadata"]["uid"]
+    assert await no_data_volumes(api)
+    # With the PVC, the disk is gone too, and the VM gets a new one.
+    await api.patch(VMS, "default", "a", {"spec": {"runStrategy": "Halted"}})
+    await says(api, "a", "Stopped")
+    await api.delete(PVCS, "default", "a-disk")
+
+    async def created_again() -> bool:
+        return [at(each, "status", "phase") for each in (await api.list(DATA_VOLUMES, "default"))[0]] == ["Succeeded"]
+
+    await eventually(created_again)
 
 
 async def test_a_deleted_vmi_is_replaced(api: Api) -> None:

@@ -6,7 +6,7 @@ import logging
 from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
 from local.engine.informers import Informers
-from local.engine.objects import VM, VMI, DataVolume, either, read_vm
+from local.engine.objects import PVC, VM, VMI, DataVolume, either, read_pvc, read_vm
 from local.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, new_data_volume, new_vmi
 from local.engine.vm import hotplug, plan
 from local.engine.vm.hotplug import HotplugRefused
@@ -15,7 +15,7 @@ from runtime.api import Api
 from runtime.controller import Controller
 from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from runtime.expectations import Expectations
-from runtime.resource import VMIS, VMS, Key
+from runtime.resource import PVCS, VMIS, VMS, Key
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ class VMController:
         informers.vms.subscribe(self._changed)
         informers.vmis.subscribe(self._vmi_changed)
         informers.data_volumes.subscribe(self._data_volume_changed)
+        informers.pvcs.subscribe(self._pvc_changed)
 
     def _changed(self, old: VM | None, new: VM | None) -> None:
         if new is not None:
@@ -51,6 +52,12 @@ class VMController:
         data_volume = either(old, new)
         for vm in self._informers.vms.store.by("pvc", data_volume.key):
             self.controller.enqueue(vm.key)
+
+    def _pvc_changed(self, old: PVC | None, new: PVC | None) -> None:
+        pvc = either(old, new)
+        if self._informers.data_volumes.store.get(pvc.key) is None:
+            for vm in self._informers.vms.store.by("pvc", pvc.key):
+                self.controller.enqueue(vm.key)
 
     async def reconcile(self, key: Key) -> float | None:
         vm = self._informers.vms.store.get(key)
@@ -82,12 +89,14 @@ class VMController:
         vmi = self._informers.vmis.store.get(vm.key)
         names = {*vm.data_volume_templates, *(volume.pvc for volume in vm.volumes)}
         found = {name: self._informers.data_volumes.store.get((vm.namespace, name)) for name in names}
+        claims = {name: self._informers.pvcs.store.get((vm.namespace, name)) for name in vm.data_volume_templates}
         faults, _ = self._informers.faults(vm.faults)
         return plan.plan_vm(
             vm,
             vmi if vmi is not None and vmi.controller_uid == vm.uid else None,
             {name: data_volume for name, data_volume in found.items() if data_volume is not None},
             self._informers.now(),
+            claims={name: claim for name, claim in claims.items() if claim is not None},
             delays=self._delays,
             retry_seconds=faults.retry_seconds,
             failure=self._failures.get(vm.key),
@@ -98,7 +107,8 @@ class VMController:
             case plan.RemoveFinalizer():
                 await self._write_finalizers(vm, tuple(f for f in vm.finalizers if f != VM_FINALIZER))
             case plan.CreateDataVolume(name):
-                await self._create_data_volume(document or await self._unchanged(vm), name)
+                if not await self._has_disk(vm, name):
+                    await self._create_data_volume(document or await self._unchanged(vm), name)
             case plan.CreateVMI(reason):
                 log.info("%s/%s: creating the VMI: %s", *vm.key, reason)
                 await self._create_vmi(vm, document or await self._unchanged(vm))
@@ -151,6 +161,16 @@ class VMController:
             # NotFound: the VMI is deleted. Conflict: another VMI has its name.
             if not isinstance(error, NotFound | Conflict):
                 raise
+
+    async def _has_disk(self, vm: VM, name: str) -> bool:
+        """Whether the VM can use a PVC without its DataVolume. The informer of PVCs may be later than that of
+        DataVolumes, which no longer has the DataVolume."""
+        if self._informers.pvcs.store.get((vm.namespace, name)) is None:
+            return False
+        try:
+            return plan.is_complete(read_pvc(await self._api.get(PVCS, vm.namespace, name)), vm)
+        except NotFound:
+            return False
 
     async def _create_data_volume(self, document: Json, name: str) -> None:
         body = new_data_volume(document, name)

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
-from local.engine.objects import VM, VMI, DataVolume, read_time, seconds_until
+from local.engine.objects import PVC, VM, VMI, DataVolume, read_time, seconds_until
 from local.engine.resources import VM_FINALIZER
 from local.engine.vm.hotplug import needs_hotplug
 from local.engine.vm.status import COUNTED_STRATEGIES, failed_before_running, needs_rerun, vm_status
@@ -74,12 +75,14 @@ def plan_vm(
     data_volumes: Mapping[str, DataVolume],
     now: datetime,
     *,
+    claims: Mapping[str, PVC] = MappingProxyType({}),
     delays: Delays = Delays(),
     retry_seconds: float = 10.0,
     failure: tuple[str, str] | None = None,
 ) -> VMPlan:
     """Returns the plan of a VM. `vmi` is the VMI that the VM controls; `data_volumes` are the DataVolumes of its
-    templates and volumes. `failure` is the reason and the message of the last failed action."""
+    templates and volumes, and `claims` the PVCs of its templates. `failure` is the reason and the message of the last
+    failed action."""
     status = vm_status(vm, vmi, data_volumes, now, retry_seconds=retry_seconds, failure=failure)
     actions: tuple[Action, ...]
     requeue: float | None = None
@@ -88,7 +91,7 @@ def plan_vm(
     elif VM_FINALIZER not in vm.finalizers:
         # Without the finalizer, the API server could delete the VM before its guest has shut down.
         actions = (AddFinalizer(),)
-    elif missing := [name for name in vm.data_volume_templates if name not in data_volumes]:
+    elif missing := [name for name in vm.data_volume_templates if _is_missing(name, vm, data_volumes, claims)]:
         actions = tuple(CreateDataVolume(name) for name in missing)
     else:
         actions, requeue = _run(vm, vmi, data_volumes, now, delays)
@@ -98,6 +101,19 @@ def plan_vm(
         later = delays.vm_settle_seconds
         return VMPlan(actions, vm.status, later if requeue is None else min(later, requeue))
     return VMPlan(actions, status, requeue)
+
+
+def is_complete(claim: PVC, vm: VM) -> bool:
+    """Whether the VM can use the PVC without its DataVolume. CDI may delete a DataVolume that has succeeded, and make
+    the VM the owner of its PVC. KubeVirt then goes on with the PVC: CDI refuses a DataVolume for it."""
+    # A PVC of a DataVolume or of another VM is about to be deleted with its owner.
+    is_free = claim.data_volume_uid == "" and claim.controller_uid in ("", vm.uid)
+    return claim.deleted is None and claim.phase == "Bound" and is_free
+
+
+def _is_missing(name: str, vm: VM, data_volumes: Mapping[str, DataVolume], claims: Mapping[str, PVC]) -> bool:
+    """Whether the DataVolume of a template must be created."""
+    return name not in data_volumes and not (name in claims and is_complete(claims[name], vm))
 
 
 def _delete(vm: VM, vmi: VMI | None) -> tuple[Action, ...]:
@@ -121,7 +137,7 @@ def _run(
     reason = _why_start(vm)
     if reason is None:
         return (), None
-    if not all(data_volumes[name].ready for name in vm.data_volume_templates):
+    if not all(data_volumes[name].ready for name in vm.data_volume_templates if name in data_volumes):
         return (), None
     wait = max(_backoff(vm, now), 0.0 if vm.defaulted else _wait_for_defaults(vm, now, delays))
     return ((), wait) if wait > 0 else ((CreateVMI(reason),), None)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from local.engine.objects import VM, VMI, DataVolume
+from local.engine.objects import PVC, VM, VMI, DataVolume
 from local.engine.vm.plan import (
     Action,
     AddFinalizer,
@@ -17,7 +17,7 @@ from local.engine.vm.plan import (
     SyncDevices,
     plan_vm,
 )
-from tests.local.engine.builders import NOW, RAN, ago, asked, disk, failed, vm, vmi
+from tests.local.engine.builders import NOW, RAN, ago, asked, disk, failed, pvc, vm, vmi
 
 
 def kinds(actions: tuple[Action, ...]) -> list[type[Action]]:
@@ -155,3 +155,34 @@ def test_the_same_state_gives_the_same_status() -> None:
     again = plan_vm(vm(status=first.status), vmi(), {}, ago(-100))
     assert again.status == first.status
     assert not again.actions
+
+
+@pytest.mark.parametrize(
+    ("claim", "wanted"),
+    [
+        pytest.param(None, [CreateDataVolume], id="no disk yet"),
+        pytest.param(pvc(controller_uid="vm-uid"), [CreateVMI], id="CDI has collected the DataVolume"),
+        pytest.param(pvc(), [CreateVMI], id="a disk without an owner"),
+        pytest.param(pvc(phase="Pending"), [CreateDataVolume], id="a disk without its data"),
+        pytest.param(pvc(deleted=NOW), [CreateDataVolume], id="a disk that is being deleted"),
+        pytest.param(
+            pvc(data_volume_uid="gone", controller_uid="gone"),
+            [CreateDataVolume],
+            id="the disk of a deleted DataVolume",
+        ),
+        pytest.param(pvc(controller_uid="other"), [CreateDataVolume], id="the disk of another VM"),
+    ],
+)
+def test_a_disk_without_its_datavolume(claim: PVC | None, wanted: list[type[Action]]) -> None:
+    machine = vm(data_volume_templates=("disk",))
+    plan = plan_vm(machine, None, {}, NOW, claims={"disk": claim} if claim else {})
+    assert kinds(plan.actions) == wanted
+
+
+def test_one_of_two_disks_without_its_datavolume() -> None:
+    machine = vm(data_volume_templates=("collected", "disk"))
+    claims = {"collected": pvc("collected", controller_uid="vm-uid")}
+    assert plan_vm(machine, None, {}, NOW, claims=claims).actions == (CreateDataVolume("disk"),)
+    importing = {"disk": disk(phase="ImportInProgress")}
+    assert plan_vm(machine, None, importing, NOW, claims=claims).actions == ()
+    assert kinds(plan_vm(machine, None, {"disk": disk()}, NOW, claims=claims).actions) == [CreateVMI]

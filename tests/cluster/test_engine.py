@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 
 from apimachinery.owner_references import controller_reference
-from apimachinery.unstructured import at
+from apimachinery.unstructured import at, replaced
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import NEWEST
 from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
@@ -156,6 +156,22 @@ async def test_a_vm_goes_on_with_a_disk_whose_datavolume_is_gone(api: Api, owner
         return [at(each, "status", "phase") for each in (await api.list(DATA_VOLUMES, "default"))[0]] == ["Succeeded"]
 
     await eventually(created_again)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        pytest.param("spec", "AAA", id="the spec"),
+        pytest.param("spec.template.spec.domain", [3], id="the domain"),
+        pytest.param("spec.template.spec.domain.memory.guest", "AAA", id="no quantity"),
+        pytest.param("spec.template.spec.domain.devices", 7, id="the devices"),
+        pytest.param("spec.dataVolumeTemplates", {"a": {}}, id="the disk templates"),
+    ],
+)
+async def test_a_malformed_vm_is_refused_with_the_path(api: Api, path: str, value: Any) -> None:
+    with pytest.raises(ApiError, match=f"{path} in body must be") as refused:
+        await api.create(VMS, replaced(vm("a"), value, *path.split(".")), dry_run=True)
+    assert refused.value.status == 422
 
 
 async def test_a_deleted_vmi_is_replaced(api: Api) -> None:

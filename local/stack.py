@@ -28,7 +28,8 @@ from manifests import rbac
 from runtime.api import Api
 from runtime.errors import ApiError
 
-PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
+# With PYTHONPATH the services run the same code as the command that starts them, also from a second work tree.
+PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH")
 API_SERVER_SECONDS = 120.0
 RETRY_SECONDS = 0.3
 

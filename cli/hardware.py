@@ -16,6 +16,7 @@ from cli.default import fetch
 from cli.fleet import fleet
 from cli.manifests import read_manifests
 from cli.output import (
+    Column,
     Failed,
     Listing,
     Unreachable,
@@ -30,10 +31,12 @@ from cli.parameters import VM
 
 if TYPE_CHECKING:
     from defaulter.inventory import Difference
+    from runtime.api import Api
 
 
 DEFAULTER = "defaulter"
-KUBEVIRT = "KubeVirt"
+VIRT_API = "virt-api"
+VIRT_API_OR_DEFAULTER = "virt-api or defaulter"
 OTHER_WEBHOOK = "another webhook"
 UNKNOWN = "user or defaulter"
 RECORDED = "libvirt (recorded)"
@@ -42,7 +45,8 @@ DEVICES = Listing(
     (
         field("DEVICE", "device"),
         field("KIND", "kind"),
-        field("ADDRESS OR VALUE", "place"),
+        Column("ADDRESS OR VALUE", lambda row: row["place"] or row["unset"]),
+        field("GUEST", "guest"),
         field("SET BY", "by"),
         field("SINCE", "since"),
         field("FIELD", "field", wide=True),
@@ -73,11 +77,17 @@ hardware.add_command(fleet)
 
 @hardware.command()
 @click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
+@click.option("--domain", type=click.File("rb"), help="Domain XML of the running guest, - for stdin.")
 @DEVICES.option
 @cluster_options
-def show(cluster: Cluster, vm: str, output: str) -> None:
-    """Print the devices of a VM and their addresses, with the client that set each address and the time if known."""
-    found = describe(_document(cluster, vm))
+def show(cluster: Cluster, vm: str, domain: Any, output: str) -> None:
+    """Print the devices of a VM and their addresses, with the client that set each address and the time if known.
+
+    GUEST is the address or value of the running guest, as far as the VMI shows it. For all addresses, give the XML of
+    its domain: `kubectl exec POD -- virsh dumpxml 1 | poolhouse hardware VM --domain -`.
+    """
+    document, vmi, note = cluster.run(lambda api: _read(api, cluster, vm))
+    found = describe(document, vmi, read_domain(domain) if domain is not None else None)
     DEVICES.show(output, found["devices"], nothing=f"the spec of {vm} sets no hardware", whole=found)
     if is_structured(output):
         return
@@ -86,8 +96,35 @@ def show(cluster: Cluster, vm: str, output: str) -> None:
     else:
         record = found["record"]
         echo(f"Recorded with libvirt {record['libvirt']} and QEMU {record['qemu']}, machine {record['machine']}.")
+    if note is not None:
+        echo(note)
     for path in found["undecided"]:
         echo(f"not set: {path}")
+
+
+async def _read(api: Api, cluster: Cluster, vm: str) -> tuple[Json, Json | None, str | None]:
+    """Returns the VM, its VMI, and a sentence if there is none."""
+    from cli.pools import get_vm
+    from runtime.errors import Forbidden, NotFound
+    from runtime.resource import VMIS
+
+    document = await get_vm(api, cluster, vm)
+    try:
+        return document, await api.get(VMIS, cluster.namespace, vm), None
+    except NotFound:
+        return document, None, "No VMI: the VM does not run, so the hardware of its guest is not known."
+    except Forbidden:
+        return document, None, "You may not get the VMI, so the hardware of the guest is not known."
+
+
+def read_domain(source: Any) -> Json:
+    """Returns the addresses in a domain, in the form of a hardware record."""
+    from defaulter import hook, xml
+
+    try:
+        return hook.read_record(hook.build_record(xml.read(source.read().decode()), "", ""))
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
+        raise Failed("--domain: it is no domain XML, as `virsh dumpxml` prints it") from None
 
 
 @hardware.command()
@@ -124,35 +161,48 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
         raise click.exceptions.Exit(1)
 
 
-def describe(document: Json) -> Json:
-    """Returns the hardware of a stored VM, from its spec and its hardware record."""
+def describe(document: Json, vmi: Json | None = None, domain: Json | None = None) -> Json:
+    """Returns the hardware of a stored VM, from its spec and its hardware record, and that of its running guest, from
+    its VMI and the record of its domain."""
     from defaulter import hook
     from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
-    from defaulter.inventory import add_recorded_addresses, devices_of_spec
+    from defaulter.fleet import without_opt_out
+    from defaulter.inventory import (
+        add_domain,
+        add_recorded_addresses,
+        devices_of_guest,
+        devices_of_spec,
+        with_guest,
+        without_addresses,
+    )
     from defaulter.vm_paths import locate
 
     where = locate(document)
     if where is None:
         raise Failed(f"a {document.get('kind')} has no hardware")
     text = at(document, *where.record)
-    devices = devices_of_spec(document)
+    devices, guest = devices_of_spec(document), devices_of_guest(vmi) if vmi is not None else []
     try:
         record = hook.read_record(str(text)) if text is not None else None
     except hook.InvalidHardwareRecord as error:
         raise Failed(f"{HARDWARE_ANNOTATION}: {error}") from None
+    guest = add_domain(guest or without_addresses(devices), domain) if domain is not None else guest
+    devices = add_recorded_addresses(devices, record) if record is not None else devices
     owners = FieldOwners(document)
     rows = []
-    for device in add_recorded_addresses(devices, record) if record is not None else devices:
+    for device, had in with_guest(devices, guest, document):
         by, since = owners.of(device.field) if device.field else (RECORDED if record else UNKNOWN, owners.since())
+        if device.unset is not None:
+            by, since = None, None
         row = {"device": device.name, "kind": device.kind, "place": device.address, "field": device.field or None}
-        rows.append({**row, "by": by, "since": since})
+        rows.append({**row, "unset": device.unset, "guest": had, "by": by, "since": since})
     named = {key: record[key] for key in ("libvirt", "qemu", "machine")} if record is not None else None
     return {
         "vm": document["metadata"].get("name"),
         "namespace": document["metadata"].get("namespace"),
         "devices": rows,
         "record": named,
-        "undecided": undefaulted_fields(document),
+        "undecided": undefaulted_fields(without_opt_out(document)),
     }
 
 
@@ -161,7 +211,8 @@ class FieldOwners:
 
     A VM that was last changed before Poolhouse kept the record has none. Then a field without a manager was set at
     admission, and the last applied configuration shows who set a field inside a list. KubeVirt's virt-api sets firmware
-    UUIDs too; the UUID's version shows which of the two did.
+    UUIDs too; the UUID's version shows which of the two did. It also sets the machine type of each VM. Poolhouse never
+    writes an alias such as q35.
 
     `managedFields` has only the time of a manager's last change of any field. The time of a field is therefore known
     only if the manager has changed no field since the VM's creation.
@@ -179,7 +230,7 @@ class FieldOwners:
         self._record = read_record(document, location) if location is not None else None
         self._values = flatten(at(document, *location.spec)) if location is not None else {}
 
-    def of(self, field: str) -> tuple[str, str | None]:
+    def of(self, field: str) -> tuple[str | None, str | None]:
         """Returns the client that set the field at this path, and the time if known."""
         managers = self._evidence.managers(field)
         since = self.since(managers[0].get("time")) if managers else self.since()
@@ -198,8 +249,13 @@ class FieldOwners:
         return UNKNOWN if "[" in field else managers[0]
 
     def _at_admission(self, field: str) -> str:
+        from defaulter.machine_types import is_canonical
+
+        value = str(self._values.get(field))
         if field.startswith("domain.firmware."):
-            return DEFAULTER if _is_derived(str(self._values.get(field))) else KUBEVIRT
+            return DEFAULTER if _is_derived(value) else VIRT_API
+        if field == "domain.machine.type" and self._record is None:
+            return VIRT_API_OR_DEFAULTER if is_canonical(value) else VIRT_API
         return DEFAULTER if self._record is None else OTHER_WEBHOOK
 
     def since(self, time: str | None = None) -> str | None:

@@ -55,10 +55,11 @@ def elsewhere(devices: Sequence[Json]) -> list[Json]:
 
 
 def deciders(devices: Sequence[Json]) -> list[tuple[str, int]]:
-    """Who set how many of the addresses and values."""
+    """Who set how many of the addresses and values that are set."""
     found: dict[str, int] = {}
     for each in devices:
-        found[each["by"]] = found.get(each["by"], 0) + 1
+        if each["by"] is not None:
+            found[each["by"]] = found.get(each["by"], 0) + 1
     return sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -76,4 +77,4 @@ def compare(one: Sequence[Json], other: Sequence[Json]) -> list[Json]:
 def _value(device: Json | None) -> str:
     if device is None:
         return "-"
-    return " ".join(part for part in (device["kind"], device["place"]) if part)
+    return " ".join(part for part in (device["kind"], device["place"] or device["unset"]) if part)

@@ -93,7 +93,7 @@ async def sizing(context: Context, query: Query, namespace: str, name: str) -> P
 async def hardware(context: Context, query: Query, namespace: str, name: str) -> Page:
     """The hardware of a VM, compared with that of another VM of the namespace if the query names one."""
     state = context.state
-    found = describe(await _document(state, VMS, (namespace, name)))
+    found = describe(await _document(state, VMS, (namespace, name)), await _guest(state, (namespace, name)))
     other, problem, differences = query.get("with", "").strip(), "", list[Json]()
     if other:
         try:
@@ -392,6 +392,14 @@ async def _document(state: ClusterState, resource: Resource, key: Key) -> Json:
         return await state.remember((resource.plural, key), stamp, lambda: state.api.get(resource, *key))
     except NotFound:
         raise Missing(f"There is no {resource.kind} {key[1]} in namespace {key[0]}.") from None
+
+
+async def _guest(state: ClusterState, key: Key) -> Json | None:
+    """The VMI; None if there is none, or if the user may not get it."""
+    try:
+        return await _document(state, VMIS, key)
+    except (Missing, Forbidden):
+        return None
 
 
 ROUTES: tuple[tuple[re.Pattern[str], Builder], ...] = tuple(

@@ -12,6 +12,7 @@ from apimachinery.unstructured import Json, at, entries
 from defaulter.adoption import guest_macs
 from defaulter.codecs import normalize_address
 from defaulter.field_record import read_record
+from defaulter.inventory import NOT_SET
 from defaulter.json_paths import is_unset
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import open_addresses, undefaulted_fields
@@ -20,7 +21,6 @@ from defaulter.vmi_spec import disk_kind, is_emulated
 
 Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
 TOPOLOGY = "kubevirt.io/pci-topology-version"
-ANEW = "not set; KubeVirt chooses at each start"
 EDITED = "the spec has changed since the guest started"
 
 
@@ -81,7 +81,7 @@ def report(vm: Json, guest: Guest | None, *, opted_out_namespace: bool = False) 
     if location is None or not location.is_vm:
         return None
     is_out = opted_out_namespace or opted_out(vm)
-    vm = _without_opt_out(vm)
+    vm = without_opt_out(vm)
     return Report(
         location.namespace,
         location.name,
@@ -91,7 +91,7 @@ def report(vm: Json, guest: Guest | None, *, opted_out_namespace: bool = False) 
     )
 
 
-def _without_opt_out(vm: Json) -> Json:
+def without_opt_out(vm: Json) -> Json:
     """The VM without the label, with which no field counts as open."""
     if not opted_out(vm):
         return vm
@@ -122,7 +122,7 @@ def _changes(vm: Json, location: VMLocation, guest: Guest) -> Iterator[Change]:
     for name, mac in guest.macs.items():
         wanted = at(listed.get(name), "macAddress")
         if is_unset(wanted):
-            yield Change(f"nic {name}", "macAddress", mac, None, ANEW)
+            yield Change(f"nic {name}", "macAddress", mac, None, NOT_SET)
         elif normalize_address(wanted) != normalize_address(mac):
             yield Change(f"nic {name}", "macAddress", mac, str(wanted), EDITED)
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,23 @@ import yaml
 from click.testing import CliRunner, Result
 
 from apimachinery.unstructured import Json
-from cli.hardware import DEFAULTER, KUBEVIRT, OTHER_WEBHOOK, RECORDED, UNKNOWN, FieldOwners, describe
+from cli.hardware import (
+    DEFAULTER,
+    DEVICES,
+    OTHER_WEBHOOK,
+    RECORDED,
+    UNKNOWN,
+    VIRT_API,
+    VIRT_API_OR_DEFAULTER,
+    FieldOwners,
+    describe,
+    read_domain,
+)
 from cli.main import poolhouse
+from cli.output import Failed
 from defaulter.field_record import DEFAULTED_FIELDS
-from defaulter.inventory import format_address
-from tests.defaulter.builders import disk, nic, spec, vm
+from defaulter.inventory import NO_FIELD, NOT_LISTED, NOT_SET, NOT_SET_UUID, format_address
+from tests.defaulter.builders import disk, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt, libvirt, recording, user, warm
 
 __all__ = ["libvirt", "recording", "user", "warm"]
@@ -95,9 +108,9 @@ FIRMWARE_ID, SERIAL = "domain.firmware.uuid", "domain.firmware.serial"
     ("record", "field", "author"),
     [
         pytest.param(None, FIRMWARE_ID, DEFAULTER, id="a UUID that is derived from the name"),
-        pytest.param(None, SERIAL, KUBEVIRT, id="a random one, which virt-api set first"),
+        pytest.param(None, SERIAL, VIRT_API, id="a random one, which virt-api set first"),
         pytest.param({FIRMWARE_ID: UUIDS["uuid"]}, FIRMWARE_ID, DEFAULTER, id="a default in the record"),
-        pytest.param({}, SERIAL, KUBEVIRT, id="a serial that is not in the record"),
+        pytest.param({}, SERIAL, VIRT_API, id="a serial that is not in the record"),
         pytest.param({}, "domain.devices.disks[root].disk.bus", "kubectl-create", id="a list has its manager"),
         pytest.param({}, "domain.cpu.model", OTHER_WEBHOOK, id="a field of no client that is not in the record"),
         pytest.param({"domain.cpu.model": "host-model"}, "domain.cpu.model", OTHER_WEBHOOK, id="another value"),
@@ -117,6 +130,101 @@ def test_a_vm_without_a_record_shows_what_its_spec_holds() -> None:
     assert rows["nic default"] == ("", "0000:01:00.0", DEFAULTER)
     assert found["record"] is None
     assert "spec.template.spec.domain.machine.type" in found["undecided"]
+
+
+MAC, OLD_NIC = "02:54:00:12:34:56", {"name": "default", "masquerade": {}, "model": "virtio"}
+GUEST = vmi(
+    {
+        "domain": {
+            "machine": {"type": "q35"},
+            "firmware": {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"},
+            "devices": {"disks": [disk("root"), disk("late")], "interfaces": [OLD_NIC]},
+        },
+        "volumes": [{"name": "root"}, {"name": "late"}],
+    }
+)
+GUEST["status"] = {
+    "machine": {"type": "pc-q35-9.2"},
+    "interfaces": [{"name": "default", "mac": MAC, "infoSource": "domain"}],
+}
+LISTED = {"domain": {"machine": {"type": "q35"}, "devices": {"disks": [disk()], "interfaces": [OLD_NIC]}}}
+UNLISTED = {"domain": {"machine": {"type": "q35"}, "devices": {}}, "volumes": [{"name": "root"}]}
+VMS = {"lists its devices": {**LISTED, "volumes": [{"name": "root"}]}, "lists none": UNLISTED}
+
+
+def devices(found: Json) -> dict[str, tuple[str | None, str | None, str | None]]:
+    return {row["device"]: (row["place"] or row["unset"], row["guest"], row["by"]) for row in found["devices"]}
+
+
+@pytest.mark.parametrize("content", VMS.values(), ids=VMS)
+@pytest.mark.parametrize("labels", [{}, {"poolhouse.dev/defaulting": "disabled"}], ids=["", "opted out"])
+def test_an_older_vm_shows_what_its_guest_has_and_that_nothing_is_set(content: Json, labels: Json) -> None:
+    document = stored(content)
+    document["metadata"]["labels"] = labels
+    found = describe(document, GUEST)
+    assert devices(found) == {
+        "machine": ("q35", "pc-q35-9.2", VIRT_API),
+        "firmware uuid": (NOT_SET_UUID, "5d307ca9-b3ef-428c-8861-06e72d69f223", None),
+        "nic default": (NOT_SET, None, None),
+        "mac default": (NOT_SET, MAC, None),
+        "disk root": (NOT_SET, None, None),
+        "disk late": (NOT_LISTED, None, None),
+    }
+    assert "spec.template.spec.domain.cpu.model" in found["undecided"]
+
+
+def test_the_page_shows_what_the_command_prints_of_an_older_vm() -> None:
+    lines = DEVICES.lines("text", describe(stored(VMS["lists its devices"]), GUEST)["devices"][:5])
+    page = (Path(__file__).parents[2] / "docs/hardware.md").read_text()
+    assert "\n".join(f"    {line}" for line in lines) in page
+
+
+def test_without_a_vmi_nothing_is_said_of_the_guest() -> None:
+    found = devices(describe(stored(VMS["lists its devices"])))
+    assert found["mac default"] == (NOT_SET, None, None)
+    assert {guest for _, guest, _ in found.values()} == {None}
+
+
+def test_addresses_of_the_guest_in_the_vmi_are_shown() -> None:
+    """KubeVirt copies the addresses of the spec with which the guest started into the VMI."""
+    running = vmi(spec(disk("root", pciAddress="0000:08:00.0"), nic(macAddress=MAC)))
+    assert devices(describe(stored(PLACED), running))["disk root"] == ("0000:07:00.0", "0000:08:00.0", UNKNOWN)
+
+
+DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-9.2">hvm</type></os><devices>
+<controller type="pci" index="0" model="pcie-root"/>
+<controller type="scsi" index="0" model="virtio-scsi"><address type="pci" bus="0x05" slot="0x00"/></controller>
+<disk type="file" device="disk"><target dev="vda" bus="virtio"/><alias name="ua-root"/>
+<address type="pci" domain="0x0000" bus="0x07" slot="0x00" function="0x0"/></disk>
+<interface type="ethernet"><model type="virtio"/><alias name="ua-default"/>
+<address type="pci" domain="0x0000" bus="0x01" slot="0x00" function="0x0"/></interface>
+</devices></domain>"""
+
+
+@pytest.mark.parametrize("guest", [GUEST, None], ids=["with a VMI", "without one"])
+def test_the_domain_shows_the_address_of_each_device(guest: Json | None) -> None:
+    record = read_domain(BytesIO(DOMAIN.encode()))
+    found = devices(describe(stored(VMS["lists its devices"]), guest, record))
+    assert found["machine"] == ("q35", "pc-q35-9.2", VIRT_API)
+    assert found["disk root"] == (NOT_SET, "0000:07:00.0", None)
+    assert found["nic default"] == (NOT_SET, "0000:01:00.0", None)
+    assert found["controller scsi 0"] == (NO_FIELD, "0000:05:00.0", None)
+
+
+@pytest.mark.parametrize("text", ["", "<html/>", "<domain/>", "no XML", "\x00"])
+def test_what_is_no_domain_is_refused(text: str) -> None:
+    with pytest.raises(Failed, match="--domain"):
+        read_domain(BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("machine", "author"),
+    [("q35", VIRT_API), ("pc", VIRT_API), ("virt", VIRT_API), ("pc-q35-9.2", VIRT_API_OR_DEFAULTER)],
+)
+def test_the_machine_type_of_a_vm_without_a_record(machine: str, author: str) -> None:
+    """virt-api sets the machine type of every VM, and Poolhouse never an alias."""
+    document = stored(spec(disk("root"), domain={"machine": {"type": machine}}))
+    assert FieldOwners(document).of("domain.machine.type")[0] == author
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from defaulter.field_record import DEFAULTED_FIELDS
-from defaulter.fleet import ANEW, EDITED, Guest, read_guest, report
+from defaulter.fleet import EDITED, Guest, read_guest, report
+from defaulter.inventory import NOT_SET
 from defaulter.vm_paths import OPT_OUT
 from tests.defaulter.builders import disk, nic, spec, vm, vmi
 
@@ -16,6 +17,7 @@ Json = dict[str, Any]
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
 OPEN = spec(disk(), nic())
 GUEST = Guest({"default": MAC}, "pc-q35-9.2", topology="v3")
+MAC_CHANGE = ("nic default", "macAddress", MAC, None, NOT_SET)
 
 
 def changes(document: Json, guest: Guest | None = GUEST) -> list[tuple[str, str, str, str | None, str]]:
@@ -27,8 +29,8 @@ def changes(document: Json, guest: Guest | None = GUEST) -> list[tuple[str, str,
 @pytest.mark.parametrize(
     ("document", "guest", "expected"),
     [
-        pytest.param(vm(OPEN), GUEST, [("nic default", "macAddress", MAC, None, ANEW)], id="an open MAC address"),
-        pytest.param(vm(spec(disk())), GUEST, [("nic default", "macAddress", MAC, None, ANEW)], id="an implicit NIC"),
+        pytest.param(vm(OPEN), GUEST, [MAC_CHANGE], id="an open MAC address"),
+        pytest.param(vm(spec(disk())), GUEST, [MAC_CHANGE], id="an implicit NIC"),
         pytest.param(vm(spec(nic(macAddress=MAC))), GUEST, [], id="the spec has the MAC address of the guest"),
         pytest.param(vm(spec(nic(macAddress="02-00-00-00-00-01"))), GUEST, [], id="the same in another notation"),
         pytest.param(
@@ -138,4 +140,6 @@ def test_the_json_has_the_form_that_scripts_read() -> None:
     assert found is not None
     row = found.as_json()
     assert list(row) == ["namespace", "name", "defaulted", "changes", "unknown"]
-    assert row["changes"] == [{"device": "nic default", "field": "macAddress", "from": MAC, "to": None, "reason": ANEW}]
+    assert row["changes"] == [
+        {"device": "nic default", "field": "macAddress", "from": MAC, "to": None, "reason": NOT_SET}
+    ]

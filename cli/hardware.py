@@ -240,7 +240,7 @@ class FieldOwners:
         applied = self._evidence.applied
         if self._record is not None:
             if field in self._record:
-                return DEFAULTER
+                return VIRT_API if self._is_random_id(field) else DEFAULTER
             return managers[0] if managers else self._at_admission(field)
         if applied is not None and field in applied:
             return managers[0] if managers else "kubectl apply"
@@ -248,12 +248,16 @@ class FieldOwners:
             return self._at_admission(field)
         return UNKNOWN if "[" in field else managers[0]
 
+    def _is_random_id(self, field: str) -> bool:
+        """Whether the field is a UUID or serial that virt-api chose. Poolhouse derives those that it writes."""
+        return field.startswith("domain.firmware.") and _version(str(self._values.get(field))) == _RANDOM
+
     def _at_admission(self, field: str) -> str:
         from defaulter.machine_types import is_canonical
 
         value = str(self._values.get(field))
         if field.startswith("domain.firmware."):
-            return DEFAULTER if _is_derived(value) else VIRT_API
+            return DEFAULTER if _version(value) == _DERIVED else VIRT_API
         if field == "domain.machine.type" and self._record is None:
             return VIRT_API_OR_DEFAULTER if is_canonical(value) else VIRT_API
         return DEFAULTER if self._record is None else OTHER_WEBHOOK
@@ -263,12 +267,15 @@ class FieldOwners:
         return self._created if self._unchanged or (time is not None and time == self._created) else None
 
 
-def _is_derived(uuid: str) -> bool:
-    """Whether the UUID has the version of those that Poolhouse derives from names."""
+_DERIVED, _RANDOM = 8, 4
+"""versions of the UUIDs that Poolhouse derives from names, and of those that virt-api chooses"""
+
+
+def _version(uuid: str) -> int | None:
     try:
-        return UUID(uuid).version == 8
+        return UUID(uuid).version
     except ValueError:
-        return False
+        return None
 
 
 def _document(cluster: Cluster, vm: str) -> Json:

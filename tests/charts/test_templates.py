@@ -688,7 +688,14 @@ def test_notes_are_the_named_template() -> None:
     [
         pytest.param(
             {},
-            ["helm test poolhouse -n poolhouse-system", "examples/pool.yaml", "kubectl get vmwp", "set identitySeed"],
+            [
+                "helm test poolhouse -n poolhouse-system",
+                "Existing VMs run on unchanged",
+                "kubectl poolhouse hardware fleet -A",
+                "examples/pool.yaml",
+                "kubectl get vmwp",
+                "set identitySeed",
+            ],
             ["because", "no KubeVirt"],
             id="defaults",
         ),
@@ -700,7 +707,10 @@ def test_notes_are_the_named_template() -> None:
             id="a kind less",
         ),
         pytest.param(
-            {"defaulter": {"enabled": False}}, ["defaulter.enabled is false"], ["identitySeed"], id="no defaulter"
+            {"defaulter": {"enabled": False}},
+            ["defaulter.enabled is false"],
+            ["identitySeed", "Existing VMs"],
+            id="no defaulter",
         ),
         pytest.param(
             {"webhook": {"replicas": 1, "defaulting": {"failurePolicy": "Fail"}}},

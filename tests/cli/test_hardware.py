@@ -111,6 +111,9 @@ FIRMWARE_ID, SERIAL = "domain.firmware.uuid", "domain.firmware.serial"
         pytest.param(None, SERIAL, VIRT_API, id="a random one, which virt-api set first"),
         pytest.param({FIRMWARE_ID: UUIDS["uuid"]}, FIRMWARE_ID, DEFAULTER, id="a default in the record"),
         pytest.param({}, SERIAL, VIRT_API, id="a serial that is not in the record"),
+        pytest.param(
+            {SERIAL: UUIDS["serial"]}, SERIAL, VIRT_API, id="a random one that the record counts as a default"
+        ),
         pytest.param({}, "domain.devices.disks[root].disk.bus", "kubectl-create", id="a list has its manager"),
         pytest.param({}, "domain.cpu.model", OTHER_WEBHOOK, id="a field of no client that is not in the record"),
         pytest.param({"domain.cpu.model": "host-model"}, "domain.cpu.model", OTHER_WEBHOOK, id="another value"),

@@ -47,6 +47,11 @@ Next steps:
 * Create migration policies (examples/migration-policies.yaml), and ask which one a VM uses:
     kubectl poolhouse policy explain vmi/NAME
 {{- end }}
+{{- if .Values.defaulter.enabled }}
+* Existing VMs run on unchanged. Each gets the hardware of its guest when it stops (docs/tasks/existing-vms.md).
+  See what the next restart of each VM changes:
+    kubectl poolhouse hardware fleet -A
+{{- end }}
 * Find out what is wrong, and why:
     kubectl poolhouse overview -A --wrong
     kubectl poolhouse why VM

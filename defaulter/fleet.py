@@ -21,6 +21,7 @@ from defaulter.vmi_spec import disk_kind, is_emulated
 
 Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
 TOPOLOGY = "kubevirt.io/pci-topology-version"
+SIDECARS, HOOK = "hooks.kubevirt.io/hookSidecars", "poolhouse-hardware"
 EDITED = "the spec has changed since the guest started"
 
 
@@ -33,6 +34,8 @@ class Guest:
     machine: str | None = None
     hotplugged: tuple[str, ...] = ()
     """volumes that were attached while the guest ran"""
+    hooked: bool = False
+    """whether KubeVirt runs Poolhouse's hook beside it, which restores its hardware record"""
     topology: str | None = None
     """version of KubeVirt's rules for PCI ports; None for a guest that a KubeVirt without such versions started"""
 
@@ -54,6 +57,8 @@ class Report:
     defaulted: Defaulted
     changes: tuple[Change, ...]
     unknown: tuple[str, ...]
+    held: bool | None
+    """whether devices that a spec cannot hold keep their addresses; None if it is not known"""
 
     def as_json(self) -> Json:
         changes = [{key.rstrip("_"): value for key, value in asdict(each).items()} for each in self.changes]
@@ -71,12 +76,16 @@ def read_guest(vmi: Json) -> Guest:
         {name: mac for name, mac in guest_macs(vmi) if name in emulated},
         machine if isinstance(machine, str) and machine else None,
         tuple(str(each.get("name")) for each in volumes),
+        HOOK in str(at(vmi, "metadata", "annotations", SIDECARS) or ""),
         topology if isinstance(topology, str) and topology else None,
     )
 
 
-def report(vm: Json, guest: Guest | None, *, opted_out_namespace: bool = False) -> Report | None:
-    """The report of a VM. `guest` is None without a VMI. Returns None for an object that is no VM."""
+def report(
+    vm: Json, guest: Guest | None, *, opted_out_namespace: bool = False, plugin: bool | None = False
+) -> Report | None:
+    """The report of a VM. `guest` is None without a VMI. `plugin` is whether the cluster has Poolhouse's plugin, None
+    if it is not known. Returns None for an object that is no VM."""
     location = locate(vm)
     if location is None or not location.is_vm:
         return None
@@ -88,7 +97,18 @@ def report(vm: Json, guest: Guest | None, *, opted_out_namespace: bool = False) 
         "OptedOut" if is_out else _defaulted(vm, location),
         tuple(_changes(vm, location, guest)) if guest is not None else (),
         tuple(_unknown(vm, location, guest)),
+        _held(vm, location, guest, plugin),
     )
+
+
+def _held(vm: Json, location: VMLocation, guest: Guest | None, plugin: bool | None) -> bool | None:
+    """A VM is held by its hardware record and a hook that restores it: a plugin, or a sidecar that its own template or
+    the webhook names."""
+    if at(vm, *location.record) is None:
+        return False
+    if plugin or HOOK in str(at(vm, *location.spec[:-1], "metadata", "annotations", SIDECARS) or ""):
+        return True
+    return guest.hooked if guest is not None and (guest.hooked or plugin is False) else None
 
 
 def without_opt_out(vm: Json) -> Json:

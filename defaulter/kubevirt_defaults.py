@@ -59,6 +59,7 @@ class ClusterConfig:
             "cpu_model": known.cpu_model or cls.cpu_model,
             "settings": known,
             "video": "fill" if known.enables(versions.VIDEO_CONFIG) else "leave",
+            "record": known.enables(versions.PLUGINS) or known.enables(versions.SIDECAR),
         }
         return cls(**{**found, **overrides})
 

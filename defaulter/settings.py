@@ -23,10 +23,12 @@ def _parse_aliases(value: Any) -> Any:
     return {alias.strip(): machine_type.strip() for alias, _, machine_type in pairs}
 
 
-def _parse_boolean(value: Any) -> Any:
-    if isinstance(value, str) and value not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return value == "true" if isinstance(value, str) else value
+def _parse_record(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    if value not in ("auto", "true", "false"):
+        raise ValueError("must be auto, true or false")
+    return None if value == "auto" else value == "true"
 
 
 class Settings(ServerSettings):
@@ -74,8 +76,11 @@ class Settings(ServerSettings):
         None,
         "Whether the display adapter is filled. Empty: where the cluster's KubeVirt accepts `video.type`.",
     )
-    record: Annotated[bool, BeforeValidator(_parse_boolean)] = setting(
-        "POOLHOUSE_HARDWARE_RECORD", False, "Whether an annotation records the hardware that a spec cannot hold."
+    record: Annotated[bool | None, BeforeValidator(_parse_record)] = setting(
+        "POOLHOUSE_HARDWARE_RECORD",
+        False,
+        "Whether an annotation records the hardware that a spec cannot hold. `auto`: if KubeVirt has the feature gate "
+        "`Plugins` or `Sidecar`, so that a hook can restore it.",
     )
     workers: int = setting(
         "POOLHOUSE_WORKERS", 0, "Worker processes. 0: one for each processor, but at least 2 and at most 4.", ge=0

@@ -170,13 +170,13 @@ FEATURES = (
     Feature(
         "Sidecar hooks",
         "`hooks.kubevirt.io/hookSidecars`",
-        "`poolhouse hook` prints one, which restores the hardware record. Only users apply it.",
+        "Added to new VMIs with a hardware record, which it restores, if the chart's `hardwareRecord` allows it.",
         gate=SIDECAR,
     ),
     Feature(
         "Plugins",
         "`plugin.kubevirt.io/v1alpha1`",
-        "`poolhouse hook --plugin` prints one. Only users apply it.",
+        "Installed by the chart if its `hardwareRecord` allows it. It restores the hardware record.",
         since=(1, 9),
         gate=PLUGINS,
     ),

@@ -15,7 +15,7 @@ import yaml
 from apimachinery.unstructured import Json
 from kinds import KINDS
 from kinds.kind import Kind
-from manifests import admission_policy, rbac, values, webhooks
+from manifests import admission_policy, plugin, rbac, values, webhooks
 from manifests.crd import crd
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,6 +41,7 @@ def files(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
         FOLDER / "rbac.yaml": _text(_rights()),
         FOLDER / "webhooks.yaml": _text({"configurations": _configurations(kinds), "leftAlone": "kube-system"}),
         FOLDER / "guard.yaml": _text(_guard()),
+        FOLDER / "plugin.yaml": _text({"documents": plugin.plugin_manifests(plugin.IMAGE)}),
         **_documentation(kinds),
     }
 

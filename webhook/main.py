@@ -52,6 +52,7 @@ from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
+from webhook.hook_sidecar import HookSidecar
 from webhook.metrics import Metrics
 from webhook.plans import PlanClient
 from webhook.snapshots import SnapshotSupport
@@ -105,6 +106,19 @@ class Settings(ServiceSettings):
     )
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
+    )
+
+    hook_image: str = setting(
+        "POOLHOUSE_HOOK_IMAGE",
+        "",
+        "Image of the defaulter, which KubeVirt runs beside each VMI with a hardware record, where it has the feature "
+        "gate `Sidecar`. Empty: VMIs get no sidecar.",
+    )
+    hook_plugin: bool = setting(
+        "POOLHOUSE_HOOK_PLUGIN",
+        False,
+        "Whether the cluster has Poolhouse's plugin. VMIs then get no sidecar if KubeVirt has the feature gate "
+        "`Plugins`.",
     )
 
     @model_validator(mode="after")
@@ -207,6 +221,9 @@ def _parts(
             find_vmi=lambda namespace, name: find_vmi(api, namespace, name),
             macs=settings.macs,
         )
+        if settings.hook_image:
+            plugin = settings.hook_plugin
+            defaulting = HookSidecar(handler, settings.hook_image, lambda: _settings(kubevirts), plugin=plugin)
         metrics.breaker(lambda: handler.breaker.state)
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
     checks = tuple(

@@ -751,6 +751,47 @@ def test_notes_are_true_for_the_values(
         assert (CHART.parent.parent / file).is_file()
 
 
+PLUGINS = ("--api-versions", "plugin.kubevirt.io/v1alpha1")
+POLICIES = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+PULL = {"global": {"imagePullSecrets": [{"name": "registry"}]}}
+NEVER, ALWAYS = ({"defaulter": {"hardwareRecord": each}} for each in ("never", "always"))
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "record", "image", "plugin"),
+    [
+        pytest.param({}, (), "auto", True, False, id="a cluster without plugins"),
+        pytest.param({}, (*PLUGINS, *POLICIES), "auto", True, True, id="a cluster with plugins"),
+        pytest.param({}, PLUGINS, "auto", True, False, id="plugins, but no policies that mutate"),
+        pytest.param(PULL, (*PLUGINS, *POLICIES), "false", False, False, id="VMs cannot pull the image"),
+        pytest.param(PULL | ALWAYS, (*PLUGINS, *POLICIES), "true", True, True, id="they can, says the user"),
+        pytest.param(ALWAYS, (), "true", True, False, id="always"),
+        pytest.param(NEVER, (*PLUGINS, *POLICIES), None, False, False, id="never"),
+        pytest.param({"defaulter": {"enabled": False}}, (*PLUGINS, *POLICIES), None, False, False, id="no defaulter"),
+    ],
+)
+def test_what_a_cluster_gets_to_hold_hardware(
+    values: Json, options: tuple[str, ...], record: str | None, image: bool, plugin: bool
+) -> None:
+    documents = template(values, *options)
+    pods = _pod_templates(documents)
+    defaulter = _environment(pods["poolhouse-defaulter"]) if "poolhouse-defaulter" in pods else {}
+    webhook = _environment(pods["poolhouse-webhook"])
+    assert defaulter.get("POOLHOUSE_HARDWARE_RECORD") == record
+    assert ("POOLHOUSE_HOOK_IMAGE" in webhook) is image
+    assert webhook.get("POOLHOUSE_HOOK_PLUGIN") == (str(plugin).lower() if image else None)
+    kinds = {each["kind"] for each in documents if each["metadata"]["name"] == "poolhouse-hardware"}
+    assert kinds == ({"Plugin", "MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"} if plugin else set())
+    if plugin:
+        policy = named(documents, "MutatingAdmissionPolicy")["poolhouse-hardware"]
+        expression = policy["spec"]["mutations"][0]["jsonPatch"]["expression"]
+        assert f'image: "{webhook["POOLHOUSE_HOOK_IMAGE"]}"' in expression
+
+
+def _environment(pod: Json) -> dict[str, str]:
+    return {each["name"]: each.get("value", "") for each in pod["spec"]["containers"][0]["env"]}
+
+
 def test_webhook_on_the_host_network_uses_its_port(everything: list[Json]) -> None:
     pod = _pod_templates(everything)["poolhouse-webhook"]["spec"]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")

@@ -12,7 +12,7 @@ import pytest
 from cli.cluster import Cluster
 from cli.fleet import NO_VMIS, VMS_LISTING, collect
 from defaulter.fleet import Guest, report
-from runtime.errors import Forbidden
+from runtime.errors import Forbidden, NotFound
 from runtime.resource import NAMESPACES, VMIS, VMS
 from tests.defaulter.builders import disk, nic, spec, vm
 
@@ -32,6 +32,9 @@ class Rights:
     async def list(self, resource: Any, namespace: str | None = None) -> tuple[list[Json], str]:
         self._check(resource, namespace)
         return [{"metadata": {"name": "one"}}, {"metadata": {"name": "two"}}], "1"
+
+    async def get(self, resource: Any, namespace: str | None, name: str) -> Json:
+        raise NotFound("not found", status=404)
 
     async def pages(self, resource: Any, namespace: str | None = None) -> AsyncIterator[tuple[list[Json], str]]:
         self._check(resource, namespace)

@@ -131,7 +131,7 @@ def test_a_vmi_shows_its_guest() -> None:
         ],
         "volumeStatus": [{"name": "root"}, {"name": "data", "hotplugVolume": {}}],
     }
-    assert read_guest(document) == Guest({"default": MAC}, "pc-q35-9.2", ("data",), "v2")
+    assert read_guest(document) == Guest({"default": MAC}, "pc-q35-9.2", ("data",), topology="v2")
     assert read_guest({}) == Guest()
 
 
@@ -139,7 +139,36 @@ def test_the_json_has_the_form_that_scripts_read() -> None:
     found = report(vm(OPEN), GUEST)
     assert found is not None
     row = found.as_json()
-    assert list(row) == ["namespace", "name", "defaulted", "changes", "unknown"]
+    assert list(row) == ["namespace", "name", "defaulted", "changes", "unknown", "held"]
     assert row["changes"] == [
         {"device": "nic default", "field": "macAddress", "from": MAC, "to": None, "reason": NOT_SET}
     ]
+
+
+RECORDED = {"poolhouse.dev/hardware": "{}"}
+HOOKED = {"hooks.kubevirt.io/hookSidecars": '[{"command": ["/var/run/kubevirt-hooks/poolhouse-hardware.sock"]}]'}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "guest", "plugin", "expected"),
+    [
+        pytest.param({}, GUEST, True, False, id="no record"),
+        pytest.param(RECORDED, GUEST, False, False, id="a record without a hook"),
+        pytest.param(RECORDED, GUEST, True, True, id="a plugin"),
+        pytest.param(RECORDED, None, True, True, id="a plugin, and no guest"),
+        pytest.param(RECORDED, Guest(hooked=True), False, True, id="a sidecar by the webhook"),
+        pytest.param(RECORDED, Guest(hooked=True), None, True, id="a sidecar, and plugins are hidden"),
+        pytest.param(RECORDED | HOOKED, None, False, True, id="a sidecar in the template"),
+        pytest.param(RECORDED, None, False, None, id="the next VMI may get a sidecar"),
+        pytest.param(RECORDED, GUEST, None, None, id="the user may not see plugins"),
+    ],
+)
+def test_who_is_held(annotations: Json, guest: Guest | None, plugin: bool | None, expected: bool | None) -> None:
+    found = report(vm(PLACED, annotations=annotations), guest, plugin=plugin)
+    assert found is not None
+    assert found.held is expected
+
+
+def test_a_vmi_shows_its_hook() -> None:
+    assert read_guest(vmi(OPEN, annotations=HOOKED)).hooked
+    assert not read_guest(vmi(OPEN, annotations={"hooks.kubevirt.io/hookSidecars": "[{}]"})).hooked

@@ -17,11 +17,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.hook import SOCKET
+import manifests.plugin
 from cli.main import poolhouse
 from defaulter import hook, xml
 from defaulter.contract import HARDWARE_ANNOTATION
 from defaulter.plugin import METHOD, SERVICE, Request, answer, read
+from manifests.plugin import SOCKET
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-7.2">hvm</type></os><devices>
@@ -129,6 +130,10 @@ def test_a_response_of_any_length_can_be_read(domain: str) -> None:
 def test_any_bytes_are_read_or_rejected(message: bytes) -> None:
     with contextlib.suppress(ValueError):
         read(message)
+
+
+def test_the_plugin_selects_vms_by_the_annotation_of_the_record() -> None:
+    assert manifests.plugin.HARDWARE_ANNOTATION == HARDWARE_ANNOTATION
 
 
 def printed(*options: str) -> Any:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.settings import Settings
+from kubevirt.cluster_settings import ClusterSettings
 
 
 @pytest.mark.parametrize(
@@ -18,3 +20,20 @@ from defaulter.settings import Settings
 def test_an_invalid_setting_is_rejected_by_its_name(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=f'{name}: Invalid value: "{value}": must be'):
         Settings.read({name: value})
+
+
+@pytest.mark.parametrize(
+    ("value", "gates", "recorded"),
+    [
+        ("auto", [], False),
+        ("auto", ["Sidecar"], True),
+        ("auto", ["Plugins"], True),
+        ("true", [], True),
+        ("false", ["Sidecar", "Plugins"], False),
+    ],
+)
+def test_hardware_is_recorded_where_a_hook_can_restore_it(value: str, gates: list[str], recorded: bool) -> None:
+    kubevirt = ClusterSettings(versions=("v1.9.0",), feature_gates=frozenset(gates))
+    overrides = Settings.read({"POOLHOUSE_HARDWARE_RECORD": value}).overrides
+    assert ClusterConfig.of(kubevirt, overrides).record is recorded
+    assert not ClusterConfig.of(kubevirt, Settings.read({}).overrides).record

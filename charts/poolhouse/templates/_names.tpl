@@ -72,3 +72,16 @@ app.kubernetes.io/component: {{ . }}
 {{- with .Values.webhook.url }}{{ $hosts = append $hosts ((urlParse .).host | regexFind "^\\[[^]]*\\]|^[^:]*" | trimAll "[]") }}{{ end -}}
 {{ join "," $hosts }}
 {{- end }}
+
+{{/* Prints whether hooks restore hardware records. The Pods of VMs pull the hook's image without Poolhouse's
+credentials. */}}
+{{- define "poolhouse.hardwareHook" -}}
+{{- $record := .Values.defaulter.hardwareRecord -}}
+{{- and .Values.defaulter.enabled (or (eq $record "always") (and (eq $record "auto") (not .Values.global.imagePullSecrets))) | ternary "true" "false" -}}
+{{- end }}
+
+{{/* Prints whether the chart has KubeVirt's plugin. */}}
+{{- define "poolhouse.plugin" -}}
+{{- $served := and (.Capabilities.APIVersions.Has "plugin.kubevirt.io/v1alpha1") (.Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy") -}}
+{{- and (eq (include "poolhouse.hardwareHook" .) "true") $served | ternary "true" "false" -}}
+{{- end }}

@@ -41,6 +41,7 @@ TABS = (
     ("overview", "/", "Overview"),
     ("warm", "/warm", "Warm pools"),
     ("policies", "/policies", "Policies"),
+    ("fleet", "/fleet", "Hardware"),
     ("change", "/change", "Plan a change"),
 )
 MAX_BODY_BYTES = 1024 * 1024

@@ -6,13 +6,14 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from urllib.parse import unquote
 
 from apimachinery.timestamps import known_time, parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster
+from cli.fleet import collect
 from cli.hardware import describe
 from cli.health import assess, assess_phase
 from cli.output import Failed
@@ -20,7 +21,18 @@ from cli.past import Identity, concerns, logged, merge, of_vm
 from cli.policy import impact_of
 from cli.pools import list_revisions
 from cli.rollout import history_rows
-from console import acts, change, hardware_page, policies_page, pool_page, replica_set_page, vm_page, warm_page, words
+from console import (
+    acts,
+    change,
+    fleet_page,
+    hardware_page,
+    policies_page,
+    pool_page,
+    replica_set_page,
+    vm_page,
+    warm_page,
+    words,
+)
 from console.acts import Act, Target
 from console.cluster_state import ClusterState
 from console.overview import overview
@@ -116,6 +128,18 @@ async def hardware(context: Context, query: Query, namespace: str, name: str) ->
         "changed": {each["device"] for each in differences},
     }
     return Page(f"Hardware of {name}", [Part("hardware", "hardware.html", values)])
+
+
+async def fleet(context: Context, query: Query) -> Page:
+    """What the next restart of each VM changes, within the rights of the user."""
+    state = context.state
+    everywhere = state.namespace is None
+    cluster = replace(context.cluster, namespace=state.namespace or context.cluster.namespace, everywhere=everywhere)
+    stamp = int(state.now().timestamp()) // fleet_page.FRESH_SECONDS
+    reports, refused = await state.remember(("fleet",), stamp, lambda: collect(state.api, cluster))
+    return Page(
+        "Hardware", [Part("fleet", "fleet.html", fleet_page.table(reports, refused, query))], "fleet", live=False
+    )
 
 
 async def policies(context: Context, query: Query) -> Page:
@@ -409,6 +433,7 @@ ROUTES: tuple[tuple[re.Pattern[str], Builder], ...] = tuple(
         (r"/change", change_page),
         (r"/warm", warm),
         (r"/policies", policies),
+        (r"/fleet", fleet),
         (r"/sizing/(?P<namespace>[^/]+)/(?P<name>[^/]+)", sizing),
         (r"/hardware/(?P<namespace>[^/]+)/(?P<name>[^/]+)", hardware),
         (r"/(?P<short>vm|vmi)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", vm),

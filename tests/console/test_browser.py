@@ -95,6 +95,7 @@ PAGES = {
     "claim": (f"/vmclaim/{SHOP}/my-claim", "It has a VM"),
     "sizing": (f"/sizing/{SHOP}/my-warm-pool", "Sizing advice"),
     "policies": ("/policies", "Order of precedence"),
+    "fleet": ("/fleet", "Who set the hardware"),
     "policy": ("/migpol/-/computing", "KubeVirt enforces it"),
     "change": (f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool", "YAML"),
     "absent": (f"/vmpool/{SHOP}/absent", "There is no vmpool absent in namespace shop."),
@@ -105,7 +106,11 @@ DARK = ("overview", "pool")
 """pages with a picture in dark colours too"""
 LATER = ("change", "rollout", "confirm")
 """pictures of the tests of acts"""
-PICTURES = (*(name for name in PAGES if name not in ("absent", *LATER)), *(f"{name}-dark" for name in DARK), *LATER)
+PICTURES = (
+    *(name for name in PAGES if name not in ("absent", "fleet", *LATER)),
+    *(f"{name}-dark" for name in DARK),
+    *LATER,
+)
 """the pictures of docs/console.md"""
 
 

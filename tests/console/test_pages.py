@@ -9,7 +9,7 @@ import pytest
 from apimachinery.merge_patch import LAST_APPLIED
 from cli.apply import Change
 from cli.svg import Series, step_chart
-from console import change, hardware_page, policies_page, warm_page
+from console import change, fleet_page, hardware_page, policies_page, warm_page
 from console.app import connection_values
 from console.cluster_state import Sample
 from console.overview import summary, table
@@ -230,3 +230,41 @@ def test_the_difference_has_kinds_of_lines() -> None:
     ]
     assert change.diff(STORED, STORED) == []
     assert {kind for kind, _ in change.diff(None, STORED)} == {"place", "add"}
+
+
+def report(name: str, defaulted: str = "No", changes: int = 0, held: bool | None = False, unknown: str = "") -> Json:
+    change = {
+        "device": "nic default",
+        "field": "macAddress",
+        "from": "02:00:00:00:00:01",
+        "to": None,
+        "reason": "not set",
+    }
+    rest = {"changes": [change] * changes, "unknown": [unknown] if unknown else [], "held": held}
+    return {"namespace": "shop", "name": name, "defaulted": defaulted, **rest}
+
+
+REPORTS = [
+    report("a", "Poolhouse", held=True),
+    report("b", changes=1),
+    report("c", changes=2, held=None),
+    report("d", "OptedOut", unknown="machine type: the alias q35"),
+]
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        pytest.param({}, "cbda", id="those that change most come first"),
+        pytest.param({"defaulted": "No"}, "cb", id="who set the hardware"),
+        pytest.param({"q": "MACADDRESS"}, "cb", id="a field that changes"),
+        pytest.param({"q": "q35"}, "d", id="what is unknown"),
+        pytest.param({"q": "shop/a"}, "a", id="a name"),
+        pytest.param({"defaulted": "Author"}, "", id="nothing"),
+    ],
+)
+def test_the_fleet_is_filtered(query: dict[str, str], names: str) -> None:
+    found = fleet_page.table(REPORTS, [], query)
+    assert "".join(each["name"] for each in found["slice"].rows) == names
+    assert (found["total"], found["changing"], found["not_held"]) == (4, 2, 2)
+    assert [number for name, number, _ in found["groups"] if name in ("No", "OptedOut", "Author")] == [0, 2, 1]

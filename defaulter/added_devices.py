@@ -25,7 +25,7 @@ from defaulter.kubevirt_defaults import ClusterConfig, add_devices
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import addressable_devices, devices_without_pci_address
 from defaulter.vm_paths import VMLocation
-from defaulter.vmi_spec import holds_addresses, may_have_bridge
+from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 from defaulter.xml import Element
 
 MAX_STARTS = 16
@@ -175,7 +175,8 @@ def running_addresses(
 
 def _has_hardware(stored: Json, location: VMLocation, cluster: ClusterConfig) -> bool:
     """Whether the addresses of the stored VM are decided. A canonical machine type is no evidence: virt-api and
-    Poolhouse write it into a VM that stops. Devices that KubeVirt adds at each start have no address.
+    Poolhouse write it into a VM that stops. Devices that KubeVirt adds at each start have no address, and the bus or
+    the model that a device gets at each start decides whether it has one.
 
     A VM with a record of defaulted fields may have devices without an address, which were hotplugged."""
     machine = at(stored, *location.spec, "domain", "machine", "type")
@@ -186,7 +187,19 @@ def _has_hardware(stored: Json, location: VMLocation, cluster: ClusterConfig) ->
     if editor.filled:
         return False
     decided = [not is_unset(at(stored, *path)) for path in addressable_devices(stored, location)]
-    return any(decided) if decided and read_record(stored, location) else all(decided)
+    if read_record(stored, location):
+        return any(decided) or not decided
+    return all(decided) and not any(_models_unset(at(stored, *location.spec)))
+
+
+def _models_unset(spec: Json) -> Iterator[bool]:
+    """For each NIC and disk, whether its model or bus is open. KubeVirt chooses it when the VM starts, and with it
+    whether the device needs an address."""
+    devices = at(spec, "domain", "devices")
+    for _, interface in entries(devices, "interfaces"):
+        yield is_emulated(interface) and is_unset(interface.get("model"))
+    for _, disk in entries(devices, "disks"):
+        yield is_unset(at(disk, disk_kind(disk) or "disk", "bus"))
 
 
 def _device(address: Path, location: VMLocation) -> Path:

@@ -209,6 +209,8 @@ NEVER_DEFAULTED = [
         spec(disk("root", pciAddress="0000:09:00.0"), disk("data"), nic(), domain=MACHINE), {}, id="one address"
     ),
     pytest.param(spec(disk("root"), nic(model="virtio"), domain=MACHINE), {}, id="listed devices"),
+    pytest.param(spec(disk("root", bus="sata"), nic(), domain=MACHINE), {}, id="a NIC without a model beside SATA"),
+    pytest.param(spec(disk("root", bus=None), nic(model="virtio"), domain=MACHINE), {}, id="a disk without a bus"),
     pytest.param(
         implicit(**ROOT_VOLUME),
         {"preference": {"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"}}},

@@ -73,7 +73,7 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
 def deadline(snapshot: PoolSnapshot) -> datetime | None:
     status = snapshot.pool.status
     known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
-    prepares = _reason(status) not in WAITS and (_wait_for_disks(snapshot) or _waits_for_snapshots(snapshot))
+    prepares = _reason(status) not in WAITS and (wait_for_disks(snapshot) or _waits_for_snapshots(snapshot))
     starts = _starts(snapshot) and not prepares
     if snapshot.pool.spec.paused or not known or status.last_progress_time is None or starts:
         return None
@@ -93,7 +93,7 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
     # An outdated VM may become available with the new template.
     failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
-    held, waiting = held_by_snapshots(snapshot, now), _wait_for_disks(snapshot)
+    held, waiting = held_by_snapshots(snapshot, now), wait_for_disks(snapshot)
     if end is None or now < end or not (failing or waiting or snapshot.missing or held):
         return ""
     if waiting and not failing:
@@ -106,7 +106,7 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"
 
 
-def _wait_for_disks(snapshot: PoolSnapshot) -> dict[str, str]:
+def wait_for_disks(snapshot: PoolSnapshot) -> dict[str, str]:
     """VMs that still run from a replaced disk because the new one is not ready, with the reason."""
     return {vm.name: reason for vm in snapshot.active if (reason := unready_disk(snapshot, vm))}
 

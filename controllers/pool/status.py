@@ -14,7 +14,13 @@ from controllers.pool.failures import why_not_started
 from controllers.pool.history import history
 from controllers.pool.hooks import held, pending_hooks
 from controllers.pool.plan import Plan
-from controllers.pool.progress import count_outdated, deadline_exceeded, is_progressing, last_progress
+from controllers.pool.progress import (
+    count_outdated,
+    deadline_exceeded,
+    is_progressing,
+    last_progress,
+    wait_for_disks,
+)
 from controllers.pool.reasons import PoolReason
 from controllers.pool.retention import expires_at
 from controllers.pool.selection import is_behind
@@ -299,6 +305,8 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
 
 def _with_cause(snapshot: PoolSnapshot, message: str) -> str:
     why = why_not_started(snapshot)
+    if not why and (waiting := wait_for_disks(snapshot)):
+        why = "{} waits: {}".format(*min(waiting.items()))
     return f"{message}; {why}" if why else message
 
 

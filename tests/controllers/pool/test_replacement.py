@@ -305,6 +305,14 @@ def test_an_import_that_never_ends_exceeds_the_deadline() -> None:
     assert "ImportInProgress" in str(conditions["Progressing"].message)
 
 
+def test_an_update_says_for_which_disk_it_waits() -> None:
+    found = observed(exchanged(), unready_disks={"root-0123456789-1": "ImportInProgress: expected 200, got 404"})
+    conditions = {each.type: each for each in pool_status(found, plan(found, NOW), NOW).conditions}
+    assert "its new disk root-0123456789-1 is not ready: ImportInProgress: expected 200, got 404" in str(
+        conditions["Progressing"].message
+    )
+
+
 def test_nothing_is_deleted_by_an_update() -> None:
     seen = simulate(observed(*(behind(n) for n in range(1, 6)), replicas=5), NOW)
     actions = [each for step in seen.steps for each in step.actions]

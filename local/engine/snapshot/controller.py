@@ -8,7 +8,7 @@ from apimachinery.merge_patch import merge_patch
 from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from local.engine.informers import Informers
-from local.engine.objects import PVC, VM, VMI, Snapshot, SnapshotContent, either, seconds_until
+from local.engine.objects import PVC, VM, VMI, Snapshot, SnapshotContent, either, read_snapshot_content, seconds_until
 from local.engine.resources import (
     SNAPSHOT_CONTENT_FINALIZER,
     SNAPSHOT_CONTENTS,
@@ -196,6 +196,9 @@ class SnapshotController:
                 await self._finalizers(SNAPSHOT_CONTENTS, content, left)
             return None
         if content.created_at or content.deleted is not None:
+            return None
+        # The informer may lag behind a snapshot that was just taken. A second one would contain later writes.
+        if read_snapshot_content(await self._api.get(SNAPSHOT_CONTENTS, *key)).created_at:
             return None
         problem = await self._take(snapshot, content)
         if problem:

@@ -73,6 +73,7 @@ __all__ = [
     "expand",
     "forbidden_changes",
     "open_addresses",
+    "opted_out",
     "preserve_stored_values",
     "read_node",
     "resolve_alias",

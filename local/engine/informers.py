@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 
+from defaulter.contract import opted_out
 from kinds.meta import NAMESPACE, SIMULATION
 from kubevirt.cluster_settings import ClusterSettings
 from local.engine import objects
@@ -20,7 +21,7 @@ from local.engine.resources import (
 )
 from runtime.api import Api
 from runtime.informer import Informer
-from runtime.resource import NODES, PVCS, VMIS, VMS
+from runtime.resource import NAMESPACES, NODES, PVCS, VMIS, VMS
 
 
 def utc_now() -> datetime:
@@ -51,6 +52,8 @@ class Informers:
         self.restores: Informer[Restore] = Informer(
             api, RESTORES, objects.read_restore, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
         )
+        # Whether each namespace has opted out of hardware defaults.
+        self.namespaces: Informer[bool] = Informer(api, NAMESPACES, opted_out)
         self.kubevirts: Informer[ClusterSettings] = Informer(api, KUBEVIRTS, ClusterSettings.of)
         self.settings: Informer[Pairs] = Informer(
             api, CONFIG_MAPS, lambda document: objects.read_config_map(document, SIMULATION), namespace=NAMESPACE
@@ -60,7 +63,7 @@ class Informers:
     def all(self) -> tuple[Informer[object], ...]:
         watched = (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations)
         snapshots = (self.snapshots, self.snapshot_contents, self.restores)
-        return (*watched, *snapshots, self.kubevirts, self.settings)  # type: ignore[return-value]
+        return (*watched, *snapshots, self.namespaces, self.kubevirts, self.settings)  # type: ignore[return-value]
 
     def cluster_settings(self) -> ClusterSettings:
         """Returns the settings of the KubeVirt object, of which a cluster has one."""

@@ -12,7 +12,7 @@ from apimachinery.owner_references import controller_of
 from apimachinery.quantity import to_int
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json, without_nulls
-from defaulter.contract import undefaulted_fields
+from defaulter.contract import opted_out, undefaulted_fields
 from kinds.meta import NODE_LOST, SIM_PREFIX
 from kinds.vm_documents import run_strategy
 from local.engine import resources
@@ -88,10 +88,12 @@ class VM(PhasedObject):
     """a text for each hotpluggable volume and each NIC in the template"""
     nics: Pairs = ()
     """name of each NIC with a hash of what needs a restart to change"""
+    lists_nics: bool = True
+    """False: KubeVirt chooses the NIC of each VMI"""
     data_volume_templates: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    defaulted: bool = True
-    """whether the defaulter has set all hardware"""
+    awaits_defaults: bool = False
+    """whether the defaulter has not set all hardware, and the VM has not opted out of its defaults"""
     faults: Pairs = ()
 
 
@@ -112,6 +114,8 @@ class VMI(PhasedObject):
     """the machine type of the spec, which may be an alias"""
     absent: tuple[str, ...] = ()
     """names of interfaces with `state: absent`"""
+    assigned: tuple[str, ...] = ()
+    """names of interfaces that are devices of a node (SR-IOV), which the engine does not have"""
     node_label: str = ""
     start_paused: bool = False
     memory: int = 0
@@ -280,9 +284,10 @@ def read_vm(document: Json) -> VM:
         template_hash=template_hash(template.get("spec") or {}),
         devices=hotplug.plugged_devices(template.get("spec") or {}),
         nics=hotplug.nic_hashes(template.get("spec") or {}),
+        lists_nics=hotplug.lists_nics(template.get("spec") or {}),
         data_volume_templates=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
         volumes=tuple(_volumes((template.get("spec") or {}).get("volumes"))),
-        defaulted=not undefaulted_fields(document),
+        awaits_defaults=not opted_out(document) and bool(undefaulted_fields(document)),
         faults=_faults(document, template),
         status=document.get("status") or {},
     )
@@ -309,6 +314,7 @@ def read_vmi(document: Json) -> VMI:
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
         machine=str((domain.get("machine") or {}).get("type") or "q35"),
         absent=tuple(str(nic.get("name")) for nic in nics if nic.get("state") == hotplug.ABSENT),
+        assigned=tuple(str(nic.get("name")) for nic in nics if nic.get("sriov") is not None),
         node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
         memory=guest_memory(domain),

@@ -4,13 +4,14 @@ The state of a domain depends only on the VMI and the time, so that a restart of
 """
 
 import asyncio
+import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
 from apimachinery.unstructured import Json, entries
-from local.engine.datavolume.phases import ImportProgress
+from local.engine.datavolume.phases import ImportProgress, http_failure
 from local.engine.fault_injection import Faults
 from local.engine.hypervisor import ABSENT, Domain, HypervisorRefused, MigrationAborted, Pair, Stream, Switched
 from local.engine.migration.settings import MigrationSettings, timeout_message
@@ -94,6 +95,11 @@ def _stopping_domain(vmi: VMI, faults: Faults, now: datetime) -> Domain:
     return Domain("running", vmi.node, change_seconds=left) if left > 0 else ABSENT
 
 
+def _drawn_mac(uid: str, nic: str) -> str:
+    octets = hashlib.sha256(f"{uid} {nic}".encode()).digest()[:5]
+    return "02:" + ":".join(f"{octet:02x}" for octet in octets)
+
+
 class SimulatedHypervisor:
     """Simulates domains. Its only state is a pause that the VMI's condition does not show yet."""
 
@@ -119,7 +125,9 @@ class SimulatedHypervisor:
     async def sync_devices(self, vmi: VMI, document: Json, pending: Collection[str]) -> DeviceReport:
         disks = [str(disk["name"]) for _, disk in entries(document, "spec", "domain", "devices", "disks")]
         targets = {name: f"disk-{index}" for index, name in enumerate(disks) if name not in pending}
-        return DeviceReport(targets, tuple(name for name, _ in vmi.interfaces if name not in vmi.absent))
+        # As KubeVirt does, each start draws the addresses that the spec leaves open anew.
+        nics = {name: mac or _drawn_mac(vmi.uid, name) for name, mac in vmi.interfaces if name not in vmi.absent}
+        return DeviceReport(targets, nics)
 
     async def press_power(self, vmi: VMI) -> None: ...
 
@@ -187,7 +195,7 @@ class SimulatedImporter:
         tries = int((now - data_volume.created).total_seconds() / IMPORT_SECONDS) + 1
         if faults.outcome(data_volume.uid, 0) is None or (faults.fail_times is not None and tries > faults.fail_times):
             return done
-        reason = "Unable to connect to http data source: the server answered 404 (simulated)"
+        reason = http_failure(404, "Not Found (simulated)")
         if faults.fail_times is None:
             return ImportProgress("failed", reason=reason, failures=1)
         next_try = seconds_until(data_volume.created + timedelta(seconds=IMPORT_SECONDS * tries), now)

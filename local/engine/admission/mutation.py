@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, without_nulls
+from apimachinery.unstructured import Json, at, without_nulls
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import NEWEST, Release
 
+DISK_KINDS = ("disk", "cdrom", "lun")
 MACHINE_TYPES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
 TOPOLOGY_ANNOTATION = "kubevirt.io/pci-topology-version"
 TOPOLOGY = "v3"
@@ -59,6 +60,7 @@ def default_vmi(vmi: Json, settings: ClusterSettings) -> Json:
     _machine_and_architecture(spec, domain, settings)
     _guest_memory(domain)
     _processors(domain, settings)
+    _implicit_devices(spec, settings)
     if (settings.release or NEWEST) >= TOPOLOGY_SINCE and supports_hotplug_ports(spec):
         _topology(document)
     return document
@@ -124,6 +126,25 @@ def _processors(domain: Json, settings: ClusterSettings) -> None:
         cpu |= {"cores": 1, "threads": 1, "sockets": max(1, to_int(wanted) or 1)}
     if not cpu.get("model"):
         cpu["model"] = settings.cpu_model or "host-model"
+
+
+def _implicit_devices(spec: Json, settings: ClusterSettings) -> None:
+    """Adds a NIC on the pod network to a VMI without NICs and networks, and a disk for each volume without a device.
+    On amd64 the bus of a disk is SATA unless the spec names one."""
+    devices = _child(spec["domain"], "devices")
+    attaches = devices.get("autoattachPodInterface") is not False
+    if attaches and not devices.get("interfaces") and not spec.get("networks"):
+        devices["interfaces"] = [{"name": "default", settings.network or "bridge": {}}]
+        spec["networks"] = [{"name": "default", "pod": {}}]
+    disks = [dict(disk) for disk in devices.get("disks") or ()]
+    named = {each.get("name") for each in (*disks, *(devices.get("filesystems") or ()))}
+    disks += [{"name": each.get("name")} for each in spec.get("volumes") or () if each.get("name") not in named]
+    bus = "sata" if spec["architecture"] == "amd64" else "virtio"
+    for disk in disks:
+        kind = next((kind for kind in DISK_KINDS if disk.get(kind) is not None), "disk")
+        disk[kind] = {**(disk.get(kind) or {}), "bus": at(disk, kind, "bus") or bus}
+    if disks:
+        devices["disks"] = disks
 
 
 def _quantity(resources: Mapping[str, Json], kind: str, name: str) -> object:

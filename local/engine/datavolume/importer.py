@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 
 from apimachinery.quantity import to_int
-from local.engine.datavolume.phases import ImportProgress, source_type
+from local.engine.datavolume.phases import ImportProgress, http_failure, source_type
 from local.engine.fault_injection import Faults
 from local.engine.objects import PVC, DataVolume
 from local.engine.reasons import EngineReason
@@ -214,7 +214,7 @@ class QemuImgImporter:
         try:
             async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
                 if answer.status != 200:
-                    raise ImportFailed(f"{url}: the server answered {answer.status} {answer.reason}")
+                    raise ImportFailed(http_failure(answer.status, answer.reason or ""))
                 total = answer.content_length
                 if total is not None and total > limit:
                     raise ImportFailed(f"{url}: the image has {total} bytes, more than the {limit} that fit on disk")

@@ -86,6 +86,11 @@ def _status(data_volume: DataVolume, pvc: PVC, phase: str, progress: str, now: d
     return {**_with_conditions(data_volume, pvc.name, conditions, now), "phase": phase, "progress": progress}
 
 
+def http_failure(status: int, reason: str) -> str:
+    """CDI's message for the answer of an image's server."""
+    return f"Unable to connect to http data source: expected status code 200, got {status}. Status: {status} {reason}"
+
+
 def _failed(data_volume: DataVolume, pvc: PVC | None, progress: ImportProgress, now: datetime) -> Json:
     conditions = [
         condition("Bound", False, "Pending"),

@@ -47,7 +47,12 @@ def read_devices(running: str, problem: str = "") -> DeviceReport:
         for name, disk in _devices(running, "disk").items()
         for target in disk.iterfind("target")
     }
-    return DeviceReport(disks, tuple(_devices(running, "interface")), problem)
+    nics = {
+        name: str(mac.get("address"))
+        for name, nic in _devices(running, "interface").items()
+        for mac in nic.iterfind("mac")
+    }
+    return DeviceReport(disks, nics, problem)
 
 
 def _devices(running: str, tag: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from lxml import etree
 
 from apimachinery import mac_address
 from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at
+from apimachinery.unstructured import Json, at, entries
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
 from local.engine.objects import guest_memory
@@ -152,7 +152,8 @@ def _command_line(vmi: Json, host: DomainContext) -> str:
 def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:
     element = _add(root, "devices")
     disks = devices.get("disks") or ()
-    buses = {_bus(disk)[1] for disk in disks}
+    inputs = [device for _, device in entries(devices, "inputs")]
+    buses = {*(_bus(disk)[1] for disk in disks), *(device.get("bus") or "usb" for device in inputs)}
     _add(element, "controller", type="usb", index="0", model="qemu-xhci" if "usb" in buses else "none")
     if devices.get("disableHotplug") is not True or "scsi" in buses:
         _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
@@ -169,6 +170,14 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
     _add(serial, "log", file=str(host.console), append="on")
     _add(serial, "target", port="0")
     _add(_add(element, "console", type="pty"), "target", type="serial", port="0")
+    for device in inputs:
+        _input(element, device)
+    if devices.get("watchdog") is not None:
+        action = at(devices, "watchdog", "i6300esb", "action") or "reset"
+        _alias(_add(element, "watchdog", model="i6300esb", action=str(action)), at(devices, "watchdog", "name"))
+    if devices.get("sound") is not None:
+        model = at(devices, "sound", "model") or "ich9"
+        _alias(_add(element, "sound", model=str(model)), at(devices, "sound", "name"))
     if devices.get("rng") is not None:
         rng = _add(element, "rng", model="virtio-non-transitional")
         _add(rng, "backend", text="/dev/urandom", model="random")
@@ -248,6 +257,14 @@ def _interface(devices: Any, nic: Json) -> None:
         _add(element, "boot", order=str(nic["bootOrder"]))
     _alias(element, nic.get("name"))
     _address(element, nic.get("pciAddress"))
+
+
+def _input(devices: Any, given: Json) -> None:
+    bus = str(given.get("bus") or "usb")
+    element = _add(devices, "input", type=str(given.get("type") or "tablet"), bus=bus)
+    if bus == "virtio":
+        element.set("model", "virtio")
+    _alias(element, given.get("name"))
 
 
 def _alias(device: Any, name: Any) -> None:

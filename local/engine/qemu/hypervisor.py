@@ -31,6 +31,7 @@ from local.engine.qemu.migration_job import MigrationTimeout
 from local.engine.qemu.probing import GuestProber
 from local.engine.qemu.streams import open_stream, stream_file
 from local.engine.simulated import injected_failure
+from local.engine.vm import hotplug
 from local.engine.vmi.devices import DeviceReport
 from local.engine.vmi.probes import Probe
 
@@ -104,7 +105,11 @@ class QemuHypervisor:
         uid = document["metadata"]["uid"]
         try:
             files = await self._volume_files(document)
-            xml = domain_xml(document, files, self._context(document, faults))
+            # As in KubeVirt, hotpluggable volumes are attached when the guest runs.
+            volumes = document["spec"].get("volumes") or ()
+            plugged = {volume["name"] for volume in volumes if not hotplug.is_hotpluggable(volume)}
+            at_start = {name: file for name, file in files.items() if name in plugged}
+            xml = domain_xml(document, at_start, self._context(document, faults))
             paused = document["spec"].get("startStrategy") == "Paused"
             await self.connections.nodes[node].launch(uid, partial(define_like_kubevirt, document, xml), paused=paused)
         except (InvalidDomain, ImportFailed, LibvirtRefused) as error:

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from apimachinery.merge_patch import merge_patch
 from apimachinery.unstructured import Json
+from local.engine.admission.mutation import default_vmi
 from local.engine.informers import Informers
 from local.engine.objects import PVC, VM, VMI, DataVolume, either, read_pvc, read_vm
 from local.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, new_data_volume, new_vmi
@@ -87,6 +89,8 @@ class VMController:
 
     def _plan(self, vm: VM) -> plan.VMPlan:
         vmi = self._informers.vmis.store.get(vm.key)
+        if self._informers.namespaces.store.get(("", vm.namespace)):
+            vm = replace(vm, awaits_defaults=False)
         names = {*vm.data_volume_templates, *(volume.pvc for volume in vm.volumes)}
         found = {name: self._informers.data_volumes.store.get((vm.namespace, name)) for name in names}
         claims = {name: self._informers.pvcs.store.get((vm.namespace, name)) for name in vm.data_volume_templates}
@@ -130,7 +134,9 @@ class VMController:
     async def _create_vmi(self, vm: VM, document: Json) -> None:
         first = (vm.status.get("stateChangeRequests") or [{}])[0]
         paused = (first.get("data") or {}).get("paused") == "true"
-        created = await self._api.create(VMIS, new_vmi(document, vm.template_hash, paused=paused))
+        # The API server does not call the mutating webhook for the VMIs of the engine itself.
+        vmi = default_vmi(new_vmi(document, vm.template_hash, paused=paused), self._informers.cluster_settings())
+        created = await self._api.create(VMIS, vmi)
         uid = created["metadata"]["uid"]
         if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
             self._expectations.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())

@@ -16,6 +16,7 @@ SOURCES = {"persistentVolumeClaim": "claimName", "dataVolume": "name"}
 POD_NETWORK = ("", "on the pod network")
 HOTPLUG_BUSES = ("scsi", "virtio")
 ABSENT = "absent"
+NIC = "nic "
 
 
 class HotplugRefused(Exception):
@@ -29,15 +30,19 @@ def is_hotpluggable(volume: Json) -> bool:
 def plugged_devices(spec: Json) -> tuple[str, ...]:
     """A text for each hotpluggable volume and each NIC of a VMI spec. Two specs with the same texts need no hotplug."""
     volumes = (f"volume {_hash(volume)}" for _, volume in entries(spec, "volumes") if is_hotpluggable(volume))
-    nics = (
-        f"nic {nic.get('name')} {nic.get('state') or ''}" for _, nic in entries(spec, "domain", "devices", "interfaces")
-    )
+    listed = entries(spec, "domain", "devices", "interfaces")
+    nics = (f"{NIC}{nic.get('name')} {nic.get('state') or ''}" for _, nic in listed)
     return tuple(sorted((*volumes, *nics)))
 
 
 def needs_hotplug(vm: tuple[str, ...], vmi: tuple[str, ...] | None) -> bool:
     """Whether the devices of a VM and its VMI differ, or the VM has an absent NIC. `vmi` is None without a VMI."""
     return (vmi is not None and vm != vmi) or any(text.endswith(f" {ABSENT}") for text in vm)
+
+
+def lists_nics(spec: Json) -> bool:
+    """Whether a VM's template decides its NICs. If it has no networks either, KubeVirt adds a NIC to each VMI."""
+    return bool(at(spec, "domain", "devices", "interfaces") or spec.get("networks"))
 
 
 def restarting_parts(spec: Json) -> Json:

@@ -1,14 +1,14 @@
 """Plans the next actions for a VM, from its VMI and its DataVolumes. The rules are those of virt-controller."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from local.engine.objects import PVC, VM, VMI, DataVolume, read_time, seconds_until
 from local.engine.resources import VM_FINALIZER
-from local.engine.vm.hotplug import needs_hotplug
+from local.engine.vm.hotplug import NIC, needs_hotplug
 from local.engine.vm.status import COUNTED_STRATEGIES, failed_before_running, needs_rerun, vm_status
 
 
@@ -83,6 +83,7 @@ def plan_vm(
     """Returns the plan of a VM. `vmi` is the VMI that the VM controls; `data_volumes` are the DataVolumes of its
     templates and volumes, and `claims` the PVCs of its templates. `failure` is the reason and the message of the last
     failed action."""
+    vm = _with_chosen_nics(vm, vmi)
     status = vm_status(vm, vmi, data_volumes, now, retry_seconds=retry_seconds, failure=failure)
     actions: tuple[Action, ...]
     requeue: float | None = None
@@ -109,6 +110,14 @@ def is_complete(claim: PVC, vm: VM) -> bool:
     # A PVC of a DataVolume or of another VM is about to be deleted with its owner.
     is_free = claim.data_volume_uid == "" and claim.controller_uid in ("", vm.uid)
     return claim.deleted is None and claim.phase == "Bound" and is_free
+
+
+def _with_chosen_nics(vm: VM, vmi: VMI | None) -> VM:
+    """The VM with the NICs that KubeVirt has chosen for its VMI, if it lists none."""
+    if vmi is None or vm.lists_nics:
+        return vm
+    nics = (text for text in vmi.devices if text.startswith(NIC))
+    return replace(vm, nics=vmi.nics, devices=tuple(sorted((*vm.devices, *nics))))
 
 
 def _is_missing(name: str, vm: VM, data_volumes: Mapping[str, DataVolume], claims: Mapping[str, PVC]) -> bool:
@@ -139,7 +148,7 @@ def _run(
         return (), None
     if not all(data_volumes[name].ready for name in vm.data_volume_templates if name in data_volumes):
         return (), None
-    wait = max(_backoff(vm, now), 0.0 if vm.defaulted else _wait_for_defaults(vm, now, delays))
+    wait = max(_backoff(vm, now), _wait_for_defaults(vm, now, delays) if vm.awaits_defaults else 0.0)
     return ((), wait) if wait > 0 else ((CreateVMI(reason),), None)
 
 

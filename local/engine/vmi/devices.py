@@ -15,7 +15,8 @@ class DeviceReport:
 
     targets: Mapping[str, str]
     """by name of the volume, the name of its disk for the hypervisor, such as vda"""
-    nics: tuple[str, ...]
+    nics: Mapping[str, str]
+    """by name of the NIC, its MAC address"""
     problem: str = ""
     """why a device could not be plugged or unplugged"""
 
@@ -24,15 +25,18 @@ def needs_sync(vmi: VMI) -> bool:
     """Whether the status does not say yet that all devices of the VMI are plugged."""
     hot = {volume.name for volume in vmi.volumes if volume.hotpluggable}
     ready = {name for name, status in _hotplugged(vmi).items() if status.get("phase") == READY}
-    plugged = {each.get("name") for each in vmi.status.get("interfaces") or ()}
-    wanted = {name for name, _ in vmi.interfaces} - set(vmi.absent)
-    return hot != ready or hot != _hotplugged(vmi).keys() or plugged != wanted
+    reported = {each.get("name"): each.get("mac") for each in vmi.status.get("interfaces") or ()}
+    plugged = reported.keys() - {*vmi.assigned}
+    wanted = _wanted_nics(vmi)
+    # Without a MAC address in the spec, the hypervisor chooses one.
+    unknown = any(not reported.get(name) for name in wanted)
+    return hot != ready or hot != _hotplugged(vmi).keys() or plugged != wanted or unknown
 
 
 def is_done(vmi: VMI, report: DeviceReport, pending: Mapping[str, str]) -> bool:
     """Whether the domain has the VMI's devices, except volumes that are not ready."""
     hot = {volume.name for volume in vmi.volumes if volume.hotpluggable}
-    wanted = {name for name, _ in vmi.interfaces} - set(vmi.absent)
+    wanted = _wanted_nics(vmi)
     unplugged = not any(name in report.targets for name in _hotplugged(vmi).keys() - hot)
     plugged = all(name in report.targets for name in hot - pending.keys())
     return not report.problem and set(report.nics) == wanted and plugged and unplugged
@@ -48,10 +52,11 @@ def device_status(vmi: VMI, report: DeviceReport, pending: Mapping[str, str]) ->
         if name not in named and name in report.targets
     ]
     addresses = {each.get("name"): each for each in vmi.status.get("interfaces") or ()}
-    nics = [(name, mac) for name, mac in vmi.interfaces if name in report.nics]
+    present = {**dict.fromkeys(vmi.assigned, ""), **report.nics}
+    nics = [(name, mac or present[name]) for name, mac in vmi.interfaces if name in present]
     return {
         "volumeStatus": sorted(statuses, key=lambda status: str(status["name"])),
-        "interfaces": [addresses.get(name) or interface_status(name, mac) for name, mac in nics],
+        "interfaces": [interface_status(name, mac) | addresses.get(name, {}) for name, mac in nics],
     }
 
 
@@ -74,6 +79,10 @@ def _volume_status(name: str, hotpluggable: bool, pvc: str, report: DeviceReport
 def interface_status(name: str, mac: str) -> Json:
     given = {"name": name, "mac": mac, "ipAddress": "10.0.2.15", "infoSource": "domain"}
     return {key: value for key, value in given.items() if value}
+
+
+def _wanted_nics(vmi: VMI) -> set[str]:
+    return {name for name, _ in vmi.interfaces} - {*vmi.absent, *vmi.assigned}
 
 
 def _hotplugged(vmi: VMI) -> dict[str, Json]:

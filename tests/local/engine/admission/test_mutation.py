@@ -91,3 +91,62 @@ def test_nulls_are_gone_as_after_a_round_trip_through_go() -> None:
     found = default_vmi({"metadata": {}, "spec": inner}, settings())["spec"]
     assert found == without_nulls(found)
     assert found["domain"]["cpu"]["sockets"] == 1
+
+
+def devices(spec: Json, **fields: Any) -> Json:
+    """The networks and devices of the VMI that is created with this spec."""
+    found = default_vmi({"metadata": {"name": "a"}, "spec": spec}, settings(**fields))["spec"]
+    return {"networks": found.get("networks"), **found["domain"]["devices"]}
+
+
+POD: Json = {"networks": [{"name": "default", "pod": {}}], "interfaces": [{"name": "default", "bridge": {}}]}
+LISTED: Json = {"networks": [{"name": "n", "pod": {}}], "interfaces": [{"name": "n", "masquerade": {}}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "fields", "expected"),
+    [
+        pytest.param({}, {}, POD, id="a NIC on the pod network"),
+        pytest.param(
+            {}, {"network": "masquerade"}, {**POD, "interfaces": [{"name": "default", "masquerade": {}}]}, id="binding"
+        ),
+        pytest.param(
+            {"domain": {"devices": {"autoattachPodInterface": False}}},
+            {},
+            {"networks": None, "autoattachPodInterface": False},
+            id="no NIC is wanted",
+        ),
+        pytest.param(
+            {"networks": LISTED["networks"], "domain": {"devices": {"interfaces": LISTED["interfaces"]}}},
+            {},
+            LISTED,
+            id="a listed NIC",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "root"}]},
+            {},
+            {**POD, "disks": [{"name": "root", "disk": {"bus": "sata"}}]},
+            id="a volume without a disk",
+        ),
+        pytest.param(
+            {"architecture": "arm64", "volumes": [{"name": "root"}]},
+            {},
+            {**POD, "disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+            id="the bus of another architecture",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "a"}, {"name": "b"}], "domain": {"devices": {"disks": [{"name": "b", "cdrom": {}}]}}},
+            {},
+            {**POD, "disks": [{"name": "b", "cdrom": {"bus": "sata"}}, {"name": "a", "disk": {"bus": "sata"}}]},
+            id="a disk without a bus",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "share"}], "domain": {"devices": {"filesystems": [{"name": "share"}]}}},
+            {},
+            {**POD, "filesystems": [{"name": "share"}]},
+            id="a volume of a file system",
+        ),
+    ],
+)
+def test_a_new_vmi_gets_the_devices_that_kubevirt_adds(spec: Json, fields: Json, expected: Json) -> None:
+    assert devices(spec, **fields) == expected

@@ -61,4 +61,6 @@ def test_the_domain_follows_the_vmi(wanted: Json, pending: Any, detach: list[str
 
 
 def test_devices_of_a_running_domain() -> None:
-    assert read_devices(RUNNING, "no") == DeviceReport({"root": "vda", "data": "vdc"}, ("net",), "no")
+    assert read_devices(RUNNING, "no") == DeviceReport(
+        {"root": "vda", "data": "vdc"}, {"net": "52:54:00:00:00:01"}, "no"
+    )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from local.engine.objects import PVC, VM, VMI, DataVolume
+from local.engine.vm.hotplug import POD_NETWORK
 from local.engine.vm.plan import (
     Action,
     AddFinalizer,
@@ -117,15 +118,23 @@ def test_a_start_after_failures_is_requeued_for_the_backoff() -> None:
     [
         pytest.param({"created": ago(10)}, False, 20, id="a VM without defaults waits"),
         pytest.param({"created": ago(31)}, True, None, id="the wait ends"),
-        pytest.param({"created": ago(10), "defaulted": True}, True, None, id="a defaulted VM does not wait"),
+        pytest.param({"created": ago(10), "awaits_defaults": False}, True, None, id="a defaulted VM does not wait"),
         pytest.param(
             {"created": ago(10), "status": {"runStrategy": "Always"}}, True, None, id="a VM that has run does not wait"
         ),
     ],
 )
 def test_a_first_start_waits_for_the_defaulter(changes: dict[str, Any], starts: bool, again: float | None) -> None:
-    made = plan_vm(vm(**({"defaulted": False} | changes)), None, {}, NOW, delays=Delays(defaults_seconds=30))
+    made = plan_vm(vm(**({"awaits_defaults": True} | changes)), None, {}, NOW, delays=Delays(defaults_seconds=30))
     assert (bool(made.actions), made.requeue_seconds) == (starts, again)
+
+
+def test_the_nics_that_kubevirt_chose_stay() -> None:
+    """A VM that lists no NICs follows its VMI, to which KubeVirt has added one."""
+    running = vmi(devices=("nic default ",), nics=(("default", "hash"), POD_NETWORK))
+    made = plan_vm(vm(lists_nics=False), running, {}, NOW)
+    assert made.actions == ()
+    assert "RestartRequired" not in {each["type"] for each in made.status["conditions"]}
 
 
 def test_transient_statuses_are_not_written() -> None:

@@ -17,19 +17,23 @@ Json = dict[str, Any]
 ROOT, DATA = Volume("root", False, "root"), Volume("claim", False, "data", hotpluggable=True)
 NET = (("net", "52:54:00:00:00:01"),)
 READY: Json = {"name": "data", "hotplugVolume": {}, "phase": "Ready", "target": "vdb"}
-PLUGGED: Json = {"interfaces": [{"name": "net"}], "volumeStatus": [READY]}
-BOTH = DeviceReport({"root": "vda", "data": "vdb"}, ("net",))
+REPORTED = {"name": "net", "mac": "52:54:00:00:00:01"}
+PLUGGED: Json = {"interfaces": [REPORTED], "volumeStatus": [READY]}
+NICS = {"net": "02:00:00:00:00:01"}
+BOTH = DeviceReport({"root": "vda", "data": "vdb"}, NICS)
 
 
 @pytest.mark.parametrize(
     ("changes", "status", "needed"),
     [
-        pytest.param({}, {"interfaces": [{"name": "net"}]}, False, id="nothing is hotplugged"),
-        pytest.param({"volumes": (ROOT, DATA)}, {"interfaces": [{"name": "net"}]}, True, id="a new volume"),
+        pytest.param({}, {"interfaces": [REPORTED]}, False, id="nothing is hotplugged"),
+        pytest.param({}, {"interfaces": [{"name": "net"}]}, True, id="the MAC address is not reported"),
+        pytest.param({"assigned": ("net",)}, {"interfaces": [{"name": "net"}]}, False, id="a device of the node"),
+        pytest.param({"volumes": (ROOT, DATA)}, {"interfaces": [REPORTED]}, True, id="a new volume"),
         pytest.param({"volumes": (ROOT, DATA)}, PLUGGED, False, id="a volume that is ready"),
         pytest.param({}, PLUGGED, True, id="a removed volume"),
         pytest.param({}, {}, True, id="a new NIC"),
-        pytest.param({"absent": ("net",)}, {"interfaces": [{"name": "net"}]}, True, id="an absent NIC"),
+        pytest.param({"absent": ("net",)}, {"interfaces": [REPORTED]}, True, id="an absent NIC"),
         pytest.param({"absent": ("net",)}, {"interfaces": []}, False, id="an unplugged NIC"),
     ],
 )
@@ -41,10 +45,10 @@ def test_a_vmi_is_synced_until_its_status_shows_its_devices(changes: Json, statu
     ("changes", "report", "pending", "phase"),
     [
         pytest.param({}, BOTH, {}, "Ready", id="attached"),
-        pytest.param({}, DeviceReport({"root": "vda"}, ()), {"data": "not bound"}, "Pending", id="its PVC is pending"),
-        pytest.param({}, DeviceReport({"root": "vda"}, (), "no"), {}, "MountedToPod", id="it cannot be attached"),
+        pytest.param({}, DeviceReport({"root": "vda"}, {}), {"data": "not bound"}, "Pending", id="its PVC is pending"),
+        pytest.param({}, DeviceReport({"root": "vda"}, {}, "no"), {}, "MountedToPod", id="it cannot be attached"),
         pytest.param({"volumes": (ROOT,)}, BOTH, {}, "Detaching", id="the guest has not released it"),
-        pytest.param({"volumes": (ROOT,)}, DeviceReport({"root": "vda"}, ()), {}, None, id="detached"),
+        pytest.param({"volumes": (ROOT,)}, DeviceReport({"root": "vda"}, {}), {}, None, id="detached"),
     ],
 )
 def test_phases_of_a_hotplugged_volume(changes: Json, report: DeviceReport, pending: Json, phase: str | None) -> None:
@@ -56,7 +60,7 @@ def test_phases_of_a_hotplugged_volume(changes: Json, report: DeviceReport, pend
 
 def test_only_plugged_nics_are_reported() -> None:
     given = vmi(volumes=(), interfaces=(*NET, ("more", "")), status=PLUGGED)
-    status = device_status(given, DeviceReport({}, ("net",)), {})
+    status = device_status(given, DeviceReport({}, NICS), {})
     assert [each["name"] for each in status["interfaces"]] == ["net"]
 
 
@@ -65,10 +69,12 @@ def test_only_plugged_nics_are_reported() -> None:
     [
         pytest.param(BOTH, {}, True, id="all is plugged"),
         pytest.param(replace(BOTH, problem="no"), {}, False, id="a device was refused"),
-        pytest.param(DeviceReport({"root": "vda"}, ("net",)), {}, False, id="a disk is missing"),
-        pytest.param(DeviceReport({"root": "vda"}, ("net",)), {"data": "why"}, True, id="its PVC will wake the engine"),
-        pytest.param(DeviceReport(BOTH.targets, ("net", "old")), {}, False, id="a NIC is still there"),
-        pytest.param(DeviceReport({**BOTH.targets, "old": "vdc"}, ("net",)), {}, False, id="a disk is still there"),
+        pytest.param(DeviceReport({"root": "vda"}, NICS), {}, False, id="a disk is missing"),
+        pytest.param(DeviceReport({"root": "vda"}, NICS), {"data": "why"}, True, id="its PVC will wake the engine"),
+        pytest.param(
+            DeviceReport(BOTH.targets, {**NICS, "old": "02:00:00:00:00:02"}), {}, False, id="a NIC is still there"
+        ),
+        pytest.param(DeviceReport({**BOTH.targets, "old": "vdc"}, NICS), {}, False, id="a disk is still there"),
     ],
 )
 def test_a_hotplug_is_tried_again_until_it_is_done(report: DeviceReport, pending: Json, done: bool) -> None:

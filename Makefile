@@ -22,7 +22,7 @@ BROWSER := $(call stamp,browser,requirements/browser.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-node lint bench chaos fuzz generate docs manifests screenshots plugin client setup lock clean
+.PHONY: run test test-e2e test-node lint bench chaos fuzz generate docs manifests screenshots plugin client setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -33,6 +33,17 @@ WORKERS := 3
 
 test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
 	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# End-to-end tests on any cluster that has Poolhouse: `make test-e2e CONTEXT=name IMAGE=registry.example/guest:1`. Without
+# CONTEXT they start an embedded stack. The file TABLE gets the results, and a file .json beside it.
+CONTEXT :=
+IMAGE :=
+TABLE := .e2e/results.md
+OPTIONS :=
+
+test-e2e: setup
+	@exec $(BIN)/python -m pytest tests/e2e --table $(TABLE) $(if $(CONTEXT),--context $(CONTEXT)) \
+	  $(if $(IMAGE),--image $(IMAGE)) $(OPTIONS)
 
 # The chart with its images on real nodes. NODES=short: one node, from installation to uninstallation.
 NODES := all

@@ -1,0 +1,82 @@
+"""What an embedded stack offers guests: a server of disk images, and claims and DataSources to clone from."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+from kinds.kubevirt import DATA_SOURCE, DATA_VOLUME
+from local.paths import StackPaths
+from runtime.api import Api
+from runtime.resource import NAMESPACES, PVCS, Resource
+from tests.e2e.target import Target
+from tests.waiting import eventually
+
+DATA_VOLUMES, DATA_SOURCES = Resource.of(DATA_VOLUME), Resource.of(DATA_SOURCE)
+GOLDEN = "golden"
+
+
+@contextmanager
+def provide(paths: StackPaths, patience_seconds: float) -> Iterator[Target]:
+    """A target whose sources are all there."""
+    images = paths.dir / "images"
+    images.mkdir()
+    image = images / "disk.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(image), "16M"], check=True, timeout=60)
+    with served(images) as address:
+        target = Target(
+            paths.kubeconfig,
+            embedded=paths,
+            patience_seconds=patience_seconds,
+            sources={
+                "http": f"{address}/disk.qcow2",
+                "missing_http": f"{address}/none.qcow2",
+                "clone": f"{GOLDEN}/guest",
+                "data_source": f"{GOLDEN}/guest",
+            },
+        )
+        asyncio.run(make_golden(target))
+        yield target
+
+
+@contextmanager
+def served(directory: Path) -> Iterator[str]:
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(directory)))
+    thread = Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+async def make_golden(target: Target) -> None:
+    async with await Api.connect(target.kubeconfig, user_agent="e2e", timeout_seconds=60) as api:
+        await api.create(NAMESPACES, {"metadata": {"name": GOLDEN}})
+        metadata = {"name": "guest", "namespace": GOLDEN}
+        volume = {"apiVersion": DATA_VOLUMES.api_version, "kind": DATA_VOLUMES.kind, "metadata": metadata}
+        await api.create(DATA_VOLUMES, {**volume, "spec": target.source("http")})
+        source = {"source": {"pvc": {"namespace": GOLDEN, "name": "guest"}}}
+        await api.create(
+            DATA_SOURCES,
+            {"apiVersion": DATA_SOURCES.api_version, "kind": DATA_SOURCES.kind, "metadata": metadata, "spec": source},
+        )
+
+        async def bound() -> bool:
+            claims, _ = await api.list(PVCS, GOLDEN)
+            return any((claim.get("status") or {}).get("phase") == "Bound" for claim in claims)
+
+        await eventually(bound)

@@ -1,0 +1,210 @@
+"""A namespace of a test, and what tests do in it. Everything in it waits with patience for a busy cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+from apimachinery.unstructured import at
+from kinds import CLAIM, POOL, WARM_POOL
+from runtime.api import Api
+from runtime.errors import ApiError, NotFound
+from runtime.resource import PVCS, VMIS, VMS, Resource
+from tests.e2e.target import Target
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+
+POOLS, WARM_POOLS, CLAIMS = (Resource.of(kind) for kind in (POOL, WARM_POOL, CLAIM))
+PODS = Resource("", "v1", "pods", "Pod")
+VM_REQUESTS = Resource("subresources.kubevirt.io", "v1", "virtualmachines", "")
+COMMAND_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Scope:
+    api: Api
+    namespace: str
+    target: Target
+
+    @property
+    def kubectl(self) -> list[str]:
+        context = ["--context", self.target.context] if self.target.context else []
+        return ["kubectl", f"--kubeconfig={self.target.kubeconfig}", *context, "-n", self.namespace]
+
+    # Documents
+
+    def vm_spec(self, *, image: str = "", disk: Json | None = None, run_strategy: str = "Always", **spec: Any) -> Json:
+        """The spec of a VM whose root disk is a container disk, or a DataVolume with this spec."""
+        volume: Json = {"name": "root", "containerDisk": {"image": image or self.target.image}}
+        template: Json = {
+            "spec": {
+                "domain": {
+                    "memory": {"guest": "128Mi"},
+                    "devices": {
+                        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                        "interfaces": [{"name": "default", "masquerade": {}}],
+                    },
+                },
+                "networks": [{"name": "default", "pod": {}}],
+                "volumes": [volume],
+                "terminationGracePeriodSeconds": 0,
+            }
+        }
+        found: Json = {"runStrategy": run_strategy, "template": template}
+        if disk is not None:
+            template["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]
+            found["dataVolumeTemplates"] = [{"metadata": {"name": "root"}, "spec": disk}]
+        return {**found, **spec}
+
+    def document(self, resource: Resource, name: str, spec: Json, **metadata: Any) -> Json:
+        meta = {"name": name, "namespace": self.namespace, **metadata}
+        return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+
+    async def create(self, resource: Resource, name: str, spec: Json, **metadata: Any) -> Json:
+        return await self.api.create(resource, self.document(resource, name, spec, **metadata))
+
+    async def pool(self, replicas: int, name: str = "web", *, vm: Json | None = None, **spec: Any) -> Json:
+        given = {"replicas": replicas, "maxUnavailable": 1, "template": {"spec": vm or self.vm_spec()}, **spec}
+        return await self.create(POOLS, name, given)
+
+    async def change(self, resource: Resource, name: str, change: Callable[[Json], None]) -> Json:
+        """Replaces the object by its changed copy; asks again if somebody else has changed it meanwhile."""
+
+        async def changed() -> Json | None:
+            stored = await self.api.get(resource, self.namespace, name)
+            wanted = deepcopy(stored)
+            change(wanted)
+            try:
+                return await self.api.replace(resource, wanted)
+            except ApiError as error:
+                if error.status == 409:
+                    return None
+                raise
+
+        found = await eventually(changed, self.target.patience_seconds)
+        assert isinstance(found, dict)
+        return found
+
+    async def scale(self, replicas: int, name: str = "web") -> None:
+        body = {"spec": {"replicas": replicas}}
+        await self.api.patch(POOLS, self.namespace, name, body, subresource="scale")
+
+    async def ask(self, vm: str, verb: str, body: Json | None = None) -> None:
+        """Asks KubeVirt to start, stop or restart the VM, or another thing. It refuses while the one before is done."""
+
+        async def asked() -> bool:
+            try:
+                await self.api.put_subresource(VM_REQUESTS, self.namespace, vm, verb, body)
+            except ApiError as error:
+                if error.status in (409, 429, 500, 503):
+                    return False
+                raise
+            return True
+
+        await eventually(asked, self.target.patience_seconds)
+
+    # What there is
+
+    async def objects(self, resource: Resource) -> dict[str, Json]:
+        items, _ = await self.api.list(resource, self.namespace)
+        return {each["metadata"]["name"]: each for each in items if "deletionTimestamp" not in each["metadata"]}
+
+    async def uids(self, resource: Resource) -> dict[str, str]:
+        return {name: each["metadata"]["uid"] for name, each in (await self.objects(resource)).items()}
+
+    async def remains(self, *resources: Resource) -> bool:
+        """Whether there are such objects, also those that are being deleted."""
+        return any([(await self.api.list(resource, self.namespace))[0] for resource in resources])
+
+    async def get(self, resource: Resource, name: str) -> Json | None:
+        try:
+            return await self.api.get(resource, self.namespace, name)
+        except NotFound:
+            return None
+
+    async def condition(self, resource: Resource, name: str, kind: str) -> Json:
+        found = await self.get(resource, name) or {}
+        conditions = at(found, "status", "conditions") or ()
+        return next((each for each in conditions if each.get("type") == kind), {})
+
+    async def launcher(self, vmi: Json) -> str:
+        """The name of the Pod in which the VMI runs."""
+        pods, _ = await self.api.list(
+            PODS, self.namespace, label_selector=f"kubevirt.io/created-by={vmi['metadata']['uid']}"
+        )
+        running = [pod for pod in pods if at(pod, "status", "phase") == "Running"]
+        here = [pod for pod in running if at(pod, "spec", "nodeName") == vmi["status"]["nodeName"]]
+        return str(here[0]["metadata"]["name"])
+
+    # What is waited for
+
+    async def becomes(self, question: Callable[[], Any], wanted: Any) -> None:
+        seen: Any = None
+
+        async def so() -> bool:
+            nonlocal seen
+            seen = await question()
+            return bool(seen == wanted)
+
+        try:
+            await eventually(so, self.target.patience_seconds)
+        except AssertionError:
+            waited = f"{self.target.patience_seconds:g} s"
+            raise AssertionError(f"expected {wanted!r}, after {waited} it is {seen!r}") from None
+
+    async def complete(self, name: str = "web") -> Json:
+        """The pool, once it has all its VMs, all are ready, and all have its template."""
+
+        async def so() -> Json | None:
+            found = await self.get(POOLS, name) or {}
+            status, wanted = found.get("status") or {}, at(found, "spec", "replicas")
+            counted = [status.get(key, 0) for key in ("replicas", "readyReplicas", "updatedReplicas")]
+            observed = status.get("observedGeneration") == at(found, "metadata", "generation")
+            return found if observed and counted == [wanted] * 3 else None
+
+        found = await self.patiently(so, "rollout", "history", name)
+        return dict(found)
+
+    async def runs(self, vm: str, *, besides: str = "") -> Json:
+        """The ready VMI of the VM, which has another UID than `besides`."""
+
+        async def so() -> Json | None:
+            found = await self.get(VMIS, vm) or {}
+            ready = (await self.condition(VMIS, vm, "Ready")).get("status") == "True"
+            return found if ready and at(found, "metadata", "uid") not in (None, besides) else None
+
+        return dict(await self.patiently(so, "why", f"vm/{vm}"))
+
+    async def stops(self, vm: str) -> None:
+        await self.becomes(lambda: self.get(VMIS, vm), None)
+
+    async def patiently(self, holds: Callable[[], Any], *command: str) -> Any:
+        """Waits; if it takes too long, the error says what this command of Poolhouse says."""
+        try:
+            return await eventually(holds, self.target.patience_seconds)
+        except AssertionError as error:
+            error.add_note(await self.poolhouse(*command, check=False))
+            raise
+
+    async def poolhouse(self, *arguments: str, check: bool = True) -> str:
+        """The output of a command of Poolhouse in this namespace."""
+        context = ["--context", self.target.context] if self.target.context else []
+        where = ["--kubeconfig", str(self.target.kubeconfig), *context, "-n", self.namespace]
+        command = [sys.executable, "-P", "-m", "cli.main", *arguments, *where]
+        done = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    async def is_bound(self, claim: str) -> bool:
+        return bool(at(await self.get(PVCS, claim) or {}, "status", "phase") == "Bound")
+
+    async def make_vm(self, name: str, spec: Json, **metadata: Any) -> Json:
+        return await self.create(VMS, name, spec, **metadata)

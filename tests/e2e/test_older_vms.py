@@ -1,0 +1,143 @@
+"""VMs that are older than Poolhouse: what their guests have stays, through restarts and hotplug.
+
+In a namespace that has opted out, KubeVirt alone makes VMs, as before an installation. Then the namespace opts in.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kinds import meta
+from runtime.resource import NAMESPACES, PVCS, VMIS, VMS
+from tests.e2e.domains import differences, read_domain
+from tests.e2e.scope import Json, Scope
+
+IMPLICIT: Json = {"disks": None, "interfaces": None}
+LISTED: Json = {
+    "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+    "interfaces": [{"name": "default", "masquerade": {}}],
+}
+MANY: Json = {
+    **LISTED,
+    "disks": [
+        {"name": "root", "disk": {"bus": "scsi"}},
+        {"name": "more", "disk": {"bus": "sata"}},
+        {"name": "third", "disk": {"bus": "virtio"}},
+    ],
+    "watchdog": {"name": "w", "i6300esb": {"action": "reset"}},
+    "sound": {"name": "s", "model": "ich9"},
+    "rng": {},
+}
+BY_AUTHOR: Json = {
+    **LISTED,
+    "interfaces": [
+        {"name": "default", "masquerade": {}, "macAddress": "02:00:00:00:00:77", "pciAddress": "0000:09:00.0"}
+    ],
+}
+
+
+async def opt_out(scope: Scope) -> None:
+    await label(scope, meta.DISABLED)
+
+
+async def opt_in(scope: Scope) -> None:
+    await label(scope, None)
+
+
+async def label(scope: Scope, value: str | None) -> None:
+    body = {"metadata": {"labels": {meta.DEFAULTING: value}}}
+    await scope.api.patch(NAMESPACES, None, scope.namespace, body)
+
+
+def older(scope: Scope, devices: Json, **domain: Any) -> Json:
+    spec = scope.vm_spec()
+    inner = spec["template"]["spec"]
+    inner["domain"] |= domain
+    inner["domain"]["devices"] = {name: value for name, value in devices.items() if value is not None}
+    if "interfaces" not in inner["domain"]["devices"]:
+        del inner["networks"]
+    for disk in devices.get("disks") or ():
+        if disk["name"] not in ("root",):
+            inner["volumes"].append({"name": disk["name"], "emptyDisk": {"capacity": "8Mi"}})
+    return spec
+
+
+@pytest.mark.parametrize("how", ["restart", "stop and start"])
+@pytest.mark.parametrize(
+    ("devices", "domain"),
+    [
+        pytest.param(IMPLICIT, {}, id="no devices listed"),
+        pytest.param(LISTED, {}, id="listed devices"),
+        pytest.param(MANY, {}, id="three buses, watchdog, sound"),
+        pytest.param(BY_AUTHOR, {}, id="an author's MAC and PCI address"),
+    ],
+)
+async def test_second_start(scope: Scope, devices: Json, domain: Json, how: str) -> None:
+    """The second start of an older VM is like its first, MAC addresses included"""
+    await opt_out(scope)
+    await scope.make_vm("older", older(scope, devices, **domain))
+    first = await scope.runs("older")
+    before = await read_domain(scope, "older")
+    await opt_in(scope)
+    after = await start_again(scope, first, how)
+    moved = differences(before, after)
+    assert not moved, moved
+
+
+@pytest.mark.needs(source="blank")
+async def test_hotplugged(scope: Scope) -> None:
+    """A disk that was hotplugged into an older VM stays where it is at the next start, and so do the others"""
+    await opt_out(scope)
+    await scope.make_vm("older", older(scope, LISTED))
+    first = await scope.runs("older")
+    await opt_in(scope)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "16Mi"}}}
+    await scope.create(PVCS, "data", claim)
+    volume = {"persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}}
+    disk = {"disk": {"bus": "virtio"}}
+    await scope.ask("older", "addvolume", {"name": "data", "disk": disk, "volumeSource": volume})
+    await scope.becomes(lambda: volume_phase(scope, "data"), "Ready")
+    before = await read_domain(scope, "older")
+    after = await start_again(scope, first, "restart")
+    moved = {name: both for name, both in differences(before, after).items() if None not in both}
+    assert not moved, moved
+
+
+async def start_again(scope: Scope, first: Json, how: str) -> dict[str, str]:
+    if how == "restart":
+        await scope.ask("older", "restart")
+    else:
+        await scope.ask("older", "stop")
+        await scope.stops("older")
+        await scope.ask("older", "start")
+    await scope.runs("older", besides=first["metadata"]["uid"])
+    return await read_domain(scope, "older")
+
+
+async def volume_phase(scope: Scope, name: str) -> str:
+    vmi = await scope.get(VMIS, "older") or {}
+    found = [each for each in (vmi.get("status") or {}).get("volumeStatus") or () if each["name"] == name]
+    return str(found[0].get("phase")) if found else ""
+
+
+async def test_pinned_machine_type(scope: Scope) -> None:
+    """A halted VM that lists no devices and has a canonical machine type gets KubeVirt's addresses"""
+    await opt_out(scope)
+    spec = older(scope, IMPLICIT) | {"runStrategy": "Halted"}
+    stored = await scope.make_vm("alias", spec)
+    await opt_in(scope)
+    await scope.becomes(lambda: nic_address(scope, "alias"), "0000:01:00.0")
+    machine = (await scope.get(VMS, "alias") or stored)["spec"]["template"]["spec"]["domain"]["machine"]["type"]
+    await opt_out(scope)
+    pinned = older(scope, IMPLICIT, machine={"type": machine}) | {"runStrategy": "Halted"}
+    await scope.make_vm("pinned", pinned)
+    await opt_in(scope)
+    await scope.becomes(lambda: nic_address(scope, "pinned"), "0000:01:00.0")
+
+
+async def nic_address(scope: Scope, name: str) -> str | None:
+    devices = (await scope.get(VMS, name) or {})["spec"]["template"]["spec"]["domain"]["devices"]
+    interfaces = devices.get("interfaces") or [{}]
+    return interfaces[0].get("pciAddress")

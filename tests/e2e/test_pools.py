@@ -1,0 +1,104 @@
+"""Pools: scale-out, scale-in, healing of lost VMs, and what stays of a VM."""
+
+from __future__ import annotations
+
+import pytest
+
+from runtime.resource import PVCS, VMIS, VMS
+from tests.e2e.scope import POOLS, Scope
+
+OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+
+
+async def test_scale(scope: Scope) -> None:
+    """A pool is scaled out and in through its scale subresource, and rests"""
+    await scope.pool(1, scaleInStrategy={"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}})
+    await scope.complete()
+    first = await scope.uids(VMIS)
+    await scope.scale(2)
+    await scope.complete()
+    both = await scope.uids(VMIS)
+    assert first.items() < both.items(), "scale-out restarts nobody"
+    await scope.scale(1)
+    await scope.becomes(lambda: scope.uids(VMS), {"web-1": (await scope.uids(VMS))["web-1"]})
+    await scope.complete()
+    assert await scope.uids(VMIS) == first
+
+
+@pytest.mark.parametrize(
+    ("policy", "left"),
+    [
+        pytest.param({"basePolicy": "Oldest"}, "web-2", id="Oldest"),
+        pytest.param({"basePolicy": "Newest"}, "web-1", id="Newest"),
+        pytest.param(
+            {"orderedPolicies": [{"labelSelector": {"matchLabels": {"leaves": "first"}}}], "basePolicy": "Oldest"},
+            "web-1",
+            id="orderedPolicies",
+        ),
+    ],
+)
+async def test_scale_in_order(scope: Scope, policy: dict[str, object], left: str) -> None:
+    """Scale-in deletes the VM that the selection policy names"""
+    strategy = {"proactive": {"selectionPolicy": policy}}
+    await scope.pool(2, vm=scope.vm_spec(run_strategy="Halted"), scaleInStrategy=strategy)
+    await scope.becomes(lambda: names(scope), ["web-1", "web-2"])
+    await scope.api.patch(VMS, scope.namespace, "web-2", {"metadata": {"labels": {"leaves": "first"}}})
+    await scope.scale(1)
+    await scope.becomes(lambda: names(scope), [left])
+
+
+async def test_opportunistic_scale_in(scope: Scope) -> None:
+    """Opportunistic scale-in waits until a VM is stopped"""
+    await scope.pool(1, scaleInStrategy={"opportunistic": {}})
+    await scope.complete()
+    await scope.scale(0)
+    await scope.becomes(lambda: observed(scope), True)
+    assert await names(scope) == ["web-1"]
+    await scope.ask("web-1", "stop")
+    await scope.becomes(lambda: names(scope), [])
+
+
+async def test_unmanaged_scale_in(scope: Scope) -> None:
+    """Unmanaged scale-in deletes nothing"""
+    await scope.pool(1, vm=scope.vm_spec(run_strategy="Halted"), scaleInStrategy={"unmanaged": {}})
+    await scope.becomes(lambda: names(scope), ["web-1"])
+    await scope.scale(0)
+    await scope.becomes(lambda: observed(scope), True)
+    assert await names(scope) == ["web-1"]
+    await scope.api.delete(VMS, scope.namespace, "web-1")
+    await scope.becomes(lambda: names(scope), [])
+
+
+async def test_lost_vm(scope: Scope) -> None:
+    """A VM that somebody deletes returns under its name"""
+    await scope.pool(1)
+    await scope.complete()
+    before = await scope.uids(VMS)
+    await scope.api.delete(VMS, scope.namespace, "web-1")
+    await scope.becomes(lambda: is_another(scope, before), True)
+    await scope.complete()
+
+
+@pytest.mark.needs(source="blank")
+async def test_delete(scope: Scope) -> None:
+    """A deleted pool takes its VMs and disks with it"""
+    await scope.pool(1, vm=scope.vm_spec(disk=scope.target.source("blank"), run_strategy="Halted"))
+    await scope.becomes(lambda: names(scope), ["web-1"])
+    await scope.becomes(lambda: scope.is_bound("root-1"), True)
+    await scope.api.delete(POOLS, scope.namespace, "web")
+    await scope.becomes(lambda: scope.uids(VMS), {})
+    await scope.becomes(lambda: scope.uids(PVCS), {})
+
+
+async def names(scope: Scope) -> list[str]:
+    return sorted(await scope.uids(VMS))
+
+
+async def observed(scope: Scope) -> bool:
+    found = await scope.get(POOLS, "web") or {}
+    return bool(found["status"].get("observedGeneration") == found["metadata"]["generation"])
+
+
+async def is_another(scope: Scope, before: dict[str, str]) -> bool:
+    now = await scope.uids(VMS)
+    return now.keys() == before.keys() and now != before

@@ -1,0 +1,55 @@
+"""Warm pools: a claim's VM in each mode of standby, and claims on a pool without VMs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from runtime.resource import VMS
+from tests.e2e.scope import CLAIMS, WARM_POOLS, Json, Scope
+
+
+def warm(scope: Scope, **spec: Any) -> Json:
+    vm = scope.vm_spec()
+    del vm["runStrategy"]
+    return {"replicas": 1, "template": {"spec": vm}, **spec}
+
+
+@pytest.mark.parametrize(
+    ("mode", "launch"), [("Running", "Warm"), ("Paused", "Resumed"), ("Stopped", "Started")], ids=str
+)
+async def test_claim(scope: Scope, mode: str, launch: str, record_property: Callable[[str, Any], None]) -> None:
+    """A claim gets a waiting VM, and gives it back"""
+    await scope.create(WARM_POOLS, "warm", warm(scope, standby={"mode": mode}))
+    await scope.becomes(lambda: ready(scope), 1)
+    await scope.create(CLAIMS, "mine", {"poolName": "warm"})
+    await scope.becomes(lambda: phase(scope, "mine"), "Ready")
+    status = (await scope.get(CLAIMS, "mine") or {})["status"]
+    assert status["launchType"] == launch
+    record_property("ready after", f"{status['timings']['totalMs']} ms")
+    name = status["vmRef"]["name"]
+    await scope.runs(name)
+    await scope.api.delete(CLAIMS, scope.namespace, "mine")
+    await scope.becomes(lambda: name_of(scope, status["vmRef"]["uid"]), None)
+
+
+async def test_claim_before_vms(scope: Scope) -> None:
+    """A claim that waits for a boot takes a VM of the pool that is ready first"""
+    await scope.create(CLAIMS, "early", {"poolName": "warm", "onEmpty": "ColdStart"})
+    await scope.create(WARM_POOLS, "warm", warm(scope))
+    await scope.becomes(lambda: phase(scope, "early"), "Ready")
+
+
+async def ready(scope: Scope) -> int:
+    found = await scope.get(WARM_POOLS, "warm") or {}
+    return int((found.get("status") or {}).get("readyReplicas") or 0)
+
+
+async def phase(scope: Scope, name: str) -> str:
+    return str(((await scope.get(CLAIMS, name) or {}).get("status") or {}).get("phase"))
+
+
+async def name_of(scope: Scope, uid: str) -> str | None:
+    return next((name for name, found in (await scope.uids(VMS)).items() if found == uid), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -12,14 +11,13 @@ import click
 from apimachinery.unstructured import Json, at
 from cli.cluster import Cluster, cluster_options, cluster_options_without
 from cli.completion import complete_names
-from cli.default import fetch
+from cli.domains import request_record
 from cli.fleet import fleet
 from cli.manifests import read_manifests
 from cli.output import (
     Column,
     Failed,
     Listing,
-    Unreachable,
     align_columns,
     echo,
     field,
@@ -145,8 +143,8 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
     if (vm is None) == (source is None):
         raise click.UsageError("give a VM or -f FILE, not both")
     document = _manifest(source) if cluster is None else _document(cluster, str(vm))
-    before = _ask(server.rstrip("/"), document) if server is not None else _recorded(document)
-    after = _ask(against.rstrip("/"), document)
+    before = request_record(server.rstrip("/"), document) if server is not None else _recorded(document)
+    after = request_record(against.rstrip("/"), document)
     found = differences(before, after)
     sides = {"before": before, "after": after}
     versions = {side: {name: record[name] for name in ("libvirt", "qemu")} for side, record in sides.items()}
@@ -305,41 +303,6 @@ def _recorded(document: Json) -> Json:
         return hook.read_record(str(text))
     except hook.InvalidHardwareRecord as error:
         raise Failed(str(error)) from None
-
-
-def _ask(server: str, document: Json) -> Json:
-    """Returns the hardware record that the defaulter at this URL makes for the VM."""
-    from defaulter import hook, xml
-
-    version = _request(server, "/version")
-    domain = _request(server, "/apis/vms/defaults", json.dumps(_without_record(document)).encode())
-    try:
-        versions = json.loads(version)
-        return hook.read_record(
-            hook.build_record(xml.read(domain.decode()), versions["libvirt"], next(iter(versions["qemu"].values()), ""))
-        )
-    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
-        raise Unreachable(f"{server} is not a defaulter: it answered without a domain") from None
-
-
-def _without_record(document: Json) -> Json:
-    """Returns the VM without its hardware record and the opt-out label, so that the defaulter sets new addresses."""
-    from defaulter.json_paths import DocumentEditor
-    from defaulter.vm_paths import OPT_OUT, locate
-
-    where = locate(document)
-    draft = DocumentEditor(document)
-    for path in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
-        if path and at(document, *path) is not None:
-            draft.replace(path[:-1], {k: v for k, v in at(document, *path[:-1]).items() if k != path[-1]})
-    return draft.document
-
-
-def _request(server: str, path: str, body: bytes | None = None) -> bytes:
-    status, content = fetch(server, path, body, "application/xml", 15)
-    if status >= 400:
-        raise (Failed if status < 500 else Unreachable)(f"{server}{path}: {content.decode(errors='replace')}")
-    return content
 
 
 def _diff_lines(found: list[Difference], before: str, after: str) -> Iterator[str]:

@@ -4,16 +4,17 @@ KubeVirt chooses what a spec leaves open at each start. A VMI shows the MAC addr
 volumes of its guest, but no PCI addresses. What neither object shows is listed as unknown and never guessed.
 """
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from apimachinery.unstructured import Json, at, entries
 from defaulter.adoption import guest_macs
 from defaulter.codecs import normalize_address
 from defaulter.field_record import read_record
-from defaulter.inventory import NOT_SET
-from defaulter.json_paths import is_unset
+from defaulter.inventory import NOT_SET, devices_of_spec, differences, is_pci_address
+from defaulter.json_paths import DocumentEditor, is_unset
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import OPT_OUT, VMLocation, locate, opted_out
@@ -22,7 +23,12 @@ from defaulter.vmi_spec import disk_kind, is_emulated
 Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
 TOPOLOGY = "kubevirt.io/pci-topology-version"
 SIDECARS, HOOK = "hooks.kubevirt.io/hookSidecars", "poolhouse-hardware"
+PLACED = "KubeVirt places the devices of the spec, in which somebody added or removed devices"
+LATEST_TOPOLOGY = "v3"
 EDITED = "the spec has changed since the guest started"
+
+
+_OPEN_ADDRESSES = "PCI addresses: libvirt chooses"
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,8 @@ class Guest:
     machine: str | None = None
     hotplugged: tuple[str, ...] = ()
     """volumes that were attached while the guest ran"""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """PCI addresses that the spec had when the guest started, by the names of `inventory`"""
     hooked: bool = False
     """whether KubeVirt runs Poolhouse's hook beside it, which restores its hardware record"""
     topology: str | None = None
@@ -76,6 +84,7 @@ def read_guest(vmi: Json) -> Guest:
         {name: mac for name, mac in guest_macs(vmi) if name in emulated},
         machine if isinstance(machine, str) and machine else None,
         tuple(str(each.get("name")) for each in volumes),
+        {each.name: each.address for each in devices_of_spec(vmi) if is_pci_address(each.address)},
         HOOK in str(at(vmi, "metadata", "annotations", SIDECARS) or ""),
         topology if isinstance(topology, str) and topology else None,
     )
@@ -138,6 +147,13 @@ def _changes(vm: Json, location: VMLocation, guest: Guest) -> Iterator[Change]:
     machine = at(vm, *location.spec, "domain", "machine", "type")
     if isinstance(machine, str) and is_canonical(machine) and guest.machine and machine != guest.machine:
         yield Change("machine", "type", guest.machine, machine, EDITED)
+    now = {device.name: device for device in devices_of_spec(vm)}
+    for name, address in guest.addresses.items():
+        device = now.get(name)
+        if device is not None and device.unset is not None:
+            yield Change(name, "pciAddress", address, None, NOT_SET)
+        elif device is not None and device.address and device.address != address:
+            yield Change(name, "pciAddress", address, device.address, EDITED)
     listed = {each.get("name"): each for _, each in entries(vm, *location.spec, "domain", "devices", "interfaces")}
     for name, mac in guest.macs.items():
         wanted = at(listed.get(name), "macAddress")
@@ -159,8 +175,61 @@ def _unknown(vm: Json, location: VMLocation, guest: Guest | None) -> Iterator[st
             yield "no VMI: the hardware of the last guest is not known"
         return
     if addresses := open_addresses(vm):
-        yield f"PCI addresses: libvirt chooses {len(addresses)} at each start, and the VMI does not show them"
+        yield f"{_OPEN_ADDRESSES} {len(addresses)} at each start, and the VMI does not show them"
         if guest.topology is None:
             yield f"PCI ports: the VMI has no annotation {TOPOLOGY}, so KubeVirt 1.8 or newer may number them otherwise"
     for name in guest.hotplugged:
         yield f"PCI address of volume {name}: it was hotplugged, and the VMI does not show its address"
+
+
+def at_start(vmi: Json) -> Json | None:
+    """The VMI as its guest started, from which the defaulter can compute the guest's domain: without the volumes that
+    were hotplugged. None if a newer KubeVirt places the devices of such a VMI otherwise."""
+    if at(vmi, "metadata", "annotations", TOPOLOGY) != LATEST_TOPOLOGY:
+        return None
+    hotplugged = set(read_guest(vmi).hotplugged)
+    editor = DocumentEditor({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi})
+    for path in (("spec", "volumes"), ("spec", "domain", "devices", "disks")):
+        if at(vmi, *path) is not None:
+            editor.replace(path, [each for _, each in entries(vmi, *path) if each.get("name") not in hotplugged])
+    return editor.document
+
+
+def foreseeable(vm: Json) -> bool:
+    """Whether the defaulter can compute the domain of the next start: it knows no instance types and preferences."""
+    location = locate(vm)
+    return location is not None and not location.has_instancetype and not location.has_preference
+
+
+def with_moves(found: Report, guest: Guest, before: Json, after: Json) -> Report:
+    """The report with the PCI addresses that change between two hardware records, of the guest's start and of the next
+    start. The address of a hotplugged volume is not known."""
+    changes = [
+        Change(device, "pciAddress", each.before, each.after, PLACED)
+        for each in differences(before, after)
+        if each.before and each.after and each.device != "machine"
+        if (device := _spec_name(each.device)) not in {f"disk {name}" for name in guest.hotplugged}
+    ]
+    unknown = tuple(text for text in found.unknown if not text.startswith(_OPEN_ADDRESSES))
+    # KubeVirt chooses an open address anew, and now it is known which.
+    others = [each for each in found.changes if each.field != "pciAddress" or each.to is not None]
+    return replace(found, changes=(*others, *changes), unknown=unknown)
+
+
+def _spec_name(device: str) -> str:
+    kind, _, name = device.partition(" ")
+    return f"nic {name}" if kind == "interface" else device
+
+
+def shape(document: Json) -> str:
+    """A text that is equal for documents whose devices libvirt places alike: without names, identities and status."""
+    location = locate(document)
+    spec = at(document, *location.spec) if location is not None else None
+    domain = at(spec, "domain")
+    if location is None or not isinstance(spec, dict) or not isinstance(domain, dict):
+        return json.dumps(document, sort_keys=True, default=str)
+    nics = [{**each, "macAddress": ""} for _, each in entries(domain, "devices", "interfaces")]
+    firmware = {key: value for key, value in (at(domain, "firmware") or {}).items() if key not in ("uuid", "serial")}
+    devices = {**(at(domain, "devices") or {}), "interfaces": nics}
+    placed = {**spec, "domain": {**domain, "devices": devices, "firmware": firmware}}
+    return json.dumps([document.get("kind"), location.annotations, placed], sort_keys=True, default=str)

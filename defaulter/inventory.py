@@ -11,7 +11,7 @@ from typing import Any
 
 from apimachinery.unstructured import Json, at, entries
 from defaulter.adoption import guest_macs
-from defaulter.codecs import format_pci_address
+from defaulter.codecs import PCI, format_pci_address
 from defaulter.json_paths import DocumentEditor
 from defaulter.vm_paths import locate
 from defaulter.vmi_spec import DISK_KINDS, alias, disk_kind, is_emulated
@@ -171,6 +171,10 @@ def _addresses_by_device(record: Json) -> Iterator[tuple[str, str]]:
         yield key.replace(" ua-", " "), format_address(address)
     for name, model, address in _controllers(record):
         yield f"{name} {model}".strip(), address
+
+
+def is_pci_address(text: str) -> bool:
+    return PCI.accepts(text)
 
 
 def format_address(address: dict[str, Any]) -> str:

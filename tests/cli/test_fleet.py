@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 
 from cli.cluster import Cluster
-from cli.fleet import NO_VMIS, VMS_LISTING, collect
-from defaulter.fleet import Guest, report
+from cli.fleet import NO_VMIS, VMS_LISTING, Domains, collect
+from cli.output import Unreachable
+from defaulter.fleet import PLACED, Guest, report
 from runtime.errors import Forbidden, NotFound
 from runtime.resource import NAMESPACES, VMIS, VMS
-from tests.defaulter.builders import disk, nic, spec, vm
+from tests.cli.test_hardware import defaulter
+from tests.defaulter.builders import disk, nic, spec, vm, vmi
+from tests.defaulter.conftest import Libvirt, libvirt, user, warm
+
+__all__ = ["libvirt", "user", "warm"]
 
 Json = dict[str, Any]
 
@@ -85,3 +90,40 @@ def test_the_page_shows_what_the_command_prints() -> None:
     lines = VMS_LISTING.lines("text", [found.as_json()])
     page = (Path(__file__).parents[2] / "docs/hardware.md").read_text()
     assert "\n".join(f"    {line}" for line in lines) in page
+
+
+class Shop(Rights):
+    """A cluster with VMs of one shape that run, to which somebody has added a disk, and one whose VMI is older."""
+
+    async def pages(self, resource: Any, namespace: str | None = None) -> AsyncIterator[tuple[list[Json], str]]:
+        for name, topology in (("one", "v3"), ("two", "v3"), ("old", "v2")):
+            annotations = {"kubevirt.io/pci-topology-version": topology}
+            if resource is VMS:
+                yield [vm(spec(disk("new"), disk(), nic()), name=name, annotations=annotations)], "1"
+            else:
+                yield [vmi(spec(disk(), nic(model="virtio")), name=name, annotations=annotations)], "1"
+
+
+@pytest.mark.libvirt
+def test_addresses_that_move_are_listed_with_a_defaulter(libvirt: Libvirt) -> None:
+    api: Any = Shop(*ALL)
+    asked = []
+
+    def domain(document: Json) -> str:
+        asked.append(document["kind"])
+        return libvirt.domain(document)
+
+    with defaulter(domain, "7") as url:
+        rows, _ = asyncio.run(collect(api, Cluster(None, "ns"), Domains(url)))
+    moves = {row["name"]: [each for each in row["changes"] if each["field"] == "pciAddress"] for row in rows}
+    expected = {"device": "disk root", "field": "pciAddress", "from": "0000:07:00.0", "to": "0000:08:00.0"}
+    assert moves["one"][0] == {**expected, "reason": PLACED}
+    assert moves["one"] == moves["two"]
+    assert moves["old"] == []
+    assert sorted(asked) == ["VirtualMachine", "VirtualMachineInstance"]
+
+
+def test_who_answers_with_no_domain_is_named() -> None:
+    api: Any = Shop(*ALL)
+    with defaulter(lambda document: "", "7") as url, pytest.raises(Unreachable, match="is not a defaulter"):
+        asyncio.run(collect(api, Cluster(None, "ns"), Domains(url)))

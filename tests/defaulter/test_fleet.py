@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 
+from defaulter import fleet, hook, xml
 from defaulter.field_record import DEFAULTED_FIELDS
-from defaulter.fleet import EDITED, Guest, read_guest, report
+from defaulter.fleet import EDITED, Guest, at_start, foreseeable, read_guest, report, shape, with_moves
 from defaulter.inventory import NOT_SET
 from defaulter.vm_paths import OPT_OUT
 from tests.defaulter.builders import disk, nic, spec, vm, vmi
+from tests.defaulter.conftest import Libvirt, libvirt, user, warm
+
+__all__ = ["libvirt", "user", "warm"]
 
 Json = dict[str, Any]
 MAC, OTHER = "02:00:00:00:00:01", "02:00:00:00:00:02"
@@ -47,6 +51,24 @@ def changes(document: Json, guest: Guest | None = GUEST) -> list[tuple[str, str,
         ),
         pytest.param(vm(spec(domain={"machine": {"type": "q35"}})), Guest(machine="pc-q35-9.2"), [], id="alias"),
         pytest.param(vm(OPEN), None, [], id="no guest"),
+        pytest.param(
+            vm(spec(disk(pciAddress="0000:09:00.0"))),
+            Guest(addresses={"disk root": "0000:07:00.0"}),
+            [("disk root", "pciAddress", "0000:07:00.0", "0000:09:00.0", EDITED)],
+            id="the spec has another PCI address",
+        ),
+        pytest.param(
+            vm(spec(disk())),
+            Guest(addresses={"disk root": "0000:07:00.0"}),
+            [("disk root", "pciAddress", "0000:07:00.0", None, NOT_SET)],
+            id="the spec has no PCI address any more",
+        ),
+        pytest.param(
+            vm(spec(disk(pciAddress="0000:07:00.0"))),
+            Guest(addresses={"disk root": "0000:07:00.0"}),
+            [],
+            id="the spec has the PCI address of the guest",
+        ),
     ],
 )
 def test_changes(document: Json, guest: Guest | None, expected: list[tuple[str, ...]]) -> None:
@@ -132,6 +154,8 @@ def test_a_vmi_shows_its_guest() -> None:
         "volumeStatus": [{"name": "root"}, {"name": "data", "hotplugVolume": {}}],
     }
     assert read_guest(document) == Guest({"default": MAC}, "pc-q35-9.2", ("data",), topology="v2")
+    placed = read_guest(vmi(spec(disk(pciAddress="0000:07:00.0"), nic())))
+    assert placed.addresses == {"disk root": "0000:07:00.0"}
     assert read_guest({}) == Guest()
 
 
@@ -172,3 +196,86 @@ def test_who_is_held(annotations: Json, guest: Guest | None, plugin: bool | None
 def test_a_vmi_shows_its_hook() -> None:
     assert read_guest(vmi(OPEN, annotations=HOOKED)).hooked
     assert not read_guest(vmi(OPEN, annotations={"hooks.kubevirt.io/hookSidecars": "[{}]"})).hooked
+
+
+BALLOON = "memballoon virtio-non-transitional"
+V3 = {"kubevirt.io/pci-topology-version": "v3"}
+RUNNING = spec(disk(), disk("more"), nic(model="virtio"))
+
+
+def hotplugged(content: Json, *names: str) -> Json:
+    status = {"volumeStatus": [{"name": name, "hotplugVolume": {}} for name in names]}
+    return {**vmi(content, annotations=V3), "status": status}
+
+
+@pytest.mark.libvirt
+@pytest.mark.parametrize(
+    ("now", "running", "moved"),
+    [
+        pytest.param(RUNNING, vmi(RUNNING, annotations=V3), [], id="the same devices"),
+        pytest.param(spec(disk(), disk("more"), nic()), vmi(RUNNING, annotations=V3), [], id="what KubeVirt fills"),
+        pytest.param(
+            spec(disk(), disk("new"), disk("more"), nic(model="virtio")),
+            vmi(RUNNING, annotations=V3),
+            ["disk more", BALLOON],
+            id="a disk was added before another",
+        ),
+        pytest.param(
+            spec(disk("more"), nic(model="virtio")),
+            vmi(RUNNING, annotations=V3),
+            ["disk more", BALLOON],
+            id="the first disk was removed",
+        ),
+        pytest.param(
+            spec(disk(), disk("more"), disk("late"), nic(model="virtio")),
+            hotplugged(spec(disk(), disk("more"), disk("late"), nic(model="virtio")), "late"),
+            [BALLOON],
+            id="a disk was hotplugged",
+        ),
+    ],
+)
+def test_addresses_that_move_are_foreseen(libvirt: Libvirt, now: Json, running: Json, moved: list[str]) -> None:
+    document, guest, start = vm(now, annotations=V3), read_guest(running), at_start(running)
+    found = report(document, guest)
+    assert found is not None
+    assert start is not None
+    before, after = (
+        hook.read_record(hook.build_record(xml.read(libvirt.domain(each)), "", "")) for each in (start, document)
+    )
+    foreseen = with_moves(found, guest, before, after)
+    changes = [each for each in foreseen.changes if each.field == "pciAddress"]
+    assert [each.device for each in changes] == moved
+    assert all(each.reason == fleet.PLACED and each.from_ != each.to for each in changes)
+    assert not any(text.startswith("PCI addresses") for text in foreseen.unknown)
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "expected"),
+    [
+        pytest.param(OPEN, {}, True, id="a VM"),
+        pytest.param(OPEN, {"instancetype": {"name": "u1"}}, False, id="an instance type"),
+        pytest.param(OPEN, {"preference": {"name": "linux"}}, False, id="a preference"),
+    ],
+)
+def test_what_the_defaulter_can_foresee(content: Json, fields: Json, expected: bool) -> None:
+    assert foreseeable(vm(content, **fields)) is expected
+
+
+@pytest.mark.parametrize("annotations", [{}, {"kubevirt.io/pci-topology-version": "v2"}])
+def test_guests_of_older_rules_are_not_foreseen(annotations: Json) -> None:
+    assert at_start(vmi(OPEN, annotations=annotations)) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        pytest.param(vm(OPEN), vm(OPEN, name="b", namespace="other"), True, id="names"),
+        pytest.param(vm(OPEN), vm(PLACED), True, id="MAC addresses"),
+        pytest.param(vm(OPEN), vm(spec(disk("data"), nic())), False, id="names of disks"),
+        pytest.param(vm(OPEN), vm(OPEN, annotations=V3), False, id="annotations of the VMI"),
+        pytest.param(vm(OPEN), vmi(OPEN), False, id="kinds"),
+        pytest.param(vm(OPEN), {"kind": "VirtualMachine"}, False, id="no spec"),
+    ],
+)
+def test_vms_of_one_shape_are_asked_about_once(one: Json, other: Json, equal: bool) -> None:
+    assert (shape(one) == shape(other)) is equal

@@ -25,7 +25,7 @@ from runtime.errors import NotFound, Throttled
 from runtime.events import EventRecorder
 from runtime.informer import Informer
 from runtime.metrics import PREFIX, Metrics
-from runtime.resource import CRDS, NAMESPACES, PVCS, VMIS, VMS, Resource
+from runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, PVCS, VMIS, VMS, Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
@@ -248,3 +248,11 @@ async def engine(kubeconfig: Path, directory: Path) -> AsyncIterator[None]:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
+            await _unregister(kubeconfig)
+
+
+async def _unregister(kubeconfig: Path) -> None:
+    """Deletes the KubeVirt object of an engine, which would configure the tests that use this API server later."""
+    async with await Api.connect(kubeconfig, user_agent="tests") as api:
+        for each in (await api.list(KUBEVIRTS))[0]:
+            await api.delete(KUBEVIRTS, each["metadata"]["namespace"], each["metadata"]["name"])

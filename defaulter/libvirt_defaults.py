@@ -208,8 +208,8 @@ class LibvirtDefaults:
         from the cache. Raises `InvalidDocument` with every error."""
         open_paths = open_paths - left_open
         machine_type, asked = self.resolve_machine_type(), self._with_known_machine_type(self._spec)
-        usb = sorted(self._cluster.settings.usb_resources)
-        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE), sorted(map(format_path, left_open)), usb)
+        settings = self._cluster.record, sorted(self._cluster.settings.usb_resources)
+        inputs = (self._record, machine_type, at(asked, *MACHINE_TYPE), sorted(map(format_path, left_open)), settings)
         key = cache_key(self._spec, self._location, open_paths, inputs) if cache is not None else None
         cached = cache.get(key) if cache is not None else None
         if cached is not None:

@@ -679,6 +679,12 @@ def notes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Json], str]:
     return render
 
 
+PLUGINS = ("--api-versions", "plugin.kubevirt.io/v1alpha1")
+POLICIES = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
+PULL = {"global": {"imagePullSecrets": [{"name": "registry"}]}}
+NEVER, ALWAYS = ({"defaulter": {"hardwareRecord": each}} for each in ("never", "always"))
+
+
 def test_notes_are_the_named_template() -> None:
     assert (CHART / "templates" / "NOTES.txt").read_text() == '{{ include "poolhouse.notes" . }}\n'
 
@@ -700,6 +706,8 @@ def test_notes_are_the_named_template() -> None:
             id="defaults",
         ),
         pytest.param({"hooks": {"enabled": False}}, ["kubectl wait"], ["helm test"], id="no hooks"),
+        pytest.param({}, ["must be able to pull this image"], ["Plugins or"], id="VMs get a container"),
+        pytest.param(NEVER, [], ["must be able to pull"], id="VMs get no container"),
         pytest.param(
             {"kinds": {"virtualmachinewarmpools": False, "virtualmachineclaims": False}},
             ["Not installed (disabled, or provided by KubeVirt): virtualmachineclaims, virtualmachinewarmpools"],
@@ -749,12 +757,6 @@ def test_notes_are_true_for_the_values(
     assert [each for each in lacks if each in text] == []
     for file in re.findall(r"examples/[a-z-]+\.yaml", text):
         assert (CHART.parent.parent / file).is_file()
-
-
-PLUGINS = ("--api-versions", "plugin.kubevirt.io/v1alpha1")
-POLICIES = ("--api-versions", "admissionregistration.k8s.io/v1/MutatingAdmissionPolicy")
-PULL = {"global": {"imagePullSecrets": [{"name": "registry"}]}}
-NEVER, ALWAYS = ({"defaulter": {"hardwareRecord": each}} for each in ("never", "always"))
 
 
 @pytest.mark.parametrize(

@@ -372,3 +372,19 @@ def test_the_manifest_contains_the_hook() -> None:
     assert config["metadata"]["namespace"] == "vms"
     assert config["data"]["onDefineDomain"] == Path(hook.__file__).read_text()
     assert config["data"]["onDefineDomain"].startswith("#!")
+
+
+def gates(*names: str) -> Json:
+    configuration = {"developerConfiguration": {"featureGates": list(names)}}
+    return {"spec": {"configuration": configuration}, "status": {"observedKubeVirtVersion": "v1.9.0"}}
+
+
+@pytest.mark.libvirt
+def test_a_change_of_the_feature_gates_applies_to_equal_vms_at_once(libvirt: Libvirt) -> None:
+    """With `POOLHOUSE_HARDWARE_RECORD=auto`. The defaulter remembers libvirt's choices for equal VMs."""
+
+    def is_recorded(kubevirt: Json) -> bool:
+        found = libvirt.default(vm(spec(disk("only-here"))), kubevirt=kubevirt).object
+        return HARDWARE_ANNOTATION in (found["spec"]["template"].get("metadata") or {}).get("annotations", {})
+
+    assert [is_recorded(gates(*names)) for names in ((), ("Sidecar",), (), ("Plugins",))] == [False, True, False, True]

@@ -66,6 +66,10 @@ While the webhook is down, nobody can create or change VMs, because webhook.defa
 
 MAC addresses follow from the names of VMs. If another cluster with Poolhouse shares the network, set identitySeed before you create VMs.
 {{- end }}
+{{- if eq (include "poolhouse.hardwareHook" .) "true" }}
+
+Where KubeVirt has the feature gate {{ if eq (include "poolhouse.plugin" .) "true" }}Plugins or {{ end }}Sidecar, the Pods of VMs get the container {{ include "poolhouse.image" (list . .Values.defaulter.image) }}, which holds their hardware. Every namespace with VMs must be able to pull this image; if not, set defaulter.hardwareRecord to never.
+{{- end }}
 {{- if not .Values.guard.enabled }}
 
 Everyone who may change a VM may assign it to a warm pool, a claim or a migration policy, because guard.enabled is false.

@@ -41,11 +41,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs: what a test needs of the cluster, see `Capabilities.missing`")
     config.addinivalue_line("markers", "offline: a test that needs no cluster")
-    table = config.getoption("table", default=None)
-    if table and not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        return
+    # pytest ends its fixtures after Ctrl-C; it shall do so after SIGTERM, also where a shell ignores Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if table := config.getoption("table", default=None):
         config.pluginmanager.register(Results(Path(table)), "e2e-results")
-        # pytest ends its fixtures after Ctrl-C; it shall do so after SIGTERM.
-        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 VARIABLE = "_POOLHOUSE_COMPLETE"
+KUBEVIRT_POOLS = "virtualmachinepools.pool.kubevirt.io"
+"""The pools of KubeVirt itself."""
 TIMEOUT_SECONDS = 2.0
 MAX_NAMES = 500
 
@@ -121,4 +123,7 @@ def _resource(plural: str) -> Resource:
 
     if plural == "namespaces":
         return Resource("", "v1", plural, "Namespace", namespaced=False)
+    if plural == KUBEVIRT_POOLS:
+        plural, _, group = plural.partition(".")
+        return Resource(group, "v1beta1", plural, "VirtualMachinePool")
     return Resource.of(next(each for each in NAMED_KINDS if each.plural == plural))

@@ -42,6 +42,7 @@ COMMANDS = {
     "lifecycle": CommandEntry("cli.lifecycle:lifecycle", "List held VMs, and end or extend lifecycle hooks."),
     "detach": CommandEntry("cli.detach:detach", "Remove a VM from its pool, for example to debug it."),
     "attach": CommandEntry("cli.detach:attach", "Put a VM back into a pool."),
+    "import": CommandEntry("cli.import_pool:import_", "Import pools of KubeVirt."),
     "disks": CommandEntry("cli.disks:disks", "List retained disks."),
     "console": CommandEntry("console.command:console", "Serve a web page on this machine for all of this."),
     "policy": CommandEntry("cli.policy:policy", "Explain which migration policy a VM uses, and simulate changes."),

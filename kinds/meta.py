@@ -19,6 +19,10 @@ POOL = f"{DOMAIN}/pool"
 WARM_POOL = f"{DOMAIN}/warm-pool"
 REVISION = f"{DOMAIN}/revision"
 ORDINAL = f"{DOMAIN}/ordinal"
+# On a pool that was imported from KubeVirt: "0", the number of its first VM; and the UID of the pool of KubeVirt, until
+# the import is complete.
+FIRST_ORDINAL = f"{DOMAIN}/first-ordinal"
+IMPORTING = f"{DOMAIN}/importing"
 
 # Retained disks carry the UID of their pool; only this pool may reuse them.
 KEEP_DISKS = f"{DOMAIN}/keep-disks"

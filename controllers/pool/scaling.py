@@ -53,7 +53,7 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
     room, stable = update_limit(snapshot, now).allowed - with_template(snapshot), stable_revision(snapshot)
-    for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst)):
+    for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst), snapshot.pool.first_ordinal):
         name = name_of(snapshot.pool.name, ordinal)
         if len(name) > MAX_NAME:
             break  # admission does not know the numbers of detached VMs; `why_not_started` tells

@@ -313,5 +313,5 @@ def _without(action: actions.Delete | actions.Heal | actions.ReleaseDisks, snaps
         snapshot,
         vms=tuple(vm for vm in snapshot.vms if vm.uid != action.uid),
         awaiting_release=tuple(vm for vm in snapshot.awaiting_release if vm.uid != action.uid),
-        taken_ordinals=snapshot.taken_ordinals - {ordinal_of(snapshot.pool.name, action.name) or 0},
+        taken_ordinals=snapshot.taken_ordinals - {ordinal_of(snapshot.pool.name, action.name)},
     )

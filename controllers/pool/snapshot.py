@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from sys import intern
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -16,6 +16,7 @@ from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
+from controllers.shared.names import FIRST_ORDINAL
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI, ObjectView, text
 from controllers.shared.write_batches import Failure
@@ -51,6 +52,8 @@ class Pool(ObjectView):
     """the client that last set `spec.replicas`"""
     template_by: str = ""
     """the client that last set `spec.template`"""
+    first_ordinal: int = field(default=FIRST_ORDINAL, kw_only=True)
+    """the lowest number of a VM: 0 with the annotation poolhouse.dev/first-ordinal"""
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
@@ -79,7 +82,8 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))
     deleting = metadata.get("deletionTimestamp") is not None
     version = text(metadata, "resourceVersion")
-    return Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients)
+    found = Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients)
+    return replace(found, first_ordinal=0) if text(metadata, "annotations", meta.FIRST_ORDINAL) == "0" else found
 
 
 @dataclass(frozen=True)

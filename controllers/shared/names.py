@@ -13,7 +13,7 @@ from itertools import count, islice
 SUFFIX_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 """Kubernetes' alphabet for generated names. Without vowels, the names contain no words."""
 
-_ORDINAL_NAME = re.compile(r"(.+)-([1-9][0-9]{0,9})")
+_ORDINAL_NAME = re.compile(r"(.+)-(0|[1-9][0-9]{0,9})")
 
 
 def parent_and_ordinal(name: str) -> tuple[str, int | None]:
@@ -23,6 +23,7 @@ def parent_and_ordinal(name: str) -> tuple[str, int | None]:
 
 
 FIRST_ORDINAL = 1
+"""Pools that were imported from KubeVirt begin at 0."""
 
 
 MAX_NAME = 63
@@ -43,9 +44,9 @@ def has_revision(name: str, revision: str) -> str:
     return f"{name}@{revision}"
 
 
-def free_ordinals(taken: Collection[int], wanted: int) -> tuple[int, ...]:
-    """The lowest ordinals that are not in `taken`."""
-    return tuple(islice((n for n in count(FIRST_ORDINAL) if n not in taken), max(0, wanted)))
+def free_ordinals(taken: Collection[int], wanted: int, first: int = FIRST_ORDINAL) -> tuple[int, ...]:
+    """The lowest ordinals from `first` on that are not in `taken`."""
+    return tuple(islice((n for n in count(first) if n not in taken), max(0, wanted)))
 
 
 LENGTH = 5

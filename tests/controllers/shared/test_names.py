@@ -29,7 +29,7 @@ from tests.controllers.replicaset.builders import a_set
         pytest.param("web-3", ("web", 3), id="the postfix is the ordinal"),
         pytest.param("web-1-12", ("web-1", 12), id="only the last postfix counts"),
         pytest.param("web", ("web", None), id="a name without a postfix has no ordinal"),
-        pytest.param("web-0", ("web-0", None), id="ordinals begin at 1"),
+        pytest.param("web-0", ("web", 0), id="pools that were imported from KubeVirt begin at 0"),
         pytest.param("web-03", ("web-03", None), id="no pool writes a zero in front"),
         pytest.param("web-x", ("web-x", None), id="a word is no ordinal"),
         pytest.param("-3", ("-3", None), id="a pool has a name"),

@@ -1,0 +1,343 @@
+"""`poolhouse import pool` on the real API server, with KubeVirt's CRD and objects as its controller leaves them."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from click.testing import CliRunner
+
+from apimachinery.owner_references import controller_of, controller_reference
+from cli.import_pool import import_pool_of_kubevirt, observe, take_back_pool
+from cli.main import poolhouse
+from controllers.pool.import_plan import record_name
+from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
+from controllers.pool.observe import POOLS, REVISIONS
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import Conflict, NotFound
+from runtime.resource import CRDS, PVCS, VMIS, VMS
+from tests.cluster.pooling import Place, background, controller, namespace, served, template, until
+
+Json = dict[str, Any]
+CRD = yaml.safe_load((Path(__file__).parent / "kubevirt_pool_crd.yaml").read_text())
+WRITES = 16
+"""More than an import of the pool of these tests needs."""
+
+
+@pytest_asyncio.fixture
+async def kubevirt(control_plane: Any) -> AsyncIterator[Place]:
+    """A namespace on a cluster with KubeVirt's pools."""
+    async with namespace(control_plane.kubeconfig, "import") as place:
+        await place.api.patch(CRDS, None, CRD["metadata"]["name"], CRD, kind="apply", field_manager="tests", force=True)
+        await served(place.api, KUBEVIRT_POOLS)
+        try:
+            async with background(kubevirt_controller(place)):
+                yield place
+        finally:
+            await remove(place)
+
+
+async def remove(place: Place) -> None:
+    """Removes KubeVirt's pools and their CRD, so that other tests do not see it."""
+
+    async def is_gone() -> bool:
+        try:
+            await place.api.get(CRDS, None, CRD["metadata"]["name"])
+        except NotFound:
+            return True
+        return False
+
+    for pool in (await place.api.list(KUBEVIRT_POOLS, place.namespace))[0]:
+        name = pool["metadata"]["name"]
+        await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, {"metadata": {"finalizers": None}})
+    await place.api.delete(CRDS, None, CRD["metadata"]["name"])
+    await until(is_gone, True)
+
+
+async def kubevirt_controller(place: Place) -> None:
+    """What KubeVirt's controller does with a paused or deleted pool. Fails if a VM has no controller, or several."""
+    while True:
+        for pool in (await place.api.list(KUBEVIRT_POOLS, place.namespace))[0]:
+            with suppress(Conflict, NotFound):
+                await reconcile(place, pool)
+        for vm in (await place.api.list(VMS, place.namespace))[0]:
+            assert len([each for each in vm["metadata"]["ownerReferences"] if each.get("controller")]) == 1
+        await asyncio.sleep(0.02)
+
+
+async def reconcile(place: Place, pool: Json) -> None:
+    metadata, paused = pool["metadata"], bool(pool["spec"].get("paused"))
+    name, said = metadata["name"], bool(pool.get("status", {}).get("conditions"))
+    if metadata.get("deletionTimestamp"):
+        left = [each for each in metadata["finalizers"] if each != FINALIZER]
+        change: Json = {"resourceVersion": metadata["resourceVersion"], "finalizers": left}
+        if left != metadata["finalizers"]:
+            await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, {"metadata": change})
+    elif paused != said:
+        found = [{"type": "ReplicaPaused", "status": "True"}] if paused else []
+        status = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": found}}
+        await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, status, subresource="status")
+
+
+def vm_template(name: str) -> Json:
+    """A template of a pool of KubeVirt, with a disk of its own name."""
+    found = json.loads(json.dumps(template()).replace('"root"', json.dumps(f"{name}-root")))
+    found["spec"]["template"]["metadata"] = {"labels": {"app": name}}
+    return {"metadata": {"labels": {"app": name}}, **found}
+
+
+async def pool_of_kubevirt(place: Place, name: str = "web", **others: Any) -> Json:
+    """Three VMs: the first runs, the second runs an older template, the third is halted. A disk is kept for another."""
+    autohealing = {"startUpFailureThreshold": 4}
+    pool = await place.api.create(
+        KUBEVIRT_POOLS,
+        {
+            "apiVersion": "pool.kubevirt.io/v1beta1",
+            "kind": "VirtualMachinePool",
+            "metadata": {
+                "namespace": place.namespace,
+                "name": name,
+                "labels": {"team": "shop"},
+                "finalizers": [FINALIZER],
+            },
+            "spec": {
+                "replicas": 3,
+                "selector": {"matchLabels": {"app": name}},
+                "virtualMachineTemplate": vm_template(name),
+                "updateStrategy": {"unmanaged": {}},
+                "autohealing": autohealing,
+                **others,
+            },
+        },
+    )
+    old = copy.deepcopy(pool["spec"])
+    old["virtualMachineTemplate"]["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "64Mi"}
+    owner = controller_reference(pool["apiVersion"], pool["kind"], name, pool["metadata"]["uid"])
+    for number, spec in ((1, old), (4, pool["spec"])):
+        written = copy.deepcopy(spec)
+        written["virtualMachineTemplate"]["metadata"]["creationTimestamp"] = None
+        await place.api.create(
+            REVISIONS,
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ControllerRevision",
+                "metadata": {"namespace": place.namespace, "name": f"{name}-{number}", "ownerReferences": [owner]},
+                "revision": number,
+                "data": written,
+            },
+        )
+    for ordinal, (number, spec) in enumerate([(4, pool["spec"]), (1, old), (4, pool["spec"])]):
+        await member(place, name, ordinal, number, spec, owner)
+    await place.is_ready(f"{name}-0", f"{name}-1")
+    await place.claim(f"{name}-root-7", {**owner, "kind": "DataVolume", "name": f"{name}-root-7"})
+    return pool
+
+
+async def member(place: Place, name: str, ordinal: int, number: int, spec: Json, owner: Json) -> None:
+    text = json.dumps(spec["virtualMachineTemplate"]["spec"])
+    body = json.loads(text.replace(f'"{name}-root"', f'"{name}-root-{ordinal}"'))
+    body["running"] = ordinal != 2
+    label = {REVISION_LABEL: f"{name}-{number}"}
+    body["template"]["metadata"]["labels"] |= label
+    await place.api.create(
+        VMS,
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {
+                "namespace": place.namespace,
+                "name": f"{name}-{ordinal}",
+                "labels": {"app": name, **label},
+                "ownerReferences": [owner],
+                "finalizers": [FINALIZER],
+            },
+            "spec": body,
+        },
+    )
+
+
+class Interrupted(Exception):
+    pass
+
+
+class Faulty:
+    """An API whose connection ends before the given write. The command remembers nothing, so it is the same as if the
+    answer of the write before were lost."""
+
+    def __init__(self, api: Api, at_write: int) -> None:
+        self.api, self.left = api, at_write
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.api, name)
+        if name not in ("create", "patch", "delete"):
+            return found
+
+        async def counted(*args: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise Interrupted
+            return await found(*args, **options)
+
+        return counted
+
+
+async def state(place: Place, name: str) -> Json:
+    """What an import must not change: identities, VMIs, and specs but for the labels of Poolhouse."""
+    vms = [
+        each for each in (await place.api.list(VMS, place.namespace))[0] if each["metadata"]["labels"]["app"] == name
+    ]
+    vmis = (await place.api.list(VMIS, place.namespace))[0]
+    for vm in vms:
+        for key in (meta.POOL, meta.REVISION):
+            vm["spec"]["template"]["metadata"]["labels"].pop(key, None)
+    names = {each["metadata"]["name"] for each in vms}
+    return {
+        "vms": {each["metadata"]["name"]: (each["metadata"]["uid"], each["spec"]) for each in vms},
+        "vmis": {
+            each["metadata"]["name"]: (each["metadata"]["uid"], each["spec"], each["status"])
+            for each in vmis
+            if each["metadata"]["name"] in names
+        },
+    }
+
+
+async def is_imported(place: Place, name: str) -> None:
+    observed = await observe(place.api, place.namespace, name)
+    assert observed.source is None
+    assert observed.target is not None
+    assert (observed.target["spec"].get("paused") or False, observed.target["spec"]["maxUnavailable"]) == (
+        False,
+        "100%",
+    )
+    assert meta.IMPORTING not in observed.target["metadata"]["annotations"]
+    uid = observed.target["metadata"]["uid"]
+    members = observed.owned(uid)
+    assert [each["metadata"]["name"] for each in members] == [f"{name}-0", f"{name}-1", f"{name}-2"]
+    assert not any(FINALIZER in (each["metadata"].get("finalizers") or ()) for each in members)
+    claim = await place.api.get(PVCS, place.namespace, f"{name}-root-7")
+    assert (claim["metadata"]["labels"][meta.KEPT_BY], claim["metadata"]["labels"][meta.KEPT_FOR]) == (uid, f"{name}-7")
+
+
+async def is_back(place: Place, name: str, before: Json) -> None:
+    observed = await observe(place.api, place.namespace, name)
+    assert (observed.target, observed.record) == (None, None)
+    assert observed.source is not None
+    assert observed.source["metadata"]["uid"] == before["metadata"]["uid"]
+    assert observed.source["spec"] == before["spec"]
+    members = observed.owned(before["metadata"]["uid"])
+    assert len(members) == 3
+    for document in (*members, *(each for each in observed.vmis if each["metadata"]["labels"].get("app") == name)):
+        assert not {meta.POOL, meta.REVISION} & document["metadata"]["labels"].keys()
+    assert all(each["metadata"]["finalizers"] == [FINALIZER] for each in members)
+    assert not (await place.api.get(PVCS, place.namespace, f"{name}-root-7"))["metadata"].get("labels")
+
+
+async def test_an_import_that_is_interrupted_at_any_write_continues(kubevirt: Place) -> None:
+    found = await asyncio.gather(*(continued(kubevirt, f"web{write}", write) for write in range(WRITES)))
+    assert found == sorted(found, reverse=True), "all writes up to the last were interrupted"
+    assert 10 < found.count(True) < WRITES
+
+
+async def continued(place: Place, name: str, write: int) -> bool:
+    """Whether the import was interrupted, and continued."""
+    await pool_of_kubevirt(place, name)
+    before, interrupted = await state(place, name), False
+    faulty: Any = Faulty(place.api, write)
+    try:
+        await import_pool_of_kubevirt(faulty, place.namespace, name)
+    except Interrupted:
+        interrupted = True
+        await import_pool_of_kubevirt(place.api, place.namespace, name)
+    await is_imported(place, name)
+    assert await state(place, name) == before
+    return interrupted
+
+
+async def test_an_import_that_is_interrupted_is_taken_back(kubevirt: Place) -> None:
+    found = await asyncio.gather(*(taken_back(kubevirt, f"web{write}", write) for write in range(1, WRITES)))
+    assert found.count(True) > 8
+
+
+async def taken_back(place: Place, name: str, write: int) -> bool:
+    """Whether the import was interrupted before KubeVirt's pool was deleted, and taken back."""
+    pool = await pool_of_kubevirt(place, name)
+    before = await state(place, name)
+    faulty: Any = Faulty(place.api, write)
+    with suppress(Interrupted):
+        await import_pool_of_kubevirt(faulty, place.namespace, name)
+    observed = await observe(place.api, place.namespace, name)
+    if observed.source is None or observed.source["metadata"].get("deletionTimestamp"):
+        return False
+    again: Any = Faulty(place.api, write // 2)
+    with suppress(Interrupted):
+        await take_back_pool(again, place.namespace, name)
+    if (await observe(place.api, place.namespace, name)).record is not None:
+        await take_back_pool(place.api, place.namespace, name)
+    await is_back(place, name, pool)
+    assert await state(place, name) == before
+    return True
+
+
+async def test_nothing_restarts_and_the_pool_goes_on_where_kubevirts_was(control_plane: Any, kubevirt: Place) -> None:
+    place = kubevirt
+    await pool_of_kubevirt(place, updateStrategy={"opportunistic": {}})
+    before = await state(place, "web")
+    arguments = ["import", "pool", "web", "--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
+
+    async def run(*options: str) -> Any:
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
+
+    shown = await run("--dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert "spec.maxUnavailable: not set -> spec.maxUnavailable: 100%" in shown.stdout
+    asked = await run()
+    assert (asked.exit_code, "give --yes" in asked.output) == (1, True)
+    assert (await observe(place.api, place.namespace, "web")).record is None
+    async with controller(control_plane.kubeconfig):
+        done = await run("--yes")
+        assert done.exit_code == 0, done.output
+        await until(lambda: counts(place), (3, 2, 0))
+        after = await state(place, "web")
+        assert after["vms"].keys() == before["vms"].keys()
+        assert after["vmis"] == before["vmis"]
+        assert {name: uid for name, (uid, _) in after["vms"].items()} == {
+            name: uid for name, (uid, _) in before["vms"].items()
+        }
+        assert after["vms"] == before["vms"]
+        assert (await place.seen())["metadata"]["labels"] == {"team": "shop"}
+        await place.api.delete(VMS, place.namespace, "web-0")
+        await until(place.names, ["web-0", "web-1", "web-2"])
+    again = await run("--yes")
+    assert (again.exit_code, "imported already" in again.output) == (1, True)
+    back = await run("--back", "--yes")
+    assert (back.exit_code, "is deleted" in back.output) == (1, True)
+
+
+async def counts(place: Place) -> tuple[int, int, int]:
+    status = (await place.seen()).get("status", {})
+    return status.get("replicas", 0), status.get("updatedReplicas", 0), status.get("terminatingReplicas", 0)
+
+
+async def test_what_stops_an_import_is_said_at_once_and_nothing_is_written(kubevirt: Place) -> None:
+    place = kubevirt
+    strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
+    pool = await pool_of_kubevirt(place, scaleInStrategy=strategy)
+    await place.api.delete(REVISIONS, place.namespace, "web-1")
+    with pytest.raises(Exception, match=r"sortPolicy.*\n.*VM web-1: the revision web-1 does not exist.*\n.*VMI web-1"):
+        await import_pool_of_kubevirt(place.api, place.namespace, "web")
+    with pytest.raises(NotFound):
+        await place.api.get(REVISIONS, place.namespace, record_name("web"))
+    now = await place.api.get(KUBEVIRT_POOLS, place.namespace, "web")
+    assert now["spec"] == pool["spec"]
+    with pytest.raises(NotFound):
+        await place.api.get(POOLS, place.namespace, "web")
+    assert all(controller_of(each) for each in (await place.machines()).values())

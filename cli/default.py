@@ -65,9 +65,10 @@ def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
             yield document
         return
     status, content = ask(document, output == "xml")
-    if status == 200:
+    if status in (200, 204):
         if output == "xml":
-            yield content.decode()
+            if content:  # a VM whose defaults need no libvirt has no domain
+                yield content.decode()
             return
         answer = json.loads(content)
         for warning in answer["warnings"]:
@@ -146,7 +147,7 @@ def _is_answer(status: int, content: bytes, as_xml: bool) -> bool:
     """Whether the response is from a defaulter and not from another server."""
     from defaulter.contract import DefaultingResponse, Problems
 
-    if status == 200 and as_xml:
+    if status in (200, 204) and as_xml:
         return not content or content.startswith(b"<domain")
     try:
         (DefaultingResponse if status == 200 else Problems).model_validate_json(content)

@@ -103,6 +103,9 @@ class Problems(_Message):
 class DefaultingRequest(_Message):
     """A document to default, with values from the admission request."""
 
+    # The service tells this message from the document of a VM by its kind.
+    model_config = ConfigDict(json_schema_extra={"required": ["kind", "object"]})
+
     api_version: Literal["poolhouse.dev/v1alpha1"] = Field(default=API_VERSION, alias="apiVersion")
     kind: Literal["DefaultingRequest"] = "DefaultingRequest"
     object: Json

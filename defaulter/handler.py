@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from defaulter.driver import Libvirt
 
 
-ENVELOPE = "DefaultingRequest"
+ENVELOPE, API_VERSION = "DefaultingRequest", "poolhouse.dev/v1alpha1"
 _MATCHED = ("instancetype", "preference")
 LONE_SURROGATE = "contains a lone surrogate, which is not a character"
 
@@ -66,7 +66,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
             return 200, b"" if done.domain is None else xml.write(done.domain, pretty=True).encode()
         if message.get("kind") != ENVELOPE:
             return 200, _encode(done.document)
-        response = {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "DefaultingResponse", "object": done.document}
+        response = {"apiVersion": API_VERSION, "kind": "DefaultingResponse", "object": done.document}
         return 200, _encode({**response, "warnings": done.warnings, "undecided": done.undecided})
     except strict_json.InvalidJSON as error:
         return 400, problems_body([Problem("", str(error))])
@@ -89,6 +89,7 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
     vmi, kubevirt, cpus = message.get("vmi"), message.get("kubevirt"), message.get("cpus")
     may_have_run = message.get("mayHaveRun", False)
     expected = {
+        "apiVersion": (message.get("apiVersion", API_VERSION) == API_VERSION, f"must be {API_VERSION}"),
         "object": (isinstance(document, dict), "is required, and must be an object"),
         "oldObject": (isinstance(old, dict | None), "must be an object"),
         "vmi": (isinstance(vmi, dict | None), "must be an object"),
@@ -96,7 +97,7 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         "seed": (isinstance(seed, str | None), "must be a string"),
         "kubevirt": (isinstance(kubevirt, dict | None), "must be an object"),
         **{name: (isinstance(message.get(name), dict | None), "must be an object") for name in _MATCHED},
-        "unread": (isinstance(message.get("unread"), str | None), "must be a string"),
+        "unread": (isinstance(message.get("unread", ""), str), "must be a string"),
         "offered": (
             types is None or all(_is_list_of_strings(types, name) for name in ("everywhere", "somewhere")),
             "must be {everywhere: [...], somewhere: [...]}, lists of machine types",
@@ -123,7 +124,7 @@ def read_request(message: Json, default_seed: str) -> VMRequest:
         seed_is_unique=bool(seed),
         may_have_run=may_have_run,
         matched=MatchedSpecs(*(message.get(name) for name in _MATCHED)),
-        unread=message.get("unread") or "",
+        unread=message.get("unread", ""),
     )
 
 

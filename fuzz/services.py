@@ -270,9 +270,9 @@ def running(runner: Runner, cache: Path) -> Iterator[Workers]:
         runner.run(stop(running))
 
 
-def create_webhook(defaulter: Defaulter) -> ASGIApp:
-    """The whole webhook of a cluster that grants everything and holds nothing."""
-    transport: Any = EmptyCluster()
+def create_webhook(defaulter: Defaulter, cluster: EmptyCluster | None = None) -> ASGIApp:
+    """The whole webhook of a cluster, by default of one that grants everything and holds nothing."""
+    transport: Any = cluster or EmptyCluster()
     api = Api(transport, "fuzz")
     handler = DefaultingHandler(
         defaulter, seed=SEED, budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
@@ -290,5 +290,6 @@ def create_webhook(defaulter: Defaulter) -> ASGIApp:
             explain=PolicyExplainer(api),
             metrics=Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"]),
             rate_limiter=RateLimiter(per_second=1e9, burst=10**9),
+            address_limiter=RateLimiter(per_second=1e9, burst=10**9),
         )
     )

@@ -1,6 +1,7 @@
 """Serves POST endpoints that accept and return a JSON object. The caller's token authorizes the request."""
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,16 @@ from service.strict_json import Json
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
 """A function of the request's object and the caller's token that returns a status and an object."""
 
+log = logging.getLogger(__name__)
+
 MAX_IN_FLIGHT = 4
+HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
+    401: [(b"www-authenticate", b"Bearer")],
+    405: [(b"allow", b"POST")],
+    429: [(b"retry-after", b"1")],
+    503: [(b"retry-after", b"1")],
+}
+"""headers that the statuses require, or by which clients know what to do"""
 
 
 def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
@@ -26,7 +36,7 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
             await _send(send, 401, _problem("send a Kubernetes token: Authorization: Bearer TOKEN"))
             return
         if in_flight >= MAX_IN_FLIGHT:
-            await _send(send, 429, _problem("too many requests at once; try again"))
+            await _send(send, 429, _problem("too many requests at once; try again in a second"))
             return
         in_flight += 1
         try:
@@ -34,6 +44,9 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
                 status, body = await endpoints[scope["path"]](document, token)
         except RequestRefused as error:
             status, body = error.status, _problem(error.message)
+        except Exception:
+            log.exception("%s failed", scope["path"])
+            status, body = 500, _problem("internal error; the service's log has the details")
         finally:
             in_flight -= 1
         await _send(send, status, body)
@@ -43,7 +56,7 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
             await app(scope, receive, send)
         elif scope["method"] != "POST":
             problem = _problem("this path accepts only POST with a JSON object")
-            await _send(send, 405, problem, (b"allow", b"POST"))
+            await _send(send, 405, problem)
         else:
             await serve_endpoint(scope, receive, send)
 
@@ -56,9 +69,10 @@ def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-async def _send(send: Any, status: int, document: Json, *more: tuple[bytes, bytes]) -> None:
+async def _send(send: Any, status: int, document: Json) -> None:
     body = json.dumps(document).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += HEADERS.get(status, ())
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -30,6 +30,7 @@ HEAD_SECONDS = 5.0
 MAX_HEAD_BYTES = 64 * 1024
 # Longer than the deadline of `BodyReader`. It ends a body that is still being sent after the response.
 BODY_SECONDS = 30.0
+HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 
 
 class DeadlineProtocol(HttpToolsProtocol):
@@ -231,8 +232,13 @@ def health_app(missing: Callable[[], Mapping[str, str] | None], registry: Collec
                 await send({"type": f"{message['type']}.complete"})
                 if message["type"] == "lifespan.shutdown":
                     return
-        status, content_type, body = health(scope["path"], missing, registry)
-        headers = [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
+        headers = []
+        if scope["method"] in ("GET", "HEAD") or scope["path"] not in HEALTH_PATHS:
+            status, content_type, body = health(scope["path"], missing, registry)
+        else:
+            status, content_type, body = 405, *_problem("this path accepts only GET")
+            headers = [(b"allow", b"GET, HEAD")]
+        headers += [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
 
@@ -251,4 +257,9 @@ def health(
         return 503 if found else 200, "application/json", body
     if path == "/metrics":
         return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
-    return 404, "text/plain", b"not found"
+    return 404, *_problem("there is nothing at this path")
+
+
+def _problem(message: str) -> tuple[str, bytes]:
+    """Content type and body of an error, in the form of all errors of the services."""
+    return "application/json", json.dumps({"problems": [{"path": "", "message": message}]}).encode()

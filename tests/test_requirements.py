@@ -50,6 +50,7 @@ PART_OF = {
     "packaging": "pytest",
     "protobuf": "grpcio-health-checking",
     "pydantic-core": "pydantic",
+    "requests": "schemathesis",
     "starlette": "fastapi",
 }
 """libraries that rooms import as a part of one that they require"""

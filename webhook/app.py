@@ -25,7 +25,7 @@ from runtime.api import Api
 from service.callers import address_of
 from service.cpu_lane import BudgetSpent, CpuLane, LaneFull, compute
 from service.request_body import BodyReader, RequestRefused, parse
-from service.server import health
+from service.server import HEALTH_PATHS, health
 from webhook import models
 from webhook.admission import Admission
 from webhook.callers import QUERY_HELD_BYTES, AdmissionBodies
@@ -41,7 +41,6 @@ Json = dict[str, Any]
 Decide = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 State = Callable[[], Mapping[str, str] | None]
 
-HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 QUERY_PATHS = ("/apis/vms/dryrun", "/apis/policies/explain", "/openapi.json", "/docs")
 COSTLY_BODY_BYTES = 32 * 1024
 COSTLY_OBJECTS = 400

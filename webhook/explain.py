@@ -151,6 +151,9 @@ def _about_object(document: Json, path: tuple[str, ...]) -> Question:
         Problem(child_path("", name), f"is no field of a {kind}: to ask about an existing one, leave out kind")
         for name in sorted(document.keys() - _FIELDS)
     ]
+    version = document.get("apiVersion", VMS.api_version)
+    if not isinstance(version, str) or not version.startswith(f"{VMS.group}/"):
+        problems.append(Problem("apiVersion", f"must be {VMS.api_version}, not {quoted(version)}"))
     for name in ("metadata", "spec"):
         if not isinstance(found := document.get(name, {}), dict):
             problems.append(Problem(name, f"must be an object, not {quoted(found)}"))
@@ -173,10 +176,10 @@ def _about_name(document: Json) -> Question:
         problems = [Problem(_path(error["loc"]), error["msg"]) for error in invalid.errors(include_url=False)]
         raise QueryError(400, *sorted(set(problems))) from None
     return Question(
-        namespace=request.namespace,
+        namespace=request.namespace or "default",
         name=request.name,
-        with_labels=request.with_labels,
-        with_policies=tuple(MIGRATION_POLICY.normalize(each) for each in request.with_policies),
+        with_labels=request.with_labels or {},
+        with_policies=tuple(MIGRATION_POLICY.normalize(each) for each in request.with_policies or ()),
     )
 
 

@@ -1,8 +1,8 @@
 """Requests and responses of the endpoints for users and programs. The OpenAPI document is generated from them."""
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from apimachinery.problem import Problem
@@ -60,20 +60,6 @@ class DryRunResponse(Body):
     )
 
 
-class KubernetesObject(Body):
-    """A Kubernetes object."""
-
-    model_config = ConfigDict(extra="allow")
-
-    api_version: str
-    kind: str
-    metadata: Json
-    spec: Json
-
-
-Name = Annotated[str, BeforeValidator(lambda given: given or "default")]
-
-
 class ExplainRequest(Body):
     """A VMI or VM that exists, with labels and policies to assume."""
 
@@ -81,13 +67,13 @@ class ExplainRequest(Body):
 
     api_version: str | None = None
     kind: Literal["ExplainRequest"] | None = None
-    namespace: Name = "default"
+    namespace: str | None = Field(default=None, description="Empty: `default`.")
     name: str
-    with_labels: Annotated[dict[str, str | None], BeforeValidator(lambda given: given or {})] = Field(
-        default_factory=dict, description="Labels of the VMI to assume; null removes a label."
+    with_labels: dict[str, str | None] | None = Field(
+        default=None, description="Labels of the VMI to assume; null removes a label."
     )
-    with_policies: Annotated[list[Json], BeforeValidator(lambda given: given or [])] = Field(
-        default_factory=list,
+    with_policies: list[Json] | None = Field(
+        default=None,
         max_length=200,
         description="Migration policies to assume: new ones, or changed ones in place of those with the same name.",
     )

@@ -3,7 +3,7 @@
 
 import hashlib
 import math
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Security
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BeforeValidator
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -22,8 +22,10 @@ from starlette.types import ASGIApp
 
 from apimachinery.problem import Problem
 from kinds import KINDS
+from kinds.kind import Kind
 from runtime import access_review
 from runtime.errors import ApiError
+from runtime.resource import VMIS, VMS
 from service import api_docs
 from service.callers import address_of
 from service.cpu_lane import BudgetSpent, LaneFull, compute
@@ -31,7 +33,7 @@ from service.request_body import RequestRefused, parse
 from webhook import models
 from webhook.api_errors import query_error
 from webhook.app import WebhookParts, error_response, failure_response
-from webhook.dryrun import Operation
+from webhook.dryrun import LIBVIRT_VM, Operation
 from webhook.explain import parse_question
 
 Json = dict[str, Any]
@@ -42,8 +44,10 @@ BEARER = HTTPBearer(
 ERRORS: dict[int | str, dict[str, Any]] = {
     "4XX": {"model": models.ErrorResponse, "description": "The request was refused; the problems say why."},
     501: {"model": models.ErrorResponse, "description": "The defaulter cannot decide this object."},
+    500: {"model": models.ErrorResponse, "description": "An error of the service, whose log has the details."},
     503: {"model": models.ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
 }
+PLAN_ERRORS = {code: answer for code, answer in ERRORS.items() if code != 501}
 CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "description": "The controllers"}]
 
 
@@ -108,9 +112,9 @@ def openapi_document() -> Json:
                 _plan,
                 methods=["POST"],
                 summary=f"Plan for a {kind.kind}",
-                responses=ERRORS,
+                responses=PLAN_ERRORS,
                 dependencies=[Security(BEARER)],
-                openapi_extra={**_request_body(models.KubernetesObject), "servers": CONTROLLERS},
+                openapi_extra={**_request_body(_planned(kind)), "servers": CONTROLLERS},
             )
     return app.openapi()
 
@@ -190,12 +194,43 @@ class QueryRoute(APIRoute):
         return timed
 
 
-def _request_body(*models: type[BaseModel]) -> Json:
+def _request_body(*schemas: Json) -> Json:
     """Describes a request body in the OpenAPI document. `read_document` reads the body, because FastAPI does not limit
     its size."""
-    schemas = [model.model_json_schema() for model in models]
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def _object(description: str, kinds: Iterable[str], required: Iterable[str], **properties: Json) -> Json:
+    """The schema of Kubernetes objects. The answer says what is wrong inside of metadata, spec and status."""
+    known: Json = {"apiVersion": {"type": "string"}, "kind": {"enum": sorted(kinds)}, "metadata": {"type": "object"}}
+    properties = {**known, "spec": {"type": "object"}, **properties}
+    return {"type": "object", "description": description, "properties": properties, "required": [*required]}
+
+
+def _planned(kind: Kind) -> Json:
+    properties: Json = {"apiVersion": {"enum": [*kind.api_versions]}, "status": {}}
+    properties["metadata"] = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    found = _object(f"A {kind.kind}.", [kind.kind], ("apiVersion", "kind", "metadata", "spec"), **properties)
+    return {**found, "additionalProperties": False}
+
+
+VIRTUAL_MACHINES = (VMS.kind, VMIS.kind)
+DRY_RUN_OBJECT = _object(
+    "A VM, a VMI or an object of a Poolhouse kind.",
+    {*VIRTUAL_MACHINES, LIBVIRT_VM[1], *(kind.kind for kind in KINDS)},
+    ("apiVersion", "kind", "metadata"),
+)
+EXPLAINED_OBJECT: Json = {
+    **_object(
+        "A VM or a VMI, which need not exist.",
+        VIRTUAL_MACHINES,
+        ("kind", "metadata"),
+        apiVersion={"type": "string", "pattern": f"^{VMS.group}/", "default": VMS.api_version},
+        status={},
+    ),
+    "additionalProperties": False,
+}
 
 
 queries = APIRouter(route_class=QueryRoute)
@@ -207,7 +242,7 @@ queries = APIRouter(route_class=QueryRoute)
     summary="Dry run",
     responses=ERRORS,
     response_model_exclude_unset=True,
-    openapi_extra=_request_body(models.KubernetesObject),
+    openapi_extra=_request_body(DRY_RUN_OBJECT),
 )
 async def dry_run(
     http: Request,
@@ -225,7 +260,7 @@ async def dry_run(
     summary="Explain migration policies",
     responses=ERRORS,
     response_model_exclude_unset=True,
-    openapi_extra=_request_body(models.ExplainRequest, models.KubernetesObject),
+    openapi_extra=_request_body(models.ExplainRequest.model_json_schema(), EXPLAINED_OBJECT),
 )
 async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> models.ExplainResponse:
     """Says which migration policy a VM obeys and why. The body names a VM and what to assume, or is a VM or VMI. The

@@ -38,7 +38,16 @@ from kinds import meta
 from kinds.warm_states import WarmState
 from runtime.api import Api
 from runtime.batch_writer import BatchWriter, ExpectedEvents, NotSent
-from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, Throttled, Unavailable, Unreachable
+from runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    NotFound,
+    QuotaExceeded,
+    Throttled,
+    Unavailable,
+    Unreachable,
+)
 from runtime.events import EventRecorder, EventType, view_reference
 from runtime.expectations import Expectations
 from runtime.resource import VMS
@@ -299,8 +308,9 @@ def vm_change(action: SetState | CountFailedCheck | OrphanVM) -> Change:
 
 def create_failure(error: Exception) -> Failure:
     message = error.message if isinstance(error, ApiError) else str(error)
-    # The API server reports an exhausted quota as Forbidden.
-    if isinstance(error, Forbidden) and "quota" in message:
+    # `controllers.warmpool.ec2.client` gives this reason to the errors of EC2.
+    is_short = isinstance(error, ApiError) and error.reason == Reason.INSUFFICIENT_CAPACITY
+    if isinstance(error, QuotaExceeded) or is_short:
         return Failure(str(Reason.INSUFFICIENT_CAPACITY), message)
     reason = Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE
     return Failure(str(reason), message)

@@ -151,7 +151,13 @@ async def test_assumptions_change_the_winner(webhook: RunningWebhook, document: 
         pytest.param({"name": "web", "withLabels": {"a b": "x"}}, 'withLabels["a b"]', id="no label key"),
         pytest.param({"name": "web", "withLabels": {"a": 1}}, "withLabels.a", id="no label value"),
         pytest.param({"name": "web", "withLabels": ["a"]}, "withLabels", id="no labels"),
-        pytest.param({"name": "web", "withPolicies": {}}, None, id="an empty object is as good as no policies"),
+        pytest.param({"name": "web", "withPolicies": {}}, "withPolicies", id="an empty object is no list"),
+        pytest.param({"name": "web", "withPolicies": None}, None, id="null is as good as no policies"),
+        pytest.param({"name": "web", "namespace": 0}, "namespace", id="a number is no namespace"),
+        pytest.param({"name": "web", "namespace": ""}, None, id="an empty namespace is the default one"),
+        pytest.param(
+            {"kind": "VirtualMachine", "apiVersion": "v1", "metadata": {}}, "apiVersion", id="a VM of another group"
+        ),
         pytest.param({"name": "web", "withPolicies": {"a": 1}}, "withPolicies", id="no list of policies"),
         pytest.param({"name": "web", "withPolicies": ["x"]}, "withPolicies[0]", id="no policy"),
         pytest.param(

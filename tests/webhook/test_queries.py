@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from service.server import HEALTH_PATHS
 from tests.webhook.conftest import RunningWebhook
-from webhook.app import HEALTH_PATHS, QUERY_PATHS
+from webhook.app import QUERY_PATHS
 from webhook.queries import openapi_document, queries
 
 

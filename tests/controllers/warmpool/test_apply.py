@@ -39,7 +39,7 @@ from kinds import meta
 from kinds.warm_states import WarmState
 from kinds.warmpool import Readiness
 from runtime.api import Api
-from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, Throttled
+from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, QuotaExceeded, Throttled
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from tests.controllers.warmpool.builders import UID, a_pool, a_snapshot, a_vm
@@ -215,7 +215,13 @@ NO_ANSWER, BUSY = OutcomeUnknown("lost"), Throttled("later")
             id="refused",
         ),
         pytest.param(
-            Forbidden("exceeded quota: q"),
+            Forbidden("denied: set the label quota-group"),
+            Outcome(refused=Failure("FailedCreate", "denied: set the label quota-group")),
+            False,
+            id="a policy whose message has the word quota",
+        ),
+        pytest.param(
+            QuotaExceeded("exceeded quota: q"),
             Outcome(refused=Failure("InsufficientCapacity", "exceeded quota: q")),
             False,
             id="quota used up",

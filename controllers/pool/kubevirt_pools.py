@@ -4,6 +4,7 @@
 field without counterpart refuses the import unless the user drops it.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -48,9 +49,13 @@ class Change:
     note: str = ""
 
     def __str__(self) -> str:
-        before = "not set" if self.before is None else self.before
-        after = f"{self.to}: {self.after}" if self.to else "left out"
+        before = "not set" if self.before is None else _shown(self.before)
+        after = f"{self.to}: {_shown(self.after)}" if self.to else "left out"
         return f"{self.path}: {before} -> {after}" + (f" ({self.note})" if self.note else "")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)

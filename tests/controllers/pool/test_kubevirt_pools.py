@@ -193,3 +193,15 @@ def test_marks_of_tools_that_would_delete_the_new_pool_are_left_out() -> None:
         "labels": {"a": "b"},
         "annotations": {"team": "shop"},
     }
+
+
+def test_changes_are_said_field_by_field() -> None:
+    assert [str(each) for each in convert({"spec": spec(paused=True, autohealing={})}).changes] == [
+        "spec.replicas: not set -> spec.replicas: 1 (KubeVirt's default)",
+        'spec.selector: {"matchLabels": {"app": "web"}} -> left out (a pool owns its VMs by reference)',
+        "spec.virtualMachineTemplate: the template -> spec.template: the same template",
+        "spec.maxUnavailable: not set -> spec.maxUnavailable: 100% (KubeVirt's default; it also limits healing and"
+        " scale-in)",
+        'spec.autohealing: {} -> spec.autohealing: {"failingStatuses": ["CrashLoopBackOff", "DataVolumeError",'
+        ' "ErrImagePull", "ErrorPvcNotFound", "ErrorUnschedulable", "ImagePullBackOff"], "failingStatusSeconds": 300}',
+    ]

@@ -104,3 +104,7 @@ def test_vmis_are_named_after_their_template_or_else_their_set(metadata: Json, s
     (name,) = free_names(found.uid, found.base_name, (), 1)
     assert len(name) <= 63
     assert list(by_base_name(VMI("default", name, "u"))) == [("default", stem)]
+
+
+def test_imported_pools_begin_at_0() -> None:
+    assert (free_ordinals({1}, 2), free_ordinals({1}, 2, first=0)) == ((2, 3), (0, 2))

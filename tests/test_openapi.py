@@ -294,6 +294,18 @@ def is_problem(answer: httpx.Response) -> None:
         assert problems
 
 
+def test_each_field_of_a_defaulting_request_is_checked(services: Services) -> None:
+    request = services.defaulter.document["components"]["schemas"]["DefaultingRequest"]
+    valid: Json = {"kind": "DefaultingRequest", "object": documents.of_kinds("VirtualMachine")[0]}
+    wrong: dict[str, Any] = dict.fromkeys(request["properties"].keys() - {"kind"}, 7)
+    for name, value in [*wrong.items(), ("apiVersion", "poolhouse.dev/v9"), ("apiVersion", None)]:
+        answer = services.defaulter.post(DEFAULTS_PATH, {**valid, name: value})
+        assert (answer.status_code, answer.json()["problems"][0]["path"]) == (400, name)
+    assert services.defaulter.post(DEFAULTS_PATH, {**valid, "kind": None}).status_code == 422
+    assert services.defaulter.post(DEFAULTS_PATH, {"object": valid["object"]}).status_code == 422
+    assert set(request["required"]) == {"kind", "object"}
+
+
 METHODS_OF: dict[str, dict[str, set[str]]] = {
     "defaulter": {DEFAULTS_PATH: {"POST"}, VERSION: {"GET"}, "/openapi.json": {"GET"}, "/docs": {"GET"}},
     "webhook": {path: {"POST"} for path in (DRY_RUN, EXPLAIN, "/mutate", "/validate")}

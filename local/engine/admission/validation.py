@@ -190,17 +190,39 @@ def _data_volume_templates(spec: Json) -> Iterator[Cause]:
     volumes = at(spec, "template", "spec", "volumes") or ()
     used = {at(each, "dataVolume", "name") or at(each, "persistentVolumeClaim", "claimName") for each in volumes}
     for index, template in enumerate(spec.get("dataVolumeTemplates") or ()):
-        name, inner = at(template, "metadata", "name"), template.get("spec") or {}
         field = f"spec.dataVolumeTemplate[{index}]"
-        if not name:
-            yield Cause("'name' field must not be empty for DataVolumeTemplate entry spec.name.", "spec.name")
-        if inner.get("pvc") is None and inner.get("storage") is None:
-            yield Cause("Missing Data volume PVC or Storage", "spec.PVC")
-        if inner.get("pvc") is not None and inner.get("storage") is not None:
-            yield Cause("Duplicate storage definition, both target storage and target pvc defined", "spec.Storage")
-        if name and name not in used:
+        if cause := _data_volume(template, field):
+            yield cause
+        elif at(template, "metadata", "name") not in used:
             message = f"DataVolumeTemplate entry {field} must be referenced in the VMI template's 'volumes' list"
-            yield Cause(message, field)
+            yield Cause(message, field, type="FieldValueRequired")
+
+
+def _data_volume(template: Json, field: str) -> Cause | None:
+    """The first error of a template, as `validateDataVolume` of KubeVirt 1.8 finds it."""
+    if not at(template, "metadata", "name"):
+        message = f"'name' field must not be empty for DataVolumeTemplate entry {field}.name."
+        return Cause(message, f"{field}.name", type="FieldValueRequired")
+    spec = template.get("spec") or {}
+    targets = [spec[key] for key in ("pvc", "storage") if spec.get(key) is not None]
+    if not targets:
+        return Cause("Missing Data volume PVC or Storage", f"{field}.PVC.Storage")
+    if len(targets) > 1:
+        message = "Duplicate storage definition, both target storage and target pvc defined"
+        return Cause(message, f"{field}.PVC.Storage")
+    populated = any(at(targets[0], key) is not None for key in ("dataSourceRef", "dataSource"))
+    given = any(spec.get(key) is not None for key in ("source", "sourceRef"))
+    if populated and given:
+        return Cause("External population is incompatible with Source and SourceRef", f"{field}.source")
+    if not populated and not given:
+        message = "Data volume should have either Source, SourceRef, or be externally populated"
+        return Cause(message, f"{field}.source.sourceRef")
+    if (source := spec.get("source")) is None:
+        return None
+    sources = sum(value is not None for value in source.values())
+    if sources == 1:
+        return None
+    return Cause("Multiple dataVolume sources" if sources else "Missing dataVolume valid source", f"{field}.source")
 
 
 def _memory_given(spec: Json) -> Iterator[Cause]:

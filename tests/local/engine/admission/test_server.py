@@ -52,7 +52,7 @@ def test_running_is_deprecated() -> None:
 
 
 def test_a_disk_template_of_another_namespace_is_refused() -> None:
-    template = {"metadata": {"name": "d", "namespace": "other"}, "spec": {"storage": {}}}
+    template = {"metadata": {"name": "d", "namespace": "other"}, "spec": {"storage": {}, "source": {"blank": {}}}}
     document = vm(runStrategy="Halted", dataVolumeTemplates=[template])
     document["metadata"]["namespace"] = "default"
     document["spec"]["template"]["spec"] |= {"volumes": [{"name": "d", "dataVolume": {"name": "d"}}]}

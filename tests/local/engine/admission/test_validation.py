@@ -115,7 +115,7 @@ REFUSED = [
         id="a paused start with a liveness probe",
     ),
     pytest.param(
-        vm({"dataVolumeTemplates": [{"metadata": {"name": "d"}, "spec": {"pvc": {}}}]}),
+        vm({"dataVolumeTemplates": [{"metadata": {"name": "d"}, "spec": {"pvc": {}, "source": {"blank": {}}}}]}),
         "must be referenced in the VMI template's 'volumes' list",
         id="an unused DataVolume",
     ),
@@ -276,3 +276,28 @@ def test_disk_templates_of_another_namespace(old: Json | None, new: Json, fields
     for cause, index in zip(found, fields, strict=True):
         given = new["spec"]["dataVolumeTemplates"][index]["metadata"]["namespace"]
         assert cause.message == f"Embedded DataVolume namespace {given} differs from VM namespace default"
+
+
+BLANK: Json = {"source": {"blank": {}}}
+BOTH = {"blank": {}, "pvc": {"name": "a", "namespace": "b"}}
+
+
+@pytest.mark.parametrize(
+    ("template", "message", "field"),
+    [
+        pytest.param({"spec": {"pvc": {}, **BLANK}}, "'name' field must not be empty", "name", id="no name"),
+        pytest.param({"spec": BLANK}, "Missing Data volume PVC or Storage", "PVC.Storage", id="no target"),
+        pytest.param({"spec": {"pvc": {}, "storage": {}}}, "Duplicate storage", "PVC.Storage", id="two targets"),
+        pytest.param({"spec": {"pvc": {}}}, "should have either Source", "source.sourceRef", id="no source"),
+        pytest.param({"spec": {"pvc": {}, "source": {}}}, "Missing dataVolume valid", "source", id="an empty source"),
+        pytest.param({"spec": {"pvc": {}, "source": BOTH}}, "Multiple dataVolume sources", "source", id="two sources"),
+        pytest.param(
+            {"spec": {"storage": {"dataSource": {}}, **BLANK}}, "External population", "source", id="populated twice"
+        ),
+    ],
+)
+def test_an_invalid_disk_template_has_one_cause(template: Json, message: str, field: str) -> None:
+    metadata = {} if field == "name" else {"metadata": {"name": "d"}}
+    (found,) = check_vm(vm({"dataVolumeTemplates": [{**metadata, **template}]}), NEW)
+    assert message in found.message
+    assert found.field == f"spec.dataVolumeTemplate[0].{field}"

@@ -146,11 +146,12 @@ def _preference(document: Json, location: VMLocation) -> tuple[Any, ...]:
 
 
 def _written(known: Fields, now: Fields, evidence: Evidence) -> set[str]:
-    """The paths of earlier defaults that the author has set, to another value or to the same."""
+    """The paths of earlier defaults that the author has set, to another value or to the same. The version of an alias
+    is Poolhouse's, also if a declarative client sets the alias each time."""
 
     def is_written(path: str, value: Any) -> bool:
         is_alias = path == MACHINE_TYPE and is_version_of(str(now[path]), str(value))
-        return evidence.wrote(path) or not (is_alias or is_same(now[path], value))
+        return not is_alias and (evidence.wrote(path) or not is_same(now[path], value))
 
     return {path for path, value in known.items() if path in now and is_written(path, value)}
 

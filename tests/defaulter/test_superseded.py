@@ -656,3 +656,16 @@ def test_an_object_of_a_default_goes_with_it() -> None:
     assert "video" not in inner(follow_author(edited(stored, [change]), stored).document)["domain"]["devices"]
     arm = preserve_stored_values(edited(stored, [put("architecture", "arm64")]), stored)
     assert "video" not in inner(arm)["domain"]["devices"]
+
+
+@pytest.mark.parametrize("alias", ["q35", "pc-q35-7.2"])
+def test_an_alias_that_is_applied_again_leaves_the_record_unchanged(alias: str) -> None:
+    """The field has a manager, who sets the alias; its version is Poolhouse's. A version is the manager's own."""
+    stored = vm(spec(domain={"machine": {"type": "pc-q35-7.2"}}))
+    owned = {"f:spec": {"f:template": {"f:spec": {"f:domain": {"f:machine": {"f:type": {}}}}}}}
+    stored["metadata"] |= {
+        "annotations": {DEFAULTED_FIELDS: json.dumps({"domain.machine.type": "pc-q35-7.2"})},
+        "managedFields": [{"manager": "gitops", "operation": "Apply", "fieldsV1": owned}],
+    }
+    edit = follow_author(edited(stored, [put("domain.machine.type", alias)]), stored)
+    assert ("domain.machine.type" in edit.defaults) == (alias == "q35")

@@ -1,4 +1,4 @@
-"""`poolhouse import pool` on the real API server, with KubeVirt's CRD and objects as its controller leaves them."""
+"""`poolhouse import pool` on the real API server, with KubeVirt's kind and objects as its controller leaves them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import copy
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-import yaml
 from click.testing import CliRunner
 
 from apimachinery.owner_references import controller_of, controller_reference
@@ -25,10 +23,10 @@ from kinds import meta
 from runtime.api import Api
 from runtime.errors import Conflict, NotFound
 from runtime.resource import CRDS, PVCS, VMIS, VMS
+from tests.cluster.kubevirt_pools import CRD
 from tests.cluster.pooling import Place, background, controller, namespace, served, template, until
 
 Json = dict[str, Any]
-CRD = yaml.safe_load((Path(__file__).parent / "kubevirt_pool_crd.yaml").read_text())
 WRITES = 16
 """More than an import of the pool of these tests needs."""
 

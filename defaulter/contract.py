@@ -32,7 +32,7 @@ from defaulter.stored_values import with_machine_type
 from defaulter.structure import readable
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import open_addresses, undefaulted_fields
-from defaulter.vm_paths import locate, opted_out
+from defaulter.vm_paths import HOOK, SIDECARS, locate, opted_out
 from service.cpu_lane import compute, is_costly
 
 if TYPE_CHECKING:
@@ -43,7 +43,9 @@ __all__ = [
     "DEFAULTED_FIELDS",
     "DEFAULTS_PATH",
     "HARDWARE_ANNOTATION",
+    "HOOK",
     "SCHEDULABLE_LABEL",
+    "SIDECARS",
     "TENANT_HEADER",
     "CPUs",
     "Defaulter",

@@ -17,12 +17,11 @@ from defaulter.inventory import NOT_SET, devices_of_spec, differences, is_pci_ad
 from defaulter.json_paths import DocumentEditor, is_unset
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import open_addresses, undefaulted_fields
-from defaulter.vm_paths import OPT_OUT, VMLocation, locate, opted_out
+from defaulter.vm_paths import HOOK, OPT_OUT, SIDECARS, VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, is_emulated
 
 Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
 TOPOLOGY = "kubevirt.io/pci-topology-version"
-SIDECARS, HOOK = "hooks.kubevirt.io/hookSidecars", "poolhouse-hardware"
 PLACED = "KubeVirt places the devices of the spec, in which somebody added or removed devices"
 LATEST_TOPOLOGY = "v3"
 EDITED = "the spec has changed since the guest started"

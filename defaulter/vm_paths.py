@@ -15,6 +15,9 @@ from defaulter.template_paths import VM_TEMPLATES, VMI_TEMPLATES
 OPT_OUT = "poolhouse.dev/defaulting"
 ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
 PCI_SLOT_COUNT = "kubevirt.io/pci-interface-slot-count"
+SIDECARS = "hooks.kubevirt.io/hookSidecars"
+HOOK = "poolhouse-hardware"
+"""name of the hook that restores a hardware record"""
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from apimachinery.unstructured import Json, at, replaced
-from defaulter.contract import HARDWARE_ANNOTATION
+from defaulter.contract import HARDWARE_ANNOTATION, HOOK, SIDECARS
 from kubevirt import versions
 from kubevirt.cluster_settings import ClusterSettings
 from service.cpu_lane import compute
 from webhook.admission import AdmissionHandler
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
-SIDECARS = "hooks.kubevirt.io/hookSidecars"
-SOCKET = "/var/run/kubevirt-hooks/poolhouse-hardware.sock"
+SOCKET = f"/var/run/kubevirt-hooks/{HOOK}.sock"
 """path of the sidecar's socket, in the only directory where KubeVirt looks for such sockets"""
 
 
@@ -64,4 +63,4 @@ def with_sidecar(vmi: Json, image: str) -> Json | None:
 def _is_hook(sidecar: object) -> bool:
     """Whether this is Poolhouse's hook, as the webhook or `poolhouse hook` writes it."""
     command = at(sidecar, "command")
-    return (isinstance(command, list) and SOCKET in command) or at(sidecar, "configMap", "name") == "poolhouse-hardware"
+    return (isinstance(command, list) and SOCKET in command) or at(sidecar, "configMap", "name") == HOOK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -128,13 +129,36 @@ async def import_pool_of_kubevirt(
     api: Api, namespace: str, name: str, drops: tuple[str, ...] = (), timeout_seconds: float = 120
 ) -> None:
     """Carries the plan out until no write is left."""
-    from controllers.pool.import_plan import CannotImport, plan
+    from controllers.pool.import_plan import plan
+
+    await _carry_out(api, namespace, name, lambda observed: plan(observed, drops), timeout_seconds)
+
+
+async def take_back_pool(api: Api, namespace: str, name: str) -> None:
+    """Takes an import back that is not complete."""
+    from controllers.pool.import_plan import take_back
+
+    await _check_rights(api, namespace)
+    if (await observe(api, namespace, name)).record is None:
+        raise Failed(f"no import of pool {name} has begun")
+    await _carry_out(api, namespace, name, take_back)
+
+
+async def _carry_out(
+    api: Api,
+    namespace: str,
+    name: str,
+    planned: Callable[[Observed], list[Write] | Wait],
+    timeout_seconds: float = 120,
+) -> None:
+    """Carries out what is planned for what is observed, until no write is left."""
+    from controllers.pool.import_plan import CannotImport
 
     deadline, refused = api.monotonic() + timeout_seconds, 0
     while True:
         observed = await observe(api, namespace, name)
         try:
-            steps = plan(observed, drops)
+            steps = planned(observed)
         except CannotImport as error:
             raise _failed(error) from None
         if steps == []:
@@ -148,27 +172,6 @@ async def import_pool_of_kubevirt(
             raise Failed(f"other clients change the VMs of {name} all the time; run the command again")
         if refused or not isinstance(steps, list):
             await asyncio.sleep(POLL_SECONDS)
-
-
-async def take_back_pool(api: Api, namespace: str, name: str) -> None:
-    """Takes an import back that is not complete."""
-    from controllers.pool.import_plan import CannotImport, take_back
-
-    await _check_rights(api, namespace)
-    observed, refused = await observe(api, namespace, name), 0
-    while refused <= REFUSED_AT_MOST:
-        try:
-            steps: list[Write] | Wait = take_back(observed)
-        except CannotImport as error:
-            raise _failed(error) from None
-        assert isinstance(steps, list)
-        refused = 0 if await _apply(api, namespace, steps) else refused + 1
-        observed = await observe(api, namespace, name)
-        if observed.record is None:
-            return
-        if refused:
-            await asyncio.sleep(POLL_SECONDS)
-    raise Failed(f"other clients change the VMs of {name} all the time; run the command again")
 
 
 async def observe(api: Api, namespace: str, name: str) -> Observed:

@@ -65,7 +65,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Wait:
-    """The plan continues when another controller has done something."""
+    """No write is next until another controller has acted."""
 
     reason: str
 
@@ -351,16 +351,19 @@ def _adopt(target: Json, members: list[Json], revisions: dict[str, str]) -> Iter
         owner = controller_reference(POOL.api_version, POOL.kind, pool["name"], pool["uid"])
         label = revisions.get(_revision_of(vm))
         started = revisions.get(str(at(vm, "spec", "template", "metadata", "labels", REVISION_LABEL) or ""), label)
-        body: Json = {
-            "metadata": {
-                **_identity(metadata),
-                "ownerReferences": _with_controller(vm, owner),
-                "finalizers": [each for each in metadata.get("finalizers") or () if each != FINALIZER],
-                "labels": {meta.POOL: pool["name"], meta.REVISION: label},
-            },
-            "spec": {"template": {"metadata": {"labels": {meta.POOL: pool["name"], meta.REVISION: started}}}},
+        changes = {
+            "ownerReferences": _with_controller(vm, owner),
+            "finalizers": [each for each in metadata.get("finalizers") or () if each != FINALIZER],
+            "labels": {meta.POOL: pool["name"], meta.REVISION: label},
         }
-        yield Write("patch", VMS, metadata["name"], "change its controller to the new pool", body)
+        labels = {meta.POOL: pool["name"], meta.REVISION: started}
+        yield _change_controller(metadata, changes, labels, "change its controller to the new pool")
+
+
+def _change_controller(vm: Json, changes: Json, labels: Json, why: str) -> Write:
+    """Changes the metadata of a VM, and the labels of its template, unless the VM has changed since it was observed."""
+    body = {"metadata": {**_identity(vm), **changes}, "spec": {"template": {"metadata": {"labels": labels}}}}
+    return Write("patch", VMS, vm["name"], why, body)
 
 
 def _identity(metadata: Json) -> Json:
@@ -396,10 +399,11 @@ def _has_other_owner(claim: Json) -> bool:
 
 
 def take_back(observed: Observed) -> list[Write] | Wait:
-    """The next writes that take an unfinished import back. Raises `CannotImport` if KubeVirt's pool is deleted."""
+    """The next writes that take an unfinished import back, or none if no import has begun. Raises `CannotImport` if
+    KubeVirt's pool is deleted."""
     record, source, target = observed.record, observed.source, observed.target
     if record is None:
-        raise CannotImport(f"no import of pool {observed.name} has begun")
+        return []
     data = record["data"]
     if source is None or source["metadata"]["uid"] != data["uid"] or source["metadata"].get("deletionTimestamp"):
         raise CannotImport(
@@ -426,16 +430,12 @@ def _returned(observed: Observed, target: Json, source: Json) -> Iterator[Write]
     marks = {meta.POOL: None, meta.REVISION: None}
     for vm in observed.owned(uid):
         metadata = vm["metadata"]
-        body: Json = {
-            "metadata": {
-                **_identity(metadata),
-                "ownerReferences": _with_controller(vm, owner),
-                "finalizers": [*(metadata.get("finalizers") or ()), FINALIZER],
-                "labels": marks,
-            },
-            "spec": {"template": {"metadata": {"labels": marks}}},
+        changes = {
+            "ownerReferences": _with_controller(vm, owner),
+            "finalizers": [*(metadata.get("finalizers") or ()), FINALIZER],
+            "labels": marks,
         }
-        yield Write("patch", VMS, metadata["name"], "change its controller to KubeVirt's pool", body)
+        yield _change_controller(metadata, changes, marks, "change its controller to KubeVirt's pool")
     for vmi in _vmis(observed, old["uid"]):
         if at(vmi, "metadata", "labels", meta.REVISION):
             body = {"metadata": {"uid": vmi["metadata"]["uid"], "labels": marks}}

@@ -33,20 +33,20 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
         nonlocal in_flight
         token = _bearer(scope["headers"])
         if not token:
-            await _send(send, 401, _problem("send a Kubernetes token: Authorization: Bearer TOKEN"))
+            await _send(send, 401, problem_body("send a Kubernetes token: Authorization: Bearer TOKEN"))
             return
         if in_flight >= MAX_IN_FLIGHT:
-            await _send(send, 429, _problem("too many requests at once; try again in a second"))
+            await _send(send, 429, problem_body("too many requests at once; try again in a second"))
             return
         in_flight += 1
         try:
             async with bodies.json(scope, receive) as document:
                 status, body = await endpoints[scope["path"]](document, token)
         except RequestRefused as error:
-            status, body = error.status, _problem(error.message)
+            status, body = error.status, problem_body(error.message)
         except Exception:
             log.exception("%s failed", scope["path"])
-            status, body = 500, _problem("internal error; the service's log has the details")
+            status, body = 500, problem_body("internal error; the service's log has the details")
         finally:
             in_flight -= 1
         await _send(send, status, body)
@@ -55,7 +55,7 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
         if scope["type"] != "http" or scope["path"] not in endpoints:
             await app(scope, receive, send)
         elif scope["method"] != "POST":
-            problem = _problem("this path accepts only POST with a JSON object")
+            problem = problem_body("this path accepts only POST with a JSON object")
             await _send(send, 405, problem)
         else:
             await serve_endpoint(scope, receive, send)
@@ -77,5 +77,6 @@ async def _send(send: Any, status: int, document: Json) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _problem(message: str) -> Json:
-    return {"problems": [{"path": "", "message": message}]}
+def problem_body(message: str, path: str = "") -> Json:
+    """The body of an error, in the form of all errors of the services."""
+    return {"problems": [{"path": path, "message": message}]}

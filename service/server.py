@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.callers import CLIENT_CERTIFICATE, ConnectionLimit, address_of
 from service.certwatcher import CertWatcher
+from service.json_api import problem_body
 from service.validity import Validity
 
 DRAIN_SECONDS = 15.0
@@ -261,5 +262,5 @@ def health(
 
 
 def _problem(message: str) -> tuple[str, bytes]:
-    """Content type and body of an error, in the form of all errors of the services."""
-    return "application/json", json.dumps({"problems": [{"path": "", "message": message}]}).encode()
+    """Content type and body of an error."""
+    return "application/json", json.dumps(problem_body(message)).encode()

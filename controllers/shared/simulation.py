@@ -18,6 +18,7 @@ from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden
 from runtime.resource import Resource
+from service.json_api import problem_body
 
 STEP = timedelta(minutes=10)
 """Simulated time between two plans, long enough for all successful actions."""
@@ -115,7 +116,3 @@ async def authorize_list(api: Api, token: str, resource: Resource, namespace: st
     except ApiError as error:
         return 503, problem_body(f"the access review for {resource.plural} failed: {error.message}")
     return None if is_allowed(review) else (403, problem_body(f"you may not list {resource.plural}"))
-
-
-def problem_body(message: str, path: str = "") -> Json:
-    return {"problems": [{"path": path, "message": message}]}

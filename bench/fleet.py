@@ -19,7 +19,7 @@ from aiohttp import web
 
 from apimachinery.unstructured import Json
 from bench.harness import parse_options, refuse_options, report, section, vmi_spec
-from bench.informer import connect
+from bench.informer import connect, respond
 from cli.cluster import Cluster
 from cli.fleet import collect
 from runtime.api import Api
@@ -70,16 +70,7 @@ def serve(vms: int, port: Connection) -> None:
             return web.json_response(status, status=404)
         return web.Response(body=known[int(request.query.get("continue", 0))], content_type="application/json")
 
-    async def run() -> None:
-        application = web.Application()
-        application.router.add_get("/{path:.*}", listed)
-        runner = web.AppRunner(application, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        port.send(runner.addresses[0][1])
-        await asyncio.Event().wait()
-
-    asyncio.run(run())
+    respond([web.get("/{path:.*}", listed)], port)
 
 
 async def bare_lists(api: Api) -> int:

@@ -72,10 +72,15 @@ def serve(vms: int, port: Connection) -> None:
         await request.read()
         return web.Response(body=one, content_type="application/json")
 
+    respond([web.get(VMS.path(), list_or_watch), web.route("*", "/one", single)], port)
+
+
+def respond(routes: Iterable[web.AbstractRouteDef], port: Connection) -> None:
+    """Runs a server for ever, and sends its port."""
+
     async def run() -> None:
         application = web.Application()
-        application.router.add_get(VMS.path(), list_or_watch)
-        application.router.add_route("*", "/one", single)
+        application.add_routes(routes)
         runner = web.AppRunner(application, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -271,7 +271,7 @@ def running(runner: Runner, cache: Path) -> Iterator[Workers]:
 
 
 def create_webhook(defaulter: Defaulter, cluster: EmptyCluster | None = None) -> ASGIApp:
-    """The whole webhook of a cluster, by default of one that grants everything and holds nothing."""
+    """The webhook with all its paths. Without `cluster`, its API server grants every right and has no objects."""
     transport: Any = cluster or EmptyCluster()
     api = Api(transport, "fuzz")
     handler = DefaultingHandler(

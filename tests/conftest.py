@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,6 +21,7 @@ from local.status_file import StackStatus, tail
 START_SECONDS = 1500.0
 """With an empty cache the control plane is built first."""
 STOP_SECONDS = 180.0
+RUNS_GUESTS = shutil.which("qemu-system-x86_64") is not None and Path("/usr/sbin/libvirtd").exists()
 
 # No deadline, because the machine may be busy. The examples are the same in each run, so that a failure comes from a
 # change; --hypothesis-profile=default generates others.

@@ -53,6 +53,11 @@ BUILT_IN_GUEST = "tiny"
 """content of a disk whose image was unreachable; its VM boots the built-in Linux"""
 
 
+def disk_kind(disk: Json) -> str:
+    """How the guest sees the disk: as a disk, unless the spec says otherwise."""
+    return next((kind for kind in ("disk", "cdrom", "lun") if disk.get(kind) is not None), "disk")
+
+
 def new_vmi(vm: Json, template_hash: str, *, paused: bool = False) -> Json:
     """Returns a new VMI that the VM controls, with the VM's name and template."""
     metadata, template = vm["metadata"], vm["spec"]["template"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-import shutil
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -35,7 +34,7 @@ from tests.cluster.test_engine import (
     vm,
     with_disk,
 )
-from tests.conftest import stack
+from tests.conftest import RUNS_GUESTS, stack
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 Json = dict[str, Any]
@@ -43,10 +42,7 @@ Json = dict[str, Any]
 pytestmark = [
     pytest.mark.libvirt,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which("qemu-system-x86_64") is None or not Path("/usr/sbin/libvirtd").exists(),
-        reason="needs QEMU and libvirt",
-    ),
+    pytest.mark.skipif(not RUNS_GUESTS, reason="needs QEMU and libvirt"),
 ]
 
 UP = "poolhouse guest is up"

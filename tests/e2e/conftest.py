@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
@@ -19,7 +18,7 @@ from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import CRDS, NAMESPACES, VMIS, VMS
-from tests.conftest import stack
+from tests.conftest import RUNS_GUESTS, stack
 from tests.e2e.capabilities import Capabilities, look
 from tests.e2e.embedded import provide
 from tests.e2e.results import CLUSTER, ROW, Results
@@ -29,7 +28,6 @@ from tests.waiting import until
 
 HERE = Path(__file__).parent
 REMOVAL_SECONDS = 180.0
-needs_guests = shutil.which("qemu-system-x86_64") is None or not Path("/usr/sbin/libvirtd").exists()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,7 +60,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if named is not None:
         yield named
         return
-    if needs_guests:
+    if not RUNS_GUESTS:
         pytest.skip("needs QEMU and libvirt")
     paths = StackPaths(tmp_path_factory.mktemp("e2e"))
     with stack(paths, "--engine", "qemu"), provide(paths, embedded_patience(request.config)) as found:

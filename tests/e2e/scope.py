@@ -16,7 +16,7 @@ from runtime.api import Api
 from runtime.errors import ApiError, NotFound
 from runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.e2e.target import Target
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 Json = dict[str, Any]
 
@@ -145,18 +145,7 @@ class Scope:
     # What is waited for
 
     async def becomes(self, question: Callable[[], Any], wanted: Any) -> None:
-        seen: Any = None
-
-        async def so() -> bool:
-            nonlocal seen
-            seen = await question()
-            return bool(seen == wanted)
-
-        try:
-            await eventually(so, self.target.patience_seconds)
-        except AssertionError:
-            waited = f"{self.target.patience_seconds:g} s"
-            raise AssertionError(f"expected {wanted!r}, after {waited} it is {seen!r}") from None
+        await until(question, wanted, self.target.patience_seconds)
 
     async def complete(self, name: str = "web") -> Json:
         """The pool, once it has all its VMs, all are ready, and all have its template."""

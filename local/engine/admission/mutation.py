@@ -10,8 +10,8 @@ from apimachinery.quantity import to_int
 from apimachinery.unstructured import Json, at, without_nulls
 from kubevirt.cluster_settings import ClusterSettings
 from kubevirt.versions import NEWEST, Release
+from local.engine.resources import disk_kind
 
-DISK_KINDS = ("disk", "cdrom", "lun")
 MACHINE_TYPES = {"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"}
 TOPOLOGY_ANNOTATION = "kubevirt.io/pci-topology-version"
 TOPOLOGY = "v3"
@@ -141,7 +141,7 @@ def _implicit_devices(spec: Json, settings: ClusterSettings) -> None:
     disks += [{"name": each.get("name")} for each in spec.get("volumes") or () if each.get("name") not in named]
     bus = "sata" if spec["architecture"] == "amd64" else "virtio"
     for disk in disks:
-        kind = next((kind for kind in DISK_KINDS if disk.get(kind) is not None), "disk")
+        kind = disk_kind(disk)
         disk[kind] = {**(disk.get(kind) or {}), "bus": at(disk, kind, "bus") or bus}
     if disks:
         devices["disks"] = disks

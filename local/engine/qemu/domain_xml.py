@@ -16,6 +16,7 @@ from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, resto
 from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
 from local.engine.objects import guest_memory
 from local.engine.qemu.guest_image import GuestImage, command_line
+from local.engine.resources import disk_kind
 from local.engine.vm.hotplug import ABSENT
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
@@ -197,7 +198,7 @@ def _video(devices: Any, spec: Json) -> None:
 
 def _bus(disk: Json) -> tuple[str, str]:
     """Returns the device type and the bus of a disk."""
-    kind = next((kind for kind in ("disk", "cdrom", "lun") if disk.get(kind) is not None), "disk")
+    kind = disk_kind(disk)
     return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
 
 

@@ -131,5 +131,6 @@ def _without(found: Iterable[Action], snapshot: PoolSnapshot, now: datetime) -> 
 def _begun(vm: VM, action: Action, now: datetime) -> VM:
     if isinstance(action, Delete | Heal):
         return replace(vm, deleted_at=now.isoformat())
-    transition = action.transition if isinstance(action, Hold) else "Restarting"
-    return replace(vm, hold=LifecycleHold(transition, format_time(now), vm.vmi.uid if vm.vmi else ""))
+    # The hooks have only begun, so that a later step of this plan waits for them too.
+    transition, hooks = (action.transition, action.hooks) if isinstance(action, Hold) else ("Restarting", ())
+    return replace(vm, hold=LifecycleHold(transition, format_time(now), vm.vmi.uid if vm.vmi else "", hooks))

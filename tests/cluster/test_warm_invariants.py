@@ -33,8 +33,8 @@ def claim(uid: str, phase: str, vm_uid: str = "", reason: str = "") -> Event:
     return "claim", {"metadata": {"name": uid, "uid": uid}, "status": status}
 
 
-def violations(*events: Event, rest: bool = True) -> list[str]:
-    checker, versions = InvariantChecker(max_total={"p": 2}), count(1)
+def violations(*events: Event, rest: bool = True, killed: Sequence[str] = ()) -> list[str]:
+    checker, versions = InvariantChecker(max_total={"p": 2}, killed=set(killed)), count(1)
     vms: dict[str, Json] = {}
     for kind, document in events:
         document["metadata"]["resourceVersion"] = str(next(versions))
@@ -91,6 +91,21 @@ def test_a_correct_history_has_no_violation() -> None:
 )
 def test_each_violation_is_reported(number: str, events: Sequence[Event]) -> None:
     assert any(each.startswith(f"{number}:") for each in violations(*events))
+
+
+@pytest.mark.parametrize(
+    ("first", "killed", "is_wrong"),
+    [
+        pytest.param([*GOOD[:5], vm("m", "InUse", "c", deleting=True)], ["m"], False, id="a user deleted it in time"),
+        pytest.param([*GOOD[:5], vm("m", "InUse", "c", deleting=True)], [], True, id="a controller deleted it"),
+        pytest.param(GOOD[:5], ["m"], True, id="it is still there"),
+        pytest.param([*GOOD, vm("m", "InUse", "c", deleting=True)], ["m"], True, id="the claim was Ready with it"),
+    ],
+)
+def test_when_a_claim_may_use_a_second_vm(first: Sequence[Event], killed: Sequence[str], *, is_wrong: bool) -> None:
+    second = [vm("n", "PENDING_POD_PROVISIONING", "c"), claim("c", "Bound", "n"), vm("n", "InUse", "c")]
+    found = violations(*first, *second, rest=False, killed=killed)
+    assert any(each.startswith("I2: claim c has used") for each in found) is is_wrong
 
 
 @pytest.mark.parametrize("late", [True, False])

@@ -82,7 +82,10 @@ class InvariantChecker:
         if life.activated_at is None and (marked or state == "InUse"):
             life.activated_at = at
         if state == "InUse":
-            self.used[claim].add(uid)
+            # A claim that was never Ready has given no VM to its user, so it tries once more after a user has deleted
+            # its VM in the moment before.
+            lost = {each for each in self.used[claim] & self.killed if self.lives[each].ending}
+            self.used[claim] = {uid} | (self.used[claim] if claim in self.handed else self.used[claim] - lost)
             if len(self.used[claim]) > 1:
                 self._wrong(f"I2: claim {claim} has used {[self.lives[each].name for each in self.used[claim]]}")
         active = [each for each in self._of(claim) if each.activated_at is not None and not each.ending]

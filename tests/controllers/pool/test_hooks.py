@@ -17,6 +17,7 @@ from controllers.pool.status import pool_status
 from controllers.pool.template import build_vm, vmi_metadata
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
+from controllers.shared.write_batches import Failure
 from kinds import meta
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, snapshot, vm, vmi
 
@@ -59,6 +60,14 @@ def using_replaced_disk(ordinal: int) -> VM:
 def pool(replicas: int, *vms: VM, hooks: Any = (DRAIN, QUIESCE), **given: Any) -> PoolSnapshot:
     spec: Json = {"scaleInStrategy": NEWEST, "updateStrategy": OLDEST, "lifecycleHooks": list(hooks), **given}
     return snapshot(a_pool(replicas, **spec), *vms)
+
+
+FAILING: Json = {"ready": False, "start_failures": 3}
+
+
+def after_failure(observed: PoolSnapshot) -> PoolSnapshot:
+    """The plan does not end with the first step that has actions."""
+    return replace(observed, failure=Failure("FailedCreate", "exceeded quota"))
 
 
 def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
@@ -214,6 +223,16 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             pool(1, vm(1)), [("SetInService", "web-1")], id="VMs of a pool that gets hooks get the label of Services"
         ),
         pytest.param(pool(0, halted(1)), [("Hold", "web-1")], id="a halted VM is held before its deletion too"),
+        pytest.param(
+            after_failure(pool(1, serving(1), serving(2, **FAILING), autohealing={}, maxUnavailable=2)),
+            [("Hold", "web-2")],
+            id="after a failure, healing waits for the hold that scale-in begins in the same plan",
+        ),
+        pytest.param(
+            after_failure(pool(1, serving(1), held(2, hold={"hooks": {}}, **FAILING), autohealing={})),
+            [("Delete", "web-2")],
+            id="after a failure, a VM whose hooks have ended is deleted once",
+        ),
         pytest.param(
             pool(1, serving(1), held(2, hold={"since": "yesterday", "hooks": {"drain": "soon"}})),
             [("Delete", "web-2")],

@@ -13,7 +13,7 @@ bounded by the limits on documents.
 
 import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -59,10 +59,11 @@ def is_costly() -> bool:
 
 
 class CpuLane:
-    def __init__(self, *, budget_seconds: float, max_per_tenant: int) -> None:
+    def __init__(self, *, budget_seconds: float, max_per_tenant: int, thread: Executor | None = None) -> None:
+        """`thread` runs one function at a time; by default, it is a thread of the lane's own."""
         self._budget_seconds = budget_seconds
         self._queue: FairQueue[asyncio.Future[None]] = FairQueue(max_per_tenant=max_per_tenant, costly=0)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="costly")
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="costly")
         self._busy = False
 
     def __len__(self) -> int:

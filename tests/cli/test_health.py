@@ -56,6 +56,67 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
             id="the cause comes before Available",
         ),
         pytest.param(
+            pool(
+                condition("Available", False, "MinimumReplicasUnavailable", "2 VMs"),
+                condition("ReplicaFailure", True, "FailedCreate", "exceeded quota: few"),
+                condition("Progressing", False, "FailedCreate", "exceeded quota: few"),
+                condition("Ready", False, "FailedCreate", "exceeded quota: few"),
+                condition("Reconciling", True, "FailedCreate", "exceeded quota: few"),
+            ),
+            Health("Progressing", "FailedCreate: exceeded quota: few"),
+            id="a pool under a quota waits for room",
+        ),
+        pytest.param(
+            pool(
+                condition("ReplicaFailure", True, "FailureCreate", "exceeded quota: few"),
+                condition("Ready", False, "FailureCreate", "exceeded quota: few"),
+                condition("Reconciling", True, "FailureCreate", "exceeded quota: few"),
+            ),
+            Health("Progressing", "FailureCreate: exceeded quota: few"),
+            id="so does a replica set",
+        ),
+        pytest.param(
+            pool(
+                condition("Available", False, "InsufficientCapacity", "0 of 3"),
+                condition("Degraded", True, "InsufficientCapacity", "no node has room"),
+                condition("Ready", False, "InsufficientCapacity", "no node has room"),
+                condition("Reconciling", True, "InsufficientCapacity", "no node has room"),
+            ),
+            Health("Progressing", "InsufficientCapacity: no node has room"),
+            id="and a warm pool without capacity",
+        ),
+        pytest.param(
+            pool(
+                condition("ReplicaFailure", True, "FailedCreate", "exceeded quota: few"),
+                condition("DisksShared", True, "DiskConflict", "web-1"),
+                condition("Ready", False, "FailedCreate", "exceeded quota: few"),
+                condition("Reconciling", True, "FailedCreate", "exceeded quota: few"),
+            ),
+            Health("Degraded", "DiskConflict: web-1"),
+            id="another problem under a quota",
+        ),
+        pytest.param(
+            pool(
+                condition("ReplicaFailure", True, "FailedDelete", "no"), condition("Reconciling", True, "UpdatingVMs")
+            ),
+            Health("Degraded", "FailedDelete"),
+            id="a refusal that is not the shortage",
+        ),
+        pytest.param(
+            pool(condition("Ready", True, "Ready"), condition("UnownedVMs", True, "NoOwner", "web-1: no owner")),
+            Health("Healthy", "NoOwner: web-1: no owner"),
+            id="VMs without an owner are told of a healthy pool",
+        ),
+        pytest.param(
+            pool(
+                condition("Ready", False, "UpdatingVMs", "1 of 3"),
+                condition("UnownedVMs", False, "NoUnownedVMs"),
+                condition("RevisionLost", True, "RevisionLost", "web-1"),
+            ),
+            Health("Progressing", "UpdatingVMs: 1 of 3; RevisionLost: web-1"),
+            id="and what an update may have left, of one that is updated",
+        ),
+        pytest.param(
             pool(condition("Progressing", False, "ProgressDeadlineExceeded")),
             Health("Degraded", "ProgressDeadlineExceeded"),
             id="deadline exceeded",

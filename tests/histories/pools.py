@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,14 +12,17 @@ from prometheus_client import CollectorRegistry
 
 from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time
+from cli.overview import object_row
 from controllers.pool.controller import build as build_pool
 from controllers.pool.hooks import ABANDON
 from controllers.pool.observe import POOLS, REVISIONS
 from controllers.shared.component import Component
+from controllers.shared.conditions import join_names
 from controllers.shared.names import ordinal_of
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import LifecycleHold, parse_hold
 from kinds import meta
+from kinds.resource_types import POOLS as POOL_KIND
 from kubevirt.meaning import VM_TEMPLATE
 from runtime.api import Api
 from runtime.events import EventRecorder
@@ -227,6 +231,12 @@ class PoolWitness(Witness):
         return change.actor.startswith("controllers")
 
 
+def looks_like_ours(vm: Json) -> bool:
+    """Whether a VM has the pool's name and label, and no controller."""
+    ours = (vm["metadata"].get("labels") or {}).get(meta.POOL) == "web" and ordinal_of("web", vm["metadata"]["name"])
+    return bool(ours) and not is_deleting(vm) and controller_of(vm) is None
+
+
 @dataclass
 class Users(People):
     strategy: str = "proactive"
@@ -358,6 +368,31 @@ class PoolHistory(History):
         if found := complaints(pool):
             return found
         conditions = {each["type"]: each for each in pool["status"].get("conditions") or ()}
+        if found := self._untold(pool, conditions.get("UnownedVMs", {"status": "False"})):
+            return found
         if self.strategy in REPLACING and conditions.get("DisksOutdated", {}).get("status") == "True":
             return str(conditions["DisksOutdated"]["message"])
         return ""
+
+    def _untold(self, pool: Json, condition: Json) -> str:
+        """The condition and `poolhouse overview` name the VMs that look like the pool's and have no owner."""
+        vms = self.world.server.objects("virtualmachines.kubevirt.io")
+        unowned = join_names(sorted(name for vm in vms if (name := vm["metadata"]["name"]) and looks_like_ours(vm)))
+        told = condition["message"].partition(":")[0] if condition["status"] == "True" else ""
+        if told != unowned:
+            return f"VMs without an owner: {unowned!r}, and UnownedVMs names {told!r}"
+        shown = object_row(POOL_KIND, pool, self.world.now())["message"]
+        return f"overview shows {shown!r} and not {unowned}" if unowned not in shown else ""
+
+    async def check_at_rest(self) -> None:
+        """A VM that loses its owner at rest, as in a restore from a backup, stays with its disks and is told of. The
+        pool creates another one, and can take the first one back."""
+        await super().check_at_rest()
+        if not (said := await self.users.detach()):
+            return
+        self.world.note(f"at rest: {said}")
+        await self._converged()
+        assert self._untold(await self.place.seen(), {"status": "False"}), "the VM without an owner is gone"
+        self.world.note(f"at rest: {await self.users.attach()}")
+        await asyncio.sleep(MOMENT_SECONDS)
+        await self._converged()

@@ -145,6 +145,7 @@ def _clean_up(layout: Layout) -> None:
     layout.pid_file(LAN).unlink(missing_ok=True)
     for node in layout.nodes:
         layout.pid_file(node.name).unlink(missing_ok=True)
+        layout.is_up(node.name).unlink(missing_ok=True)
         for hierarchy in CGROUPS.iterdir():
             if (cgroup := hierarchy / layout.cgroup(node.name)).is_dir():
                 _remove_cgroup(cgroup)

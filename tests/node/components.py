@@ -134,7 +134,7 @@ def _node(layout: Layout, node: Node) -> Component:
             *(str(layout.pid_file(node.name)), str(layout.pid_file(LAN)), node.address, layout.control_plane),
             *_pod_routes(others),
         ),
-        ready=FileProbe(directory / "run" / "node-is-up"),
+        ready=FileProbe(layout.is_up(node.name)),
         after=(LAN,),
         ready_seconds=30,
     )

@@ -71,6 +71,10 @@ class Layout:
         """Has the node's configuration, and what the node sees as /run, /var/lib and /var/log."""
         return self.paths.dir / "nodes" / node
 
+    def is_up(self, node: str) -> Path:
+        """The node creates this file when it has set itself up."""
+        return self.directory(node) / "run" / "node-is-up"
+
     def pid_file(self, name: str) -> Path:
         """Has the PID of the process that holds the namespaces of a node or of the LAN."""
         return self.paths.dir / f"{name}.pid"

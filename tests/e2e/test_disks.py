@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
 import pytest
+import pytest_asyncio
 
 from kinds.kubevirt import DATA_VOLUME
+from runtime.errors import NotFound
 from runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.e2e.scope import POOLS, Json, Scope
 
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
+ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
+ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 SOURCES = ["blank", "http", "registry", "clone", "data_source"]
 
 
+@pytest_asyncio.fixture
+async def may_clone(scope: Scope, source: str) -> AsyncIterator[None]:
+    """CDI asks whether the ServiceAccount of a VM may clone from another namespace."""
+    golden = scope.target.sources.get(source, "").partition("/")[0] if source in ("clone", "data_source") else ""
+    if not golden:
+        yield
+        return
+    metadata, group = {"name": scope.namespace, "namespace": golden}, ROLES.group
+    rules = [
+        {"apiGroups": ["cdi.kubevirt.io"], "resources": ["datavolumes/source"], "verbs": ["create"]},
+        {"apiGroups": ["cdi.kubevirt.io"], "resources": ["datasources"], "verbs": ["get"]},
+    ]
+    bound = {
+        "roleRef": {"apiGroup": group, "kind": ROLES.kind, "name": scope.namespace},
+        "subjects": [{"apiGroup": group, "kind": "Group", "name": f"system:serviceaccounts:{scope.namespace}"}],
+    }
+    await scope.api.create(ROLES, {"metadata": metadata, "rules": rules})
+    try:
+        await scope.api.create(ROLE_BINDINGS, {"metadata": metadata, **bound})
+        yield
+    finally:
+        for resource in (ROLE_BINDINGS, ROLES):
+            with suppress(NotFound):
+                await scope.api.delete(resource, golden, scope.namespace)
+
+
 @pytest.mark.parametrize("source", [pytest.param(each, marks=pytest.mark.needs(source=each)) for each in SOURCES])
-async def test_retained(scope: Scope, source: str) -> None:
+async def test_retained(scope: Scope, source: str, may_clone: None) -> None:
     """Scale-in retains a disk, and scale-out returns it to the VM of its name"""
     await scope.pool(1, vm=scope.vm_spec(disk=scope.target.source(source)), scaleInStrategy=OFFLINE)
     await scope.complete()

@@ -68,7 +68,7 @@ lint: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
-	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh
+	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh .github/scripts/*.sh
 	@$(GO_TOOL) actionlint -shellcheck $(CURDIR)/$(BIN)/shellcheck -pyflakes= $(CURDIR)/.github/workflows/*.yml
 
 # Rewrites CRDs, chart files, reference pages and the man page from the code. Tests fail if they are out of date.

@@ -98,7 +98,7 @@ async def test_tenants_take_turns() -> None:
     shared = lane(thread)
     requests = [asyncio.create_task(computed(shared, name, order)) for name in ("busy", "a", "a", "a", "b", "b")]
     await compute_all(thread)
-    await asyncio.gather(*requests)
+    assert all(request.done() for request in requests)
     assert order == ["busy", "a", "b", "a", "b", "a"]
 
 
@@ -111,7 +111,7 @@ async def test_a_tenant_may_have_some_computations_waiting() -> None:
         await requests.pop()
     requests.append(asyncio.create_task(computed(shared, "b", order)))
     await compute_all(thread)
-    await asyncio.gather(*requests)
+    assert all(request.done() for request in requests)
     assert sorted(order) == ["a", "a", "a", "b"]
 
 
@@ -146,6 +146,7 @@ async def test_a_cancelled_request_frees_the_lane(switches: int) -> None:
     assert cancelled.cancelled()
     last = asyncio.create_task(computed(shared, "c", order))
     await compute_all(thread)
+    assert last.done(), "the lane is not free"
     await asyncio.gather(first, last)
     assert order[0] == "a"
     assert order[-1] == "c"

@@ -20,7 +20,7 @@ from runtime.resource import VMIS, VMS
 
 SETTLE_SECONDS = 5.0
 BARE = "import asyncio, aiohttp, sys; print(flush=True); sys.stdin.read()"
-GOALS_MB = {"controllers": 90, "webhook": 70}
+GOALS_MB = {"controllers": 90, "webhook": 80}
 GOAL_WITH_VMS_MB = 120
 
 

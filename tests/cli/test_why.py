@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import click
@@ -64,6 +65,20 @@ def test_why_a_vm_does_not_start_is_said() -> None:
 def test_why_kubevirt_creates_no_vmi_is_said() -> None:
     refused = vm(1, ready=False, vmi_exists=False, start_refusal="exceeded quota")
     assert "KubeVirt says FailedCreate: exceeded quota" in list(pool_facts(snapshot(1, refused), "web-1"))
+
+
+@pytest.mark.parametrize(
+    ("name", "ready", "said"),
+    [
+        pytest.param("web-1", False, ["DataVolume root-1 is not ready: Pending: too small"], id="its disk"),
+        pytest.param("web-2", False, [], id="the disk of another VM"),
+        pytest.param("web-1", True, [], id="a running VM"),
+    ],
+)
+def test_what_the_data_volume_of_a_vm_says(name: str, ready: bool, said: list[str]) -> None:
+    vms = [vm(number, ready=ready) for number in (1, 2)]
+    found = replace(snapshot(2, *vms), unready_disks={"root-1": "Pending: too small"})
+    assert [fact for fact in pool_facts(found, name) if "DataVolume" in fact] == said
 
 
 def test_that_healing_is_off_is_said() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from apimachinery.unstructured import at
 from kubevirt.cluster_settings import ClusterSettings, choose
-from kubevirt.versions import SNAPSHOT, is_enabled
+from kubevirt.versions import PLUGINS, SIDECAR, SNAPSHOT, is_enabled
 from runtime.api import Api
 from runtime.errors import NotFound
 from runtime.resource import CRDS, KUBEVIRTS, NODES, Resource
@@ -31,6 +31,8 @@ class Capabilities:
     snapshots: bool = False
     nodes: int = 0
     """ready nodes that run VMs"""
+    hardware_record: bool = False
+    """whether Poolhouse can hold devices that a spec cannot hold, such as controllers"""
     sources: frozenset[str] = frozenset()
     """what disks can be made of, by the names of the options"""
     embedded: bool = False
@@ -62,6 +64,7 @@ class Capabilities:
             f"Kubernetes {self.kubernetes}",
             f"{self.nodes} nodes",
             "snapshots" if self.snapshots else "no snapshots",
+            "hardware record" if self.hardware_record else "",
         ]
         return ", ".join(filter(None, parts))
 
@@ -76,12 +79,16 @@ async def look(api: Api, target: Target) -> Capabilities:
     cdi = str(at(cdis[0], "status", "observedVersion") or "of an unknown version") if cdis else ""
     version = await api.request("GET", "/version")
     takes = "virtualmachinesnapshots.snapshot.kubevirt.io" in served and (embedded or bool(classes))
-    gates = is_enabled(SNAPSHOT, settings.release, settings.feature_gates, settings.disabled_feature_gates)
+    snapshots, *record = (
+        is_enabled(gate, settings.release, settings.feature_gates, settings.disabled_feature_gates)
+        for gate in (SNAPSHOT, SIDECAR, PLUGINS)
+    )
     return Capabilities(
         kubevirt=next(iter(settings.versions), ""),
         cdi="embedded" if embedded else cdi,
         kubernetes=str(at(version, "gitVersion") or ""),
-        snapshots=takes and gates,
+        snapshots=takes and snapshots,
+        hardware_record=embedded or any(record),
         nodes=count_nodes(await _items(api, NODES)),
         sources=frozenset(target.sources),
         embedded=embedded,

@@ -23,7 +23,7 @@ OPTIONS = {
     "--clone": "NAMESPACE/NAME of a claim that may be cloned into other namespaces",
     "--data-source": "NAMESPACE/NAME of a DataSource",
     "--storage-class": "storage class of the disks; empty: the default",
-    "--disk-size": "size of the disks",
+    "--disk-size": "size of the disks, at least that of the claim to clone; the default is 64Mi",
     "--patience": "seconds to wait for each state; the default is 600, and 180 on an embedded stack",
     "--table": "file for the table of results: Markdown, and JSON beside it",
 }

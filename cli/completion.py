@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
 from cli.kubeconfig import find_kubeconfig
-from cli.output import echo
+from cli.output import echo, echo_block
 from cli.parameters import NAMED_KINDS
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def completion(shell: str) -> None:
 
     script = get_completion_class(shell)
     assert script is not None  # click knows every choice above
-    echo(script(poolhouse, {}, "poolhouse", VARIABLE).source())
+    echo_block(script(poolhouse, {}, "poolhouse", VARIABLE).source())
 
 
 def kubectl_answers(words: Sequence[str]) -> Iterator[str]:

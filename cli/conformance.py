@@ -16,7 +16,7 @@ import click
 
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options_without
-from cli.output import echo, is_structured, output_option, print_structured, style
+from cli.output import echo, echo_block, is_structured, output_option, print_structured, style
 from cli.parameters import Duration
 from kinds import meta
 from kubevirt.behaviours import (
@@ -125,7 +125,7 @@ def _print_list(output: str, chosen: list[Behaviour]) -> None:
         print_structured(output, rows)
         return
     for each in chosen:
-        echo(f"{each.name}: {each.what}.\n    {each.why}")
+        echo_block(f"{each.name}: {each.what}.\n    {each.why}")
 
 
 def _print_line(result: Result) -> None:

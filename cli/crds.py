@@ -6,7 +6,7 @@ import click
 import yaml
 
 from cli.manifests import as_list
-from cli.output import echo, output_option, print_json
+from cli.output import echo_block, output_option, print_json
 from kinds import KINDS, kubevirt
 from kinds.kind import Kind
 from manifests.crd import crd
@@ -32,7 +32,7 @@ def crds(with_kubevirt: bool, beside_kubevirt: bool, output: str) -> None:
         print_json(as_list([*render(ours), *theirs]))
         return
     pages = [*map(_page, ours), *map(_yaml, theirs)]
-    echo("---\n".join(pages), nl=False)
+    echo_block("---\n".join(pages), nl=False)
 
 
 def _page(kind: Kind) -> str:

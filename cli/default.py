@@ -16,7 +16,7 @@ import click
 
 from apimachinery.unstructured import Json
 from cli.manifests import print_manifests, read_manifests
-from cli.output import Failed, Unreachable, echo, output_option
+from cli.output import Failed, Unreachable, echo, echo_block, output_option
 from kubevirt.cluster_settings import choose, excerpt
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def default(source: Any, server: str | None, namespace: str, kubevirt: Any | Non
         for document in given:
             answers += _answers(document, ask, output)
     if output == "xml":
-        echo("\n".join(answers))
+        echo_block("\n".join(answers))
     else:
         print_manifests(output, answers)
 

@@ -85,7 +85,9 @@ def import_pool(
     summary = f"{count_noun(len(names), 'VM')} {'change' if len(names) != 1 else 'changes'} the controller"
     if dry_run:
         changes = [vars(each) for each in found.changes] if found is not None else []
-        print_result(output, "\n".join([*lines, summary]), pool=name, changes=changes, vms=names)
+        for line in () if is_structured(output) else lines:
+            echo(line)
+        print_result(output, summary, pool=name, changes=changes, vms=names)
         return
     if not is_structured(output):
         for line in lines:

@@ -15,7 +15,7 @@ import click
 import yaml
 
 from apimachinery.unstructured import Json
-from cli.output import Failed, echo
+from cli.output import Failed, echo_block
 
 TEMPLATE = Path(__file__).resolve().parent.parent / "requirements" / "krew.yaml"
 ARCHIVE = re.compile(r"kubectl-poolhouse-(?P<os>[a-z]+)-(?P<arch>[a-z0-9]+)\.tar\.gz")
@@ -29,7 +29,7 @@ VERSION = re.compile(r"v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?")
 @click.option("--archives", required=True, metavar="URL", help="URL of the directory with this version's archives.")
 def krew(directory: Path, version: str, homepage: str, archives: str) -> None:
     """Print the manifest for the archives in DIRECTORY."""
-    echo(yaml.safe_dump(manifest(directory, version, homepage, archives), sort_keys=False, width=120), nl=False)
+    echo_block(yaml.safe_dump(manifest(directory, version, homepage, archives), sort_keys=False, width=120), nl=False)
 
 
 def manifest(directory: Path, version: str, homepage: str, archives: str) -> Json:

@@ -48,7 +48,7 @@ class LiveLines:
         if self._live is not None:
             from rich.text import Text
 
-            shown = fitted([escaped(line) for line in lines], self._live.console.size.height - 1)
+            shown = fitted([escaped(line, one_line=True) for line in lines], self._live.console.size.height - 1)
             self._live.update(Text.from_ansi("\n".join(shown), no_wrap=True, overflow="ellipsis"), refresh=True)
         elif key != self._key:
             if self._key is not None:

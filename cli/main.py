@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import click
 
-from cli.output import STRUCTURED, Failed, echo, print_structured
+from cli.output import STRUCTURED, Failed, echo_block, print_structured
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def show(error: click.ClickException) -> None:
     """Prints the error to stderr. Errors of click contain words of the command line."""
     with StringIO() as text:
         error.show(text)
-        echo(text.getvalue(), err=True, nl=False)
+        echo_block(text.getvalue(), err=True, nl=False)
 
 
 def program_name(program: str) -> str:

@@ -8,7 +8,7 @@ import yaml
 
 from apimachinery.unstructured import Json
 from apimachinery.yaml_reader import InvalidYAML, load_all
-from cli.output import Failed, echo, print_json
+from cli.output import Failed, echo_block, print_json
 
 
 @dataclass(frozen=True)
@@ -71,4 +71,4 @@ def print_manifests(output: str, documents: Sequence[Json]) -> None:
     if output == "json":
         print_json(documents[0] if len(documents) == 1 else as_list(documents))
     else:
-        echo(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)
+        echo_block(yaml.safe_dump_all(documents, sort_keys=False, width=120), nl=False)

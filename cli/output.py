@@ -17,20 +17,25 @@ STRUCTURED = ("json", "yaml")
 NONE = "-"
 
 
-def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
-    """Prints text. All commands print by this function, because texts of the cluster may contain control characters
-    that a terminal would obey."""
+def echo(line: str = "", *, err: bool = False) -> None:
+    """Prints one line. All commands print by this function or by `echo_block`, because texts of the cluster may contain
+    control characters that a terminal would obey, and line feeds that would look like lines of the command."""
+    click.echo(escaped(line, one_line=True), err=err)
+
+
+def echo_block(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Prints lines. A text of the cluster must not be a part of them, unless it is quoted as in YAML and JSON."""
     click.echo(escaped(text), err=err, nl=nl)
 
 
 def style(text: str, colour: str) -> Styled:
     """Escapes the text and gives it a colour. Colours appear only in terminals."""
-    return Styled(click.style(escaped(text), fg=colour))
+    return Styled(click.style(escaped(text, one_line=True), fg=colour))
 
 
 def confirm(question: str) -> None:
     """Asks the user on stderr, and ends the command without a yes."""
-    click.confirm(escaped(question), abort=True, err=True)
+    click.confirm(escaped(question, one_line=True), abort=True, err=True)
 
 
 class CommandError(click.ClickException):
@@ -42,7 +47,9 @@ class CommandError(click.ClickException):
         self.shown = shown
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(escaped(f"Error: {self.message}"), file=file, err=file is None)
+        # The lines of a message are indented, because a message of the cluster must not look like lines of the command.
+        lines = self.message.replace("\n", "\n  ")
+        click.echo(escaped(f"Error: {lines}"), file=file, err=file is None)
 
 
 class Failed(CommandError):
@@ -75,14 +82,14 @@ def is_structured(output: str) -> bool:
 
 def print_structured(output: str, value: Any) -> None:
     if output == "yaml":
-        echo(yaml_text(json.loads(json.dumps(value, default=str))), nl=False)
+        echo_block(yaml_text(json.loads(json.dumps(value, default=str))), nl=False)
     else:
         print_json(value)
 
 
 def print_json(value: Any) -> None:
     # JSON need not escape this one control character.
-    echo(json.dumps(value, indent=2, default=str).replace("\x7f", "\\u007f"))
+    echo_block(json.dumps(value, indent=2, default=str).replace("\x7f", "\\u007f"))
 
 
 def yaml_text(value: Any) -> str:

@@ -242,7 +242,8 @@ def _print(answer: Json, output: str) -> None:
     shown = (row for row in answer["plan"] if row["vm"] or output != "name")
     lines = STEPS.lines(output, [{**row, "kind": kind} for row in shown])
     if output == "name":
-        echo("".join(f"{line}\n" for line in lines), nl=False)
+        for line in lines:
+            echo(line)
         return
     if not answer["plan"]:
         echo(f"{name}: no actions")

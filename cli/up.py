@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
+from cli.output import Failed, Unreachable, echo, echo_block, is_structured, output_option, print_structured
 from local.components import StackError
 from local.lock import holder
 from local.paths import StackPaths
@@ -132,7 +132,7 @@ def status(directory: Path, output: str) -> None:
     if is_structured(output):
         print_structured(output, found)
     else:
-        echo(_table(found))
+        echo_block(_table(found))
     if not found["running"]:
         raise SystemExit(Unreachable.exit_code)
 
@@ -197,7 +197,8 @@ def _echo_from(log: Path, position: int, bar: ProgressBar, quiet: bool) -> int:
         file.seek(position)
         text = file.read()
     if text and not quiet:
-        bar.echo(text.decode("utf-8", "replace").removesuffix("\n"))
+        for line in text.decode("utf-8", "replace").splitlines():
+            bar.echo(line)
     return position + len(text)
 
 

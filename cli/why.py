@@ -393,6 +393,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.lifetime import lifetime_end
+    from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.plan import plan
     from controllers.pool.rollback import with_abort
     from kinds import meta
@@ -417,6 +418,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"
     if zone := snapshot.zones.get(name):
         yield f"it is in zone {zone}"
+    if vm.left_fields:
+        yield f"an update lost the revision of its former template, and may have left {show(vm.left_fields)}: {REMEDY}"
     if vm.restart_required:
         yield f"KubeVirt says RestartRequired: {vm.restart_required}"
     if vm.scale_in:

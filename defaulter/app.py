@@ -24,6 +24,17 @@ from service import api_docs
 from service.request_body import MAX_HELD_BYTES, BodyReader, RequestRefused
 
 MAX_TENANT_LENGTH = 253
+TENANT_PARAMETER = {
+    "name": TENANT_HEADER,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": (
+        "The namespace of the document. Namespaces take turns at the workers, and each has a part of the queue and of"
+        f" the memory for bodies. Without the header, or with more than {MAX_TENANT_LENGTH} characters, the address of"
+        " the caller counts instead."
+    ),
+}
 """longest name of a namespace, with room to spare"""
 DOCUMENT_SCHEMA = {
     "type": "object",
@@ -76,7 +87,10 @@ def _add_api(app: FastAPI, workers: WorkerPool, metrics: Metrics, bodies: BodyRe
     @app.post(
         DEFAULTS_PATH,
         responses=ANSWERS,
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST_SCHEMA}}}},
+        openapi_extra={
+            "parameters": [TENANT_PARAMETER],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST_SCHEMA}}},
+        },
     )
     async def set_defaults(request: Request) -> Response:
         """Fills every unset field that the guest of a VM sees.

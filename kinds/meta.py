@@ -42,6 +42,9 @@ DISK_TEMPLATE = f"{DOMAIN}/disk-template"
 REPLACED_DISKS = f"{DOMAIN}/replaced-disks"
 REPLACED = f"{DOMAIN}/replaced"
 
+# On a VM: the fields that updates may have left, because the revision of its former template was gone, as `PATH,...`.
+LEFT_FIELDS = f"{DOMAIN}/left-fields"
+
 # On a VMI of a replica set: the number of its predecessors that ended early.
 ATTEMPT = f"{DOMAIN}/attempt"
 

@@ -313,7 +313,7 @@ class PoolStatus(LoggedStatus):
     """State of healing."""
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScaleInBlocked,
-    DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, ReplicaFailure and Paused."""
+    DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReplicaFailure and Paused."""
 
 
 POOL = Kind(

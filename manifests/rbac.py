@@ -183,7 +183,9 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "to detect a CRD that KubeVirt has installed",
             names=tuple(kind.crd_name for kind in KINDS if kind.yields_to_kubevirt),
         ),
-        PolicyRule("apps", ("controllerrevisions",), (*READ, "create", "delete"), "revisions of a pool's template"),
+        PolicyRule(
+            "apps", ("controllerrevisions",), (*READ, "create", "patch", "delete"), "revisions of a pool's template"
+        ),
         _EVENTS,
     ),
     "engine": (

@@ -53,9 +53,11 @@ class ProgressBar:
 
     def echo(self, line: str) -> None:
         if self._progress is not None:
-            self._progress.console.print(escaped(line), markup=False, emoji=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(
+                escaped(line, one_line=True), markup=False, emoji=False, highlight=False, soft_wrap=True
+            )
         else:
-            print(escaped(line), flush=True)
+            print(escaped(line, one_line=True), flush=True)
 
     def update(self, done: int, total: int, left_seconds: float | None = None) -> None:
         """`left_seconds` is the estimate; without one, it follows from the speed until now."""

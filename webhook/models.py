@@ -63,7 +63,8 @@ class DryRunResponse(Body):
 class ExplainRequest(Body):
     """A VMI or VM that exists, with labels and policies to assume."""
 
-    model_config = ConfigDict(extra="forbid")
+    # The published names only, so that each request is valid by the OpenAPI document.
+    model_config = ConfigDict(extra="forbid", populate_by_name=False)
 
     api_version: str | None = None
     kind: Literal["ExplainRequest"] | None = None

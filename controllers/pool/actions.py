@@ -40,6 +40,15 @@ class RewriteRevision(_Action, past="rewrote revision"):
 
 
 @dataclass(frozen=True)
+class AdoptRevision(_Action, past="adopted revision"):
+    """Makes the pool the owner of its ControllerRevision again, so that the revision is deleted with the pool."""
+
+    name: str
+    uid: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Adopt(_Action, past="adopted VM"):
     """Makes the pool the controller of a VM that has an owner reference to it without `controller: true`."""
 
@@ -343,6 +352,7 @@ class PruneRevision(_Action, past="deleted revision"):
 Action = (
     SaveRevision
     | RewriteRevision
+    | AdoptRevision
     | Adopt
     | Create
     | Delete

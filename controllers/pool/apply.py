@@ -80,7 +80,7 @@ class PoolEvents:
     def base_lost(self, pool: Pool, action: actions.Update, fields: str) -> None:
         note = (
             f"VM {action.name}: the ControllerRevision {pool.name}-{action.before} of its former template is gone, so"
-            f" that the update removes nothing. It may have left {fields}: remove these fields, or delete the VM"
+            f" that the update removes nothing. It may have left {fields}: {lost_base.REMEDY}"
         )
         self._emit(pool, "Warning", PoolReason.REVISION_LOST, note, "Update")
 
@@ -220,6 +220,7 @@ class PoolWriter:
             await send(planned(actions.RemoveFinalizer), partial(remove_finalizer, api, namespace)),
             await send(planned(actions.Adopt), partial(self._adopt, pool)),
             await send(planned(actions.RewriteRevision), partial(self._rewrite, pool), quiet=True),
+            await send(planned(actions.AdoptRevision), partial(self._adopt_revision, pool), quiet=True),
         ]
         saved = await send(planned(actions.SaveRevision), partial(self._save, snapshot), quiet=True)
         if saved.retry:
@@ -277,9 +278,14 @@ class PoolWriter:
 
     async def _rewrite(self, pool: Pool, action: actions.RewriteRevision) -> None:
         found = await self.api.get(REVISIONS, pool.namespace, action.name)
-        metadata = {key: found["metadata"][key] for key in ("name", "namespace", "labels", "ownerReferences")}
+        metadata = {key: found["metadata"].get(key) for key in ("name", "namespace", "labels")}
+        metadata["ownerReferences"] = [template.owner_reference(pool)]
         await self.api.delete(REVISIONS, pool.namespace, action.name, uid=found["metadata"]["uid"])
         await self.api.create(REVISIONS, {**found, "metadata": metadata})
+
+    async def _adopt_revision(self, pool: Pool, action: actions.AdoptRevision) -> None:
+        change = {"uid": action.uid, "ownerReferences": [template.owner_reference(pool)]}
+        await self.api.patch(REVISIONS, pool.namespace, action.name, {"metadata": change})
 
     async def _create(self, snapshot: PoolSnapshot, creations: Sequence[actions.Create], blocked: list[str]) -> Outcome:
         if not creations:
@@ -370,9 +376,12 @@ class PoolWriter:
         names = disks_by_entry(here, a.ordinal, disk_names(pool.spec.template))
         new = template.build_vm(pool, a.ordinal, snapshot.revision, disks=names | replaced)
         merged = merge_template(live, base, new)
-        if a.before and base is None and (left := lost_base.unexplained_fields(merged, new)):
-            self.events.base_lost(pool, a, lost_base.show(left))
         annotations = merged["metadata"].setdefault("annotations", {})
+        lost, known_left = bool(a.before) and base is None, annotations.pop(meta.LEFT_FIELDS, "")
+        if left := lost_base.left_fields(merged, new, known_left, lost=lost):
+            annotations[meta.LEFT_FIELDS] = left
+            if lost:
+                self.events.base_lost(pool, a, lost_base.show(left))
         if a.disk_templates:
             # The merge would record that the disks are new.
             annotations[meta.DISK_TEMPLATES] = a.disk_templates

@@ -1,7 +1,7 @@
 """Reconciles pools, and maps events to pools."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -13,6 +13,7 @@ from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.decisions import decisions, membership_changed
 from controllers.pool.measure import Measurer
@@ -31,6 +32,7 @@ from controllers.pool.observe import (
 )
 from controllers.pool.plan import Plan, plan
 from controllers.pool.prometheus import Prometheus
+from controllers.pool.revisions import Revision
 from controllers.pool.rollback import with_abort
 from controllers.pool.scaling import release, with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
@@ -85,6 +87,7 @@ class PoolController:
     burst: int
     clock: Callable[[], float]
     now: Callable[[], datetime]
+    find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
     _memories: dict[str, PoolMemory] = field(default_factory=dict)
@@ -102,6 +105,7 @@ class PoolController:
         self._memories.clear()
 
     async def reconcile(self, key: Key) -> float | None:
+        self.stores.collected.update(await self.find_collected(self.stores.without_data_volume(key)))
         snapshot = self._observe(key)
         if isinstance(snapshot, PoolSnapshot):
             return await self._reconcile(snapshot)
@@ -326,6 +330,7 @@ class PoolController:
 
     def _vm_gone(self, vm: VM) -> None:
         self.stores.forget(vm.key)
+        self.stores.collected.difference_update((vm.namespace, disk) for disk in vm.disks)
         if memory := self._memory_of_owner(vm):
             memory.deleted_vms.deleted(vm.name, self.clock())
         if vm.pool_name:
@@ -402,6 +407,13 @@ class PoolController:
             elif old is not None:
                 self.expectations.deletion_observed(pool.uid, old.uid)
             enqueue(key, GATHER_SECONDS)
+
+    def revision_changed(self, enqueue: Enqueue, old: Revision | None, new: Revision | None) -> None:
+        """Reconciles the pool of a revision that somebody has deleted, or whose owner somebody has removed."""
+        if old is not None and (new is None or new.pool_uid != old.pool_uid):
+            for pool in self.stores.pools.all():
+                if pool.uid == old.pool_uid:
+                    enqueue(pool.key, GATHER_SECONDS)
 
     def data_volumes_changed(self, enqueue: Enqueue) -> None:
         for vm in self.stores.waiting_for_disks():
@@ -491,11 +503,13 @@ def build(
         burst=burst,
         clock=api.monotonic,
         now=api.now,
+        find_collected=partial(find_collected, api),
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
     vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
     vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
+    revisions.subscribe(partial(pooling.revision_changed, controller.enqueue))
     disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
     snapshots.subscribe(lambda: pooling.snapshots_served(controller.enqueue, snapshots.served))
     snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))

@@ -9,6 +9,7 @@ from typing import Any
 
 from apimachinery.unstructured import Json, at
 from defaulter.contract import defaulted_fields
+from kinds import meta
 
 _SPEC = ("spec", "template", "spec")
 _OF_VIRT_API = frozenset(
@@ -19,6 +20,7 @@ _OF_VIRT_API = frozenset(
 )
 """Fields and lists that virt-api, KubeVirt or defaulting add to VMs without them."""
 MAX_SHOWN = 5
+REMEDY = f"remove these fields and the VM's annotation {meta.LEFT_FIELDS}, or delete the VM"
 
 
 def unexplained_fields(live: Json, new: Json) -> tuple[str, ...]:
@@ -29,7 +31,17 @@ def unexplained_fields(live: Json, new: Json) -> tuple[str, ...]:
     return tuple(path for path in _added(at(live, *_SPEC), at(new, *_SPEC), "") if path not in known)
 
 
-def show(paths: tuple[str, ...]) -> str:
+def left_fields(live: Json, new: Json, known: str, *, lost: bool) -> str:
+    """The value of the annotation poolhouse.dev/left-fields after an update: what this update may have left if it has
+    lost its base, and what of the fields of before is still there."""
+    before = known.split(",") if known else []
+    found = unexplained_fields(live, new) if lost or before else ()
+    return ",".join(path for path in found if lost or path in before)
+
+
+def show(fields: str) -> str:
+    """The first fields of the annotation for a message."""
+    paths = fields.split(",")
     more = len(paths) - MAX_SHOWN
     return ", ".join(paths[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
 

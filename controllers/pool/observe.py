@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from apimachinery.unstructured import at
+from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision, without_owner
@@ -136,6 +137,8 @@ class Stores:
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
     """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
     data_source: Callable[[Key], DataSource | None] = lambda key: None
+    collected: set[Key] = field(default_factory=set, compare=False)
+    """Disks that have their data, and no DataVolume any more."""
     _last_nodes: dict[Key, str] = field(default_factory=dict, repr=False, compare=False)
     """The last node of each VM, because a VM that restarts has no node for a while."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
@@ -177,6 +180,14 @@ class Stores:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
         return iter(self.vms.by("waiting_for_disks", True))
 
+    def without_data_volume(self, pool_key: Key | None = None) -> list[Key]:
+        """Disks of the pool, or of all pools, that replace others and whose DataVolume is missing."""
+        vms = (vm for vm in self.waiting_for_disks() if vm.replaced_disks and vm.pool_name)
+        keys = [
+            (vm.namespace, disk) for vm in vms if pool_key in (None, (vm.namespace, vm.pool_name)) for disk in vm.disks
+        ]
+        return [key for key in keys if key not in self.collected and self.disk_state(key) == DiskState()]
+
     def sharing_disks(self, pool: Pool) -> Iterator[tuple[str, Pool]]:
         """Other pools whose template has a disk of the same name, with that name."""
         for disk in sorted(disk_names(pool.spec.template)):
@@ -216,6 +227,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
     if any(found.waiting_for_disks()):
         states = {key: state async for key, state in _disk_states(api, namespace)}
         found = replace(found, disk_state=lambda key: states.get(key, DiskState()))
+        found.collected.update(await find_collected(api, found.without_data_volume()))
     sources = [each async for each in _data_sources(api, found.pools.all())]
     return replace(found, data_source={(each.namespace, each.name): each for each in sources}.get)
 
@@ -341,6 +353,7 @@ def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:
         if vm.owner_uid == pool.uid
         for disk in vm.disks
         if (state := stores.disk_state((vm.namespace, disk))) is not None and state.phase not in READY_PHASES
+        if state != DiskState() or (vm.namespace, disk) not in stores.collected
     )
     return {disk: str(state) for disk, state in found}
 

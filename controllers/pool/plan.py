@@ -19,7 +19,15 @@ from controllers.pool.progress import count_outdated, seconds_until_deadline
 from controllers.pool.replacement import retain_replaced
 from controllers.pool.restores import label_states, prune_restores
 from controllers.pool.retention import delete_disks, seconds_until_expiry
-from controllers.pool.rollout import keep_disks, label_vmis, prune_revisions, rewrite_revisions, roll_out, waiting
+from controllers.pool.rollout import (
+    adopt_revisions,
+    keep_disks,
+    label_vmis,
+    prune_revisions,
+    rewrite_revisions,
+    roll_out,
+    waiting,
+)
 from controllers.pool.scaling import (
     adopt,
     blocked_reason,
@@ -47,6 +55,7 @@ CLEANUP: tuple[Step, ...] = (
     return_disks,
     retain_replaced,
     cancel_deletions,
+    adopt_revisions,
     prune_revisions,
     label_vmis,
     prune_snapshots,

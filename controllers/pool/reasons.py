@@ -52,6 +52,7 @@ class PoolReason(Reason):
     )
     WAITING_FOR_HOOKS = "WaitingForHooks", "VMs wait for lifecycle hooks, before the pool deletes or restarts them."
     NO_OWNER = "NoOwner", "VMs have the pool's names and label, but not its owner reference: detached or restored ones."
+    NO_REVISION_LOST = "NoRevisionLost", "No update has lost the ControllerRevision of a VM's former template."
     NO_UNOWNED_VMS = "NoUnownedVMs", "All VMs with the pool's names and label are VMs of the pool."
     NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
     ANALYSIS_RUNNING = "AnalysisRunning", "The update waits until all checks of its analysis are successful."
@@ -78,6 +79,14 @@ class PoolReason(Reason):
     FAILED_REWRITE_REVISION = (
         "FailedRewriteRevision",
         "The controller could not replace the ControllerRevision of an earlier release.",
+    )
+    SUCCESSFUL_ADOPT_REVISION = (
+        "SuccessfulAdoptRevision",
+        "A ControllerRevision of the pool had no owner. The controller made the pool its owner again.",
+    )
+    FAILED_ADOPT_REVISION = (
+        "FailedAdoptRevision",
+        "The controller could not make the pool the owner of its ControllerRevision.",
     )
     SUCCESSFUL_PRUNE_REVISION = "SuccessfulPruneRevision", "The controller deleted a revision over the history limit."
     FAILED_PRUNE_REVISION = "FailedPruneRevision", "The controller could not delete an old revision."

@@ -66,6 +66,8 @@ class Revision:
     """The DataSources of the template, by name in dataVolumeTemplates. "" is the pool's namespace."""
     disks_by_spelling: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The hashes in `disks` by the hashes of the entries as they are spelt, which stored objects may have."""
+    owned: bool = field(default=True, compare=False)
+    """False for a revision of the pool that has lost its owner."""
 
     @property
     def label(self) -> str:
@@ -124,7 +126,7 @@ def without_owner(pool_name: str, pool_uid: str, known: Iterable[Revision]) -> t
     """The pool's revisions among those whose owner somebody has removed. The name proves that a revision is the pool's.
     Without it, an update could not remove the fields of the former template."""
     return tuple(
-        replace(each, pool_uid=pool_uid)
+        replace(each, pool_uid=pool_uid, owned=False)
         for each in known
         if not each.pool_uid and each.name == _name(pool_name, pool_uid, each.template_hash)
     )

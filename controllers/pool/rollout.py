@@ -6,6 +6,7 @@ from datetime import datetime
 
 from controllers.pool.actions import (
     Action,
+    AdoptRevision,
     LabelVMI,
     PruneRevision,
     Restart,
@@ -108,6 +109,13 @@ def rewrite_revisions(snapshot: PoolSnapshot) -> Iterator[Action]:
     for each in snapshot.revisions:
         if not each.orphanable:
             yield RewriteRevision(each.name, "the garbage collector cannot orphan it")
+
+
+def adopt_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Without an owner, a revision would outlive the pool."""
+    for each in snapshot.revisions:
+        if not each.owned and each.orphanable:
+            yield AdoptRevision(each.name, each.uid, "it has no owner")
 
 
 @once

@@ -32,6 +32,7 @@ MAX_STEPS_OF_ANSWER = 50
 WITHOUT_VM = (
     actions.SaveRevision,
     actions.RewriteRevision,
+    actions.AdoptRevision,
     actions.PruneRevision,
     actions.PruneSnapshot,
     actions.PruneRestore,
@@ -173,6 +174,9 @@ def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
         case actions.RewriteRevision(name):
             rewritten = (replace(each, orphanable=True) if each.name == name else each for each in snapshot.revisions)
             return replace(snapshot, revisions=tuple(rewritten))
+        case actions.AdoptRevision(name):
+            adopted = (replace(each, owned=True) if each.name == name else each for each in snapshot.revisions)
+            return replace(snapshot, revisions=tuple(adopted))
         case actions.PruneRevision(name):
             return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != name))
         case actions.Adopt():

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import format_time
+from controllers.pool import lost_base
 from controllers.pool.actions import Heal, RunJob
 from controllers.pool.analysis import with_jobs
 from controllers.pool.autohealing import healing_status
@@ -46,6 +47,7 @@ OPTIONAL = (
     "SnapshotFailure",
     "VMsHeld",
     "UnownedVMs",
+    "RevisionLost",
 )
 """Conditions that are omitted until they are True for the first time."""
 
@@ -169,6 +171,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     yield _snapshot_failure(snapshot, now)
     yield _held(snapshot, now)
     yield _unowned(snapshot)
+    yield _revision_lost(snapshot)
     yield from _healing(snapshot, plan, now)
     yield _progressing(snapshot, now)
 
@@ -234,6 +237,17 @@ def _unowned(snapshot: PoolSnapshot) -> Condition:
         f" label {meta.POOL} they are VMs of their own"
     )
     return condition("UnownedVMs", True, PoolReason.NO_OWNER, message)
+
+
+def _revision_lost(snapshot: PoolSnapshot) -> Condition:
+    found = sorted((vm for vm in snapshot.active if vm.left_fields), key=lambda vm: vm.name)
+    if not found:
+        return condition("RevisionLost", False, PoolReason.NO_REVISION_LOST)
+    message = (
+        f"{join_names(vm.name for vm in found)}: the ControllerRevision of the former template was gone, so that an"
+        f" update removed nothing. It may have left {lost_base.show(found[0].left_fields)}: {lost_base.REMEDY}"
+    )
+    return condition("RevisionLost", True, PoolReason.REVISION_LOST, message)
 
 
 def _held(snapshot: PoolSnapshot, now: datetime) -> Condition:

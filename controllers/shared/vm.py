@@ -156,6 +156,8 @@ class VM(ObjectView):
     restored: str = ""
     """the annotation poolhouse.dev/restored"""
     replaced_disks: str = ""
+    left_fields: str = ""
+    """the annotation poolhouse.dev/left-fields"""
     """the annotation poolhouse.dev/replaced-disks"""
     persists_state: bool = False
     """whether KubeVirt keeps TPM or EFI variables of the VM on a claim of its own"""
@@ -252,6 +254,7 @@ def parse_vm(document: Json) -> VM:
         snapshot_in_progress=text(status, "snapshotInProgress"),
         restored=text(metadata, "annotations", meta.RESTORED),
         replaced_disks=text(metadata, "annotations", meta.REPLACED_DISKS),
+        left_fields=text(metadata, "annotations", meta.LEFT_FIELDS),
         persists_state=_persists_state(spec),
         run_strategy=strategy,
         # A VM with the strategy Manual should run after a user has started it.

@@ -138,6 +138,54 @@ def test_nothing_controls_the_terminal(act: Any, terminal: bool) -> None:
     assert done.exit_code == 0
 
 
+FORGED = "refused\nweb-1 is healthy\tnow"
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        pytest.param(lambda: echo(f"web-1 waits: {FORGED}"), id="text"),
+        pytest.param(lambda: echo(FORGED, err=True), id="remark"),
+        pytest.param(lambda: echo(style(FORGED, "red")), id="coloured text"),
+        pytest.param(lambda: print_result("text", FORGED), id="result"),
+        pytest.param(lambda: TABLE.show("text", [{"name": "a", "state": FORGED}], nothing=""), id="table"),
+        pytest.param(lambda: confirm(FORGED), id="question"),
+        pytest.param(lambda: ProgressBar("", 1).echo(FORGED), id="lines above a progress bar"),
+        pytest.param(lambda: show_live(FORGED), id="lines that change"),
+        pytest.param(lambda: CommandError(FORGED).show(), id="error"),
+    ],
+)
+def test_a_text_of_the_cluster_does_not_look_like_a_line_of_the_command(act: Any) -> None:
+    done = CliRunner().invoke(click.Command("show", callback=act), input="y\n")
+    assert done.exit_code == 0, done.exception
+    assert "web-1 is healthy" in done.output
+    assert not [line for line in done.output.splitlines() if line.startswith("web-1 is healthy")]
+
+
+def show_live(text: str) -> None:
+    with LiveLines() as view:
+        view.show([text], 1)
+
+
+BLOCKS = {
+    "cli/completion.py": "a script of click",
+    "cli/conformance.py": "descriptions of checks",
+    "cli/crds.py": "YAML",
+    "cli/default.py": "libvirt's XML, which quotes texts",
+    "cli/krew.py": "YAML",
+    "cli/main.py": "errors of click, with words of the command line",
+    "cli/manifests.py": "YAML",
+    "cli/output.py": "YAML and JSON",
+    "cli/up.py": "the components of this machine's stack",
+}
+"""the only modules that print several lines at once, and what is in these"""
+
+
+def test_only_quoted_texts_are_printed_with_their_line_feeds() -> None:
+    found = {str(path.relative_to(ROOT)) for path in modules() if "echo_block(" in path.read_text()}
+    assert found == BLOCKS.keys()
+
+
 @pytest.mark.parametrize("terminal", [True, False])
 @pytest.mark.parametrize("error", [CommandError, Failed, Unreachable, click.UsageError, click.BadParameter])
 def test_errors_do_not_control_the_terminal(

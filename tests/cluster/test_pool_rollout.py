@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from controllers.pool.observe import POOLS, REVISIONS
+from kinds import meta
 from runtime import transport
 from runtime.events import EVENTS
 from runtime.resource import VMIS, VMS
@@ -283,4 +284,21 @@ async def test_an_update_without_the_former_template_says_what_it_left(control_p
             return sum("It may have left hostname:" in note for note in notes)
 
         await until(lost, 2)
-    assert await hostnames(place) == {"x"}
+        await until(lambda: left_fields(place), "web-1, web-2: It may have left hostname: ")
+        # A user removes the field and the annotation of one VM, and the next update finds the other one without it.
+
+        for name, annotations in (("web-1", {meta.LEFT_FIELDS: None}), ("web-2", {})):
+            change = {"metadata": {"annotations": annotations}, "spec": {"template": {"spec": {"hostname": None}}}}
+            await place.api.patch(VMS, place.namespace, name, change)
+        await until(lambda: left_fields(place), "web-2: It may have left hostname: ")
+        await place.change(template=named("y"))
+        await until(lambda: left_fields(place), "")
+    assert await hostnames(place) == {"y"}
+
+
+async def left_fields(place: Place) -> str:
+    """The VMs and the fields of the condition RevisionLost while it is True."""
+    found = await place.condition("RevisionLost")
+    names, _, rest = found.get("message", "").partition(": ")
+    left = rest.partition("It may have left ")[2].partition(": ")[0]
+    return f"{names}: It may have left {left}: " if found.get("status") == "True" else ""

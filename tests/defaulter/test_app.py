@@ -152,7 +152,9 @@ async def test_the_version_names_libvirt_and_qemu() -> None:
     ("path", "media_type", "content"),
     [
         ("/openapi.json", "application/json", '"#/components/schemas/DefaultingRequest"'),
+        ("/openapi.json", "application/json", '"name":"Poolhouse-Tenant","in":"header","required":false'),
         ("/docs", "text/html; charset=utf-8", "/apis/vms/defaults"),
+        ("/docs", "text/html; charset=utf-8", "Poolhouse-Tenant"),
     ],
 )
 async def test_the_service_describes_its_endpoints(path: str, media_type: str, content: str) -> None:

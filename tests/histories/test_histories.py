@@ -199,7 +199,7 @@ def test_no_vm_has_a_revision_that_is_not_stored() -> None:
         runner.run(scene())
 
 
-def test_an_update_removes_fields_after_revisions_have_lost_their_owners() -> None:
+def test_revisions_that_have_lost_their_owners_get_them_again_and_updates_still_remove_fields() -> None:
     async def sizes_after_removal() -> set[str | None]:
         world = World(Random("owners"))
         async with engine(world):
@@ -211,6 +211,8 @@ def test_an_update_removes_fields_after_revisions_have_lost_their_owners() -> No
                 await place.api.patch(
                     REVISIONS, HERE, each["metadata"]["name"], {"metadata": {"ownerReferences": None}}
                 )
+            await asyncio.sleep(10)
+            assert all(each["metadata"].get("ownerReferences") for each in (await place.api.list(REVISIONS, HERE))[0])
             await process.kill()
             process = Process.start(world, build_pool, Network(world.random))
             await asyncio.sleep(60)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, cast
@@ -15,6 +15,7 @@ from controllers.pool import controller as pool_controller
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
 from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, PoolController
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import POOLS, Stores
@@ -27,6 +28,7 @@ from kinds.pool import Healing, PoolStatus
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff
 from runtime.expectations import Expectations
+from runtime.resource import Key
 from tests.controllers.pool.builders import NOW, a_pool, halted, vm
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
@@ -77,7 +79,31 @@ def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolControlle
         burst=250,
         clock=lambda: 0.0,
         now=lambda: NOW,
+        find_collected=nothing_collected,
     )
+
+
+async def nothing_collected(disks: Iterable[Key]) -> set[Key]:
+    return set()
+
+
+async def test_claims_are_asked_for_before_a_plan() -> None:
+    """A collected DataVolume would hold the restart of its VM for ever."""
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.stores = replace(controller.stores, disk_state=lambda key: DiskState())
+    gets = replace(vm(2), replaced_disks="root-2=h1", disks=("root-0123456789-2",))
+    controller.stores.vms.put(gets.key, gets)
+    asked = list[Key]()
+
+    async def all_collected(disks: Iterable[Key]) -> set[Key]:
+        asked.extend(found := set(disks))
+        return found
+
+    controller.find_collected = all_collected
+    for _ in range(2):
+        await controller.reconcile(("default", "web"))
+    assert asked == [("default", "root-0123456789-2")], "once"
+    assert controller.stores.collected == set(asked)
 
 
 class Telling:

@@ -3,9 +3,11 @@ that expands to an endless or huge one.
 
 kubectl reads YAML with sigs.k8s.io/yaml, whose rules (resolve.go of go-yaml v2) differ from those of PyYAML: `y` is
 true, `22:30:00` and `52:54:00:12:34:56` are text, `1e9` and `0o17` are numbers, `08` is 8. It converts the result to
-JSON, so that `1.0` becomes 1 and keys become text.
+JSON, so that `1.0` becomes 1 and keys become text. A text that begins with `{` is a stream of JSON documents.
 """
 
+import base64
+import json
 import math
 import re
 from collections.abc import Hashable, Iterator
@@ -29,6 +31,7 @@ _WORDS: dict[str, bool | float | None] = {
 }
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _BASES = (16, 2, 8, 10)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
 
@@ -66,13 +69,51 @@ def _integer(digits: str) -> int | None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves scalars as kubectl does, and refuses tags of types that JSON does not have."""
+    """Resolves scalars as kubectl does, and ignores tags of types that JSON does not have."""
 
     yaml_constructors = {  # noqa: RUF012 (PyYAML reads it from the class)
         tag: constructor
         for tag, constructor in yaml.SafeLoader.yaml_constructors.items()
-        if tag is None or tag.removeprefix(_TAG) in ("str", "seq", "map")
+        if tag is not None and tag.removeprefix(_TAG) in ("str", "seq", "map")
     }
+
+    def scan_to_next_token(self) -> None:
+        """Skips tabs too, wherever they are no indentation."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and (self.flow_level or not self.allow_simple_key):
+            self.forward()
+            super().scan_to_next_token()
+
+    def scan_plain_spaces(self, indent: Any, start_mark: Any) -> Any:
+        length = 0
+        while self.peek(length) in " \t":
+            length += 1
+        blanks = self.prefix(length)
+        if "\t" not in blanks:
+            return super().scan_plain_spaces(indent, start_mark)
+        self.forward(length)
+        at_end = self.peek() in "\r\n\x85\u2028\u2029"
+        return super().scan_plain_spaces(indent, start_mark) if at_end else [blanks]
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """A later anchor of the same name replaces the earlier one."""
+        if not self.check_event(yaml.AliasEvent):
+            self.anchors.pop(self.peek_event().anchor, None)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Merges the keys of `<<` at its place: a merge replaces the keys before it, as in kubectl."""
+        pairs: dict[Hashable, Any] = {}
+        for key, value in node.value:
+            if key.tag != _TAG + "merge":
+                pairs[(key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key)] = (key, value)
+                continue
+            for each in reversed(value.value) if isinstance(value, yaml.SequenceNode) else (value,):
+                if not isinstance(each, yaml.MappingNode):
+                    raise yaml.constructor.ConstructorError(None, None, "<< needs a mapping", each.start_mark)
+                self.flatten_mapping(each)
+                pairs.update(((inner.tag, str(inner.value)), (inner, found)) for inner, found in each.value)
+        node.value = list(pairs.values())
 
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         if kind is yaml.ScalarNode and implicit[0]:
@@ -98,8 +139,21 @@ def _construct_scalar(loader: Any, node: Any) -> Any:
         return value
     if not math.isfinite(value):
         raise yaml.constructor.ConstructorError(None, None, f"JSON has no {text}", node.start_mark)
-    # Go writes the float64 2.0 as 2 in JSON, and large numbers by their shortest digits.
+    return _in_json(value)
+
+
+def _in_json(value: float) -> int | float:
+    """Go writes the float64 2.0 as 2 in JSON, and large numbers by their shortest digits."""
     return int(Decimal(repr(value))) if value.is_integer() and abs(value) < 1e21 else value
+
+
+def _construct_other(loader: Any, node: Any) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        return loader.construct_yaml_map(node)
+    if isinstance(node, yaml.SequenceNode):
+        return loader.construct_yaml_seq(node)
+    text = loader.construct_scalar(node)
+    return base64.b64decode(text).decode(errors="replace") if node.tag == _TAG + "binary" else text
 
 
 def _type_of(value: Any) -> str:
@@ -109,12 +163,13 @@ def _type_of(value: Any) -> str:
 
 for _name in ("null", "bool", "int", "float"):
     _Loader.add_constructor(_TAG + _name, _construct_scalar)
+_Loader.add_constructor(None, _construct_other)
 
 
 def load_all(text: str | bytes) -> list[Any]:
     """The documents of a text, without empty ones. Raises `InvalidYAML`."""
     try:
-        found = [each for each in yaml.load_all(text, _Loader) if each is not None]
+        found = _json_documents(text) or [each for each in yaml.load_all(text, _Loader) if each is not None]
         _check_size(found, max(len(text), MAX_EXPANDED_VALUES))
     except RecursionError:
         raise InvalidYAML("nested too deeply") from None
@@ -123,19 +178,45 @@ def load_all(text: str | bytes) -> list[Any]:
     return found
 
 
+def _json_documents(text: str | bytes) -> list[Any]:
+    """The documents of a stream of JSON; empty if the text is another one."""
+    text = text.decode(errors="replace") if isinstance(text, bytes) else text
+    decoder = json.JSONDecoder(parse_int=_json_number, parse_float=_json_number, parse_constant=_json_number)
+    found, place = [], len(text) - len(text.lstrip())
+    try:
+        while text.startswith("{", place):
+            document, end = decoder.raw_decode(text, place)
+            found.append(document)
+            place = end + len(text[end:]) - len(text[end:].lstrip())
+    except ValueError:
+        return []
+    return found if place == len(text) else []
+
+
+def _json_number(text: str) -> int | float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"JSON has no {text}")
+    return int(text) if text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63 else _in_json(value)
+
+
 def load(text: str | bytes) -> Any:
     """The first document of a text; None without one. Raises `InvalidYAML`."""
     return next(iter(load_all(text)), None)
 
 
 def _check_size(documents: list[Any], limit: int) -> None:
-    for number, _ in enumerate(_values(documents, frozenset())):
+    for number, value in enumerate(_values(documents, frozenset())):
         if number >= limit:
             raise InvalidYAML(f"its aliases expand to more than {limit} values")
+        if isinstance(value, str) and not value.isascii() and _SURROGATE.search(value):
+            raise InvalidYAML("found invalid Unicode character escape code")
 
 
 def _values(value: Any, above: frozenset[int]) -> Iterator[Any]:
     yield value
+    if isinstance(value, dict):
+        yield from value
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if id(value) in above:
         raise InvalidYAML("an alias contains itself")

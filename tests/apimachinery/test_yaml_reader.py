@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +25,10 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
         pytest.param("a: !!int x", "'x' is no int", id="a tag that the text does not have"),
         pytest.param("~: 1", "null is no key", id="null as a key"),
         pytest.param("[" * 5000, "nested too deeply", id="deep nesting"),
-        pytest.param("a: !!binary aGk=", "could not determine a constructor", id="bytes, which JSON does not have"),
+        pytest.param("{<<: 1}", "<< needs a mapping", id="a merge of a number"),
+        pytest.param('a: "\\ud83d"', "invalid Unicode", id="half a surrogate pair"),
+        pytest.param('{"\\ud83d": 1}', "invalid Unicode", id="half a surrogate pair in JSON"),
+        pytest.param("a:\n\tb: 1", "cannot start any token", id="a tab as indentation"),
         pytest.param("? {a: b}\n: c", "unhashable", id="an object as a key"),
         pytest.param(b"\xff\xfe\xff", "unacceptable character", id="not text"),
     ],
@@ -117,6 +121,86 @@ SCALARS: dict[str, Any] = {
 def test_a_scalar_is_read_as_kubectl_reads_it(text: str, value: Any) -> None:
     found = load(f"[{text}]" if "," not in text else f"- {text}")[0]
     assert (found, type(found)) == (value, type(value))
+
+
+HEAD = "apiVersion: v1\nkind: Example\nmetadata: {name: x}\n"
+TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a tab after a colon": ("a:\tb\n", {"a": "b"}),
+    "a tab at the end of a line": ("a: b\t\nc: [d]\t\n", {"a": "b", "c": ["d"]}),
+    "a tab before a comment": ("a: b\t# c\n", {"a": "b"}),
+    "a tab inside of text": ("a: b\tc \t d\n", {"a": "b\tc \t d"}),
+    "a tab in text of two lines": ("a: b\t\n  c\n", {"a": "b c"}),
+    "tabs in brackets": ("a: {\n\tb: c,\n\td:\te\n  }\n", {"a": {"b": "c", "d": "e"}}),
+    "a tab at the end of the text": ("a: b\t", {"a": "b"}),
+    "a tag of an application": ("a: !x b\nc: !x {d: 1}\ne: !x [1]\n", {"a": "b", "c": {"d": 1}, "e": [1]}),
+    "a set": ("a: !!set {b, c}\n", {"a": {"b": None, "c": None}}),
+    "a list of pairs": ("a: !!omap [b: 1]\n", {"a": [{"b": 1}]}),
+    "bytes": ("a: !!binary aGVsbG8=\n", {"a": "hello"}),
+    "a time": ("a: !!timestamp 2001-01-01\n", {"a": "2001-01-01"}),
+    "two anchors of one name": ("a: &a 1\nb: &a 2\nc: *a\n", {"a": 1, "b": 2, "c": 2}),
+    "an anchor of a key": ("&a b: 1\nc: *a\n", {"b": 1, "c": "b"}),
+    "a merge before a key": ("a: &a {b: 1}\nc: {<<: *a, b: 2}\n", {"a": {"b": 1}, "c": {"b": 2}}),
+    "a merge after a key": ("a: &a {b: 1}\nc: {b: 2, <<: *a}\n", {"a": {"b": 1}, "c": {"b": 1}}),
+    "a merge of two": ("c: {<<: [{b: 1}, {b: 2, d: 3}]}\n", {"c": {"b": 1, "d": 3}}),
+    "two merges": ("c:\n  <<: {b: 1}\n  <<: {b: 2}\n", {"c": {"b": 2}}),
+    "a merge of a merge": ("c: {<<: {<<: {b: 1}, d: 2}, e: 3}\n", {"c": {"b": 1, "d": 2, "e": 3}}),
+    "a key in quotes that looks like a merge": ('c: {"<<": {b: 1}}\n', {"c": {"<<": {"b": 1}}}),
+    "a key twice": ("a: {b: 1, b: 2}\n", {"a": {"b": 2}}),
+    "line breaks of Windows": ("a: |\r\n  b\r\n  c\r\nd: 1\r\n", {"a": "b\nc\n", "d": 1}),
+    "a character beyond 16 bits": ("a: \U0001f600\n", {"a": "\U0001f600"}),
+}
+"""what follows `HEAD`, and the fields that kubectl reads in it"""
+JSON_HEAD = '"apiVersion": "v1", "kind": "Example", "metadata": {"name": "x"}'
+JSON_TEXTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "indented by tabs": ('"a": {\n\t\t"b":\t1\n\t}\n', {"a": {"b": 1}}),
+    "a pair of surrogates": ('"a": "\\ud83d\\ude00 \\/"', {"a": "\U0001f600 /"}),
+    "numbers": (
+        '"a": [1.0, 1e3, -0, 1.5, 1E-7, 9223372036854775807, 9223372036854775808]',
+        {"a": [1, 1000, 0, 1.5, 1e-7, 2**63 - 1, 9223372036854776000]},
+    ),
+    "a key twice": ('"a": {"b": 1, "b": 2}', {"a": {"b": 2}}),
+}
+
+
+def documents() -> dict[str, tuple[str, dict[str, Any]]]:
+    head = {"apiVersion": "v1", "kind": "Example", "metadata": {"name": "x"}}
+    yaml = {name: (HEAD + text, {**head, **fields}) for name, (text, fields) in TEXTS.items()}
+    json_texts = {
+        f"JSON: {name}": ("{\n\t" + JSON_HEAD + ",\n\t" + text + "}\n", {**head, **fields})
+        for name, (text, fields) in JSON_TEXTS.items()
+    }
+    return {
+        **yaml,
+        **json_texts,
+        "a byte order mark": ("\ufeff" + HEAD, head),
+        "two documents of JSON": ("{" + JSON_HEAD + "}\n{" + JSON_HEAD + "}", head),
+    }
+
+
+@pytest.mark.parametrize(("text", "value"), [pytest.param(*each, id=name) for name, each in documents().items()])
+def test_a_text_is_read_as_kubectl_reads_it(text: str, value: Any) -> None:
+    for found in load_all(text.encode()):
+        assert json.dumps(found, sort_keys=True) == json.dumps(value, sort_keys=True)
+    assert load_all(text) == load_all(text.encode()) != []
+
+
+def test_kubectl_reads_the_texts_so(tmp_path: Path) -> None:
+    for number, (text, _) in enumerate(documents().values()):
+        (tmp_path / f"{number:03}.yaml").write_bytes(text.encode())
+    command = ["kubectl", "label", "--local", f"--filename={tmp_path}", "--output=json", "read=by-kubectl"]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert not told.returncode, told.stderr
+    found = load_all(told.stdout)
+    for each in found:
+        del each["metadata"]["labels"]
+    *expected, last = [value for _, value in documents().values()]
+    assert [json.dumps(each, sort_keys=True) for each in found] == [
+        json.dumps(each, sort_keys=True) for each in (*expected, last, last)
+    ]
+
+
+def test_two_documents_of_json_need_no_separator() -> None:
+    assert load_all('{"a": 1}\n{"a": 2} {"a": 3}') == [{"a": 1}, {"a": 2}, {"a": 3}]
 
 
 def test_a_quoted_scalar_is_text() -> None:

@@ -260,15 +260,19 @@ _REQUEST_TYPES: Mapping[str, str] = {
 
 _KUBERNETES_TYPES: Mapping[str, str] = {
     "Affinity": "nodeAffinity:NodeAffinity podAffinity:PodAffinity podAntiAffinity:PodAffinity",
-    "DownwardAPIVolumeFile": "fieldRef=object mode?=integer path resourceFieldRef:ResourceFieldSelector",
+    "DownwardAPIVolumeFile": "fieldRef:ObjectFieldSelector mode?=integer path resourceFieldRef:ResourceFieldSelector",
     "ExecAction": "command=string[]",
     "HTTPGetAction": "host httpHeaders=object[] path port=port scheme",
-    "LabelSelector": "matchExpressions=object[] matchLabels:Map",
+    "LabelSelector": "matchExpressions:LabelSelectorRequirement[] matchLabels:Map",
+    "LabelSelectorRequirement": "key operator values=string[]",
     "LocalObjectReference": "name",
     "NodeAffinity": """
-        preferredDuringSchedulingIgnoredDuringExecution=object[]
-        requiredDuringSchedulingIgnoredDuringExecution=object
+        preferredDuringSchedulingIgnoredDuringExecution:PreferredSchedulingTerm[]
+        requiredDuringSchedulingIgnoredDuringExecution:NodeSelector
     """,
+    "NodeSelector": "nodeSelectorTerms:NodeSelectorTerm[]",
+    "NodeSelectorTerm": "matchExpressions:LabelSelectorRequirement[] matchFields:LabelSelectorRequirement[]",
+    "ObjectFieldSelector": "apiVersion fieldPath",
     "ObjectMeta": "annotations:Map creationTimestamp finalizers=string[] generateName labels:Map name namespace",
     "PersistentVolumeClaimSpec": """
         accessModes=string[] dataSource:TypedLocalObjectReference dataSourceRef:TypedObjectReference
@@ -276,10 +280,15 @@ _KUBERNETES_TYPES: Mapping[str, str] = {
         volumeMode? volumeName
     """,
     "PodAffinity": """
-        preferredDuringSchedulingIgnoredDuringExecution=object[]
-        requiredDuringSchedulingIgnoredDuringExecution=object[]
+        preferredDuringSchedulingIgnoredDuringExecution:WeightedPodAffinityTerm[]
+        requiredDuringSchedulingIgnoredDuringExecution:PodAffinityTerm[]
+    """,
+    "PodAffinityTerm": """
+        labelSelector:LabelSelector matchLabelKeys=string[] mismatchLabelKeys=string[]
+        namespaceSelector:LabelSelector namespaces=string[] topologyKey
     """,
     "PodDNSConfig": "nameservers=string[] options=object[] searches=string[]",
+    "PreferredSchedulingTerm": "preference:NodeSelectorTerm weight=integer",
     "ResourceFieldSelector": "containerName divisor:Quantity resource",
     "TCPSocketAction": "host port=port",
     "Toleration": "effect key operator tolerationSeconds?=integer value",
@@ -290,6 +299,7 @@ _KUBERNETES_TYPES: Mapping[str, str] = {
     "TypedLocalObjectReference": "apiGroup? kind name",
     "TypedObjectReference": "apiGroup? kind name namespace?",
     "VolumeResourceRequirements": "limits:Quantities requests:Quantities",
+    "WeightedPodAffinityTerm": "podAffinityTerm:PodAffinityTerm weight=integer",
 }
 """as above, for the types of Kubernetes inside of KubeVirt's"""
 

@@ -10,12 +10,14 @@
 - A value that KubeVirt or CDI uses for an absent field counts as absent (`_DEFAULTS`).
 - The order of a list counts, except in lists whose items have a key (`_KEYED`) and in sets.
 - `running: true` is `runStrategy: Always`, and `running: false` is `runStrategy: Halted`.
+- MAC addresses and UUIDs have one notation, and the kind of an instance type or preference one name.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from apimachinery import mac_address
 from apimachinery.quantity import to_fraction
 from apimachinery.unstructured import Json, at
 from kubevirt.fields import Field, declared_fields
@@ -51,6 +53,7 @@ _WITHOUT_EFFECT = frozenset(
         "Chassis",
         "Clock",
         "DHCPOptions",
+        "DiskTarget",
         "Features",
         "Firmware",
         "Machine",
@@ -66,15 +69,41 @@ _DEFAULTS: Mapping[tuple[str, str], Any] = {
     ("CDRomTarget", "readonly"): True,
     ("CDRomTarget", "tray"): "closed",
     ("CDIDataVolumeSourceRegistry", "pullMethod"): "pod",
+    ("CPUFeature", "policy"): "require",
+    ("ConfigMapVolumeSource", "optional"): False,
     ("DataVolumeSpec", "contentType"): "kubevirt",
+    ("EFI", "persistent"): False,
+    ("FeatureAPIC", "enabled"): True,
+    ("FeatureSpinlocks", "enabled"): True,
     ("FeatureState", "enabled"): True,
+    ("FeatureVendorID", "enabled"): True,
     ("HPETTimer", "present"): True,
+    ("HTTPGetAction", "path"): "/",
+    ("HTTPGetAction", "scheme"): "HTTP",
+    ("HostDisk", "shared"): False,
     ("HypervTimer", "present"): True,
+    ("I6300ESBWatchdog", "action"): "reset",
+    ("InstancetypeMatcher", "inferFromVolumeFailurePolicy"): "Reject",
     ("KVMTimer", "present"): True,
+    ("ObjectFieldSelector", "apiVersion"): "v1",
     ("PITTimer", "present"): True,
-    ("RTCTimer", "present"): True,
     ("PersistentVolumeClaimSpec", "volumeMode"): "Filesystem",
+    ("Port", "protocol"): "TCP",
+    ("PreferenceMatcher", "inferFromVolumeFailurePolicy"): "Reject",
+    ("Probe", "failureThreshold"): 3,
+    ("Probe", "periodSeconds"): 10,
+    ("Probe", "successThreshold"): 1,
+    ("Probe", "timeoutSeconds"): 1,
+    ("RTCTimer", "present"): True,
+    ("SecretVolumeSource", "optional"): False,
+    ("SyNICTimer", "enabled"): True,
+    ("TPMDevice", "enabled"): True,
     ("Toleration", "operator"): "Equal",
+    ("TopologySpreadConstraint", "minDomains"): 1,
+    ("TopologySpreadConstraint", "nodeAffinityPolicy"): "Honor",
+    ("TopologySpreadConstraint", "nodeTaintsPolicy"): "Ignore",
+    ("VirtualMachineInstanceSpec", "dnsPolicy"): "ClusterFirst",
+    ("VirtualMachineInstanceSpec", "schedulerName"): "default-scheduler",
 }
 """Values that an absent field means. A field that a preference fills is missing, because there a value differs from no
 value."""
@@ -96,7 +125,16 @@ _KEYED: Mapping[tuple[str, str], tuple[str, ...]] = {
 
 _SETS = frozenset(
     {
+        ("LabelSelector", "matchExpressions"),
+        ("LabelSelectorRequirement", "values"),
+        ("NodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"),
+        ("NodeSelector", "nodeSelectorTerms"),
+        ("NodeSelectorTerm", "matchExpressions"),
+        ("NodeSelectorTerm", "matchFields"),
         ("PersistentVolumeClaimSpec", "accessModes"),
+        ("PodAffinity", "preferredDuringSchedulingIgnoredDuringExecution"),
+        ("PodAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+        ("PodAffinityTerm", "namespaces"),
         ("QemuGuestAgentSSHPublicKeyAccessCredentialPropagation", "users"),
         ("StorageSpec", "accessModes"),
         ("VirtualMachineInstanceSpec", "tolerations"),
@@ -106,6 +144,20 @@ _SETS = frozenset(
 """lists whose items have no order"""
 
 _RUN_STRATEGIES = {True: "Always", False: "Halted"}
+
+_NOTATIONS: Mapping[tuple[str, str], Callable[[str], str]] = {
+    ("Firmware", "uuid"): str.lower,
+    ("Interface", "macAddress"): mac_address.normalize,
+    ("InstancetypeMatcher", "kind"): lambda kind: kind.lower().removesuffix("s"),
+    ("PreferenceMatcher", "kind"): lambda kind: kind.lower().removesuffix("s"),
+}
+"""texts that KubeVirt or libvirt reads in several notations, with what returns one of them"""
+
+_CLUSTER_KINDS = {
+    "InstancetypeMatcher": "virtualmachineclusterinstancetype",
+    "PreferenceMatcher": "virtualmachineclusterpreference",
+}
+"""what a matcher without a kind means, unless KubeVirt infers the kind from a volume"""
 
 
 def mean_the_same(one: Any, other: Any, type_name: str) -> bool:
@@ -150,7 +202,17 @@ def _object(value: Json, type_name: str) -> Json:
             found[name] = inner
     if type_name == "VirtualMachineSpec" and isinstance(found.get("running"), bool) and "runStrategy" not in found:
         found["runStrategy"] = _RUN_STRATEGIES[found.pop("running")]
+    if "kind" in found and "inferFromVolume" not in found and found["kind"] == _CLUSTER_KINDS.get(type_name):
+        found.pop("kind")
+    if type_name == "ContainerDiskSource" and found.get("imagePullPolicy") == _pull_policy(found.get("image")):
+        found.pop("imagePullPolicy")
     return found
+
+
+def _pull_policy(image: Any) -> str:
+    """The policy that KubeVirt writes for a container disk without one."""
+    is_latest = str(image).endswith(":latest") or not {":", "@"} & {*str(image)}
+    return "Always" if is_latest else "IfNotPresent"
 
 
 def _fields_of(type_name: str) -> Mapping[str, Field]:
@@ -173,6 +235,8 @@ def _field(value: Any, owner: str, name: str, field: Field | None) -> Any:
         return None
     if isinstance(found, list):
         return _without_order(found, owner, name)
+    if (owner, name) in _NOTATIONS and isinstance(found, str):
+        found = _NOTATIONS[owner, name](found)
     is_zero = isinstance(found, str | int | float) and not found
     return None if is_zero and not field.is_pointer else found
 

@@ -33,6 +33,10 @@ def interface(**fields: Any) -> dict[str, Any]:
     return devices(interfaces=[{"name": "default", **fields}])
 
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+IN_XY = {"key": "a", "operator": "In", "values": ["x", "y"]}
+HAS_B = {"key": "b", "operator": "Exists"}
+
 SAME = [
     pytest.param(DATA_VOLUME_SPEC, size("1Ti"), size("1024Gi"), id="a size in another unit"),
     pytest.param(DATA_VOLUME_SPEC, size("1Ti"), size(1099511627776), id="a size as a number"),
@@ -92,6 +96,152 @@ SAME = [
         id="the order of disk templates",
     ),
     pytest.param(VM_TEMPLATE, {"metadata": {"creationTimestamp": None, "labels": {}}}, {}, id="empty metadata"),
+    pytest.param(
+        VMI_SPEC,
+        {
+            "readinessProbe": {
+                "httpGet": {"port": 80, "scheme": "HTTP", "path": "/"},
+                **{"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3},
+            }
+        },
+        {"readinessProbe": {"httpGet": {"port": 80}, "initialDelaySeconds": 0}},
+        id="the numbers of a probe",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {"domain": {"cpu": {"features": [{"name": "a", "policy": "require"}]}}},
+        {"domain": {"cpu": {"features": [{"name": "a"}]}}},
+        id="a CPU feature is required",
+    ),
+    pytest.param(VMI_SPEC, devices(disks=[{"name": "a"}]), devices(disks=[{"name": "a", "disk": {}}]), id="a disk"),
+    pytest.param(VMI_SPEC, devices(tpm={"enabled": True}), devices(tpm={}), id="a TPM that is named is enabled"),
+    pytest.param(
+        VMI_SPEC,
+        {"domain": {"features": {"apic": {"enabled": True}, "hyperv": {"spinlocks": {}, "vendorid": {}}}}},
+        {
+            "domain": {
+                "features": {"apic": {}, "hyperv": {"spinlocks": {"enabled": True}, "vendorid": {"enabled": True}}}
+            }
+        },
+        id="features of Windows that are named are enabled",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {
+            "domain": {
+                "firmware": {
+                    "bootloader": {"efi": {"persistent": False}},
+                    "uuid": "5D307CA9-B3EF-428C-8861-06E72D69F223",
+                }
+            }
+        },
+        {"domain": {"firmware": {"bootloader": {"efi": {}}, "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}}},
+        id="firmware",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        interface(macAddress="02-00-00-AB-CD-E2"),
+        interface(macAddress="02:00:00:ab:cd:e2"),
+        id="a MAC address",
+    ),
+    pytest.param(
+        VMI_SPEC, interface(macAddress="0200.00ab.cde2"), interface(macAddress="02:00:00:AB:cd:e2"), id="dots"
+    ),
+    pytest.param(
+        VMI_SPEC, interface(ports=[{"port": 1, "protocol": "TCP"}]), interface(ports=[{"port": 1}]), id="a port of TCP"
+    ),
+    pytest.param(
+        VMI_SPEC,
+        devices(watchdog={"name": "w", "i6300esb": {"action": "reset"}}),
+        devices(watchdog={"name": "w", "i6300esb": {}}),
+        id="what a watchdog does",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {"volumes": [{"name": "a", "secret": {"secretName": "x", "optional": False}}]},
+        {"volumes": [{"name": "a", "secret": {"secretName": "x"}}]},
+        id="a Secret that must exist",
+    ),
+    *(
+        pytest.param(
+            VMI_SPEC,
+            {"volumes": [{"name": "a", "containerDisk": {"image": image, "imagePullPolicy": policy}}]},
+            {"volumes": [{"name": "a", "containerDisk": {"image": image}}]},
+            id=f"the pull policy of {image}",
+        )
+        for image, policy in (
+            ("guest:1", "IfNotPresent"),
+            ("guest@sha256:0", "IfNotPresent"),
+            ("guest:latest", "Always"),
+            ("guest", "Always"),
+        )
+    ),
+    pytest.param(
+        VMI_SPEC, {"schedulerName": "default-scheduler", "dnsPolicy": "ClusterFirst"}, {}, id="defaults of Pods"
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {"topologySpreadConstraints": [{"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}]},
+        {"topologySpreadConstraints": [{}]},
+        id="defaults of constraints",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [IN_XY, HAS_B]}]}}}},
+        {
+            "affinity": {
+                "nodeAffinity": {
+                    REQUIRED: {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [HAS_B, {**IN_XY, "values": ["y", "x"]}], "matchFields": []}
+                        ]
+                    }
+                }
+            }
+        },
+        id="the order of conditions and of their values",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {
+            "affinity": {
+                "podAntiAffinity": {REQUIRED: [{"topologyKey": "a", "labelSelector": {}}, {"topologyKey": "b"}]}
+            }
+        },
+        {
+            "affinity": {
+                "podAntiAffinity": {
+                    REQUIRED: [
+                        {"topologyKey": "b", "namespaces": []},
+                        {"topologyKey": "a", "labelSelector": {"matchLabels": {}}},
+                    ]
+                }
+            }
+        },
+        id="the order of terms, and empty selectors",
+    ),
+    *(
+        pytest.param(VM_SPEC, {"instancetype": one}, {"instancetype": other}, id=name)
+        for name, one, other in (
+            ("a kind by default", {"name": "a", "kind": "VirtualMachineClusterInstancetype"}, {"name": "a"}),
+            (
+                "a kind in other letters",
+                {"name": "a", "kind": "VirtualMachineInstancetype"},
+                {"name": "a", "kind": "virtualmachineinstancetypes"},
+            ),
+            (
+                "what an inference that fails does",
+                {"inferFromVolume": "a", "inferFromVolumeFailurePolicy": "Reject"},
+                {"inferFromVolume": "a"},
+            ),
+        )
+    ),
+    pytest.param(
+        VM_SPEC,
+        {"preference": {"name": "a", "kind": "virtualMachineClusterPreference"}},
+        {"preference": {"name": "a"}},
+        id="the kind of a preference",
+    ),
     pytest.param(VM_TEMPLATE, {"spec": {"template": {"metadata": {}}}}, {"spec": {"template": {}}}, id="of VMIs too"),
 ]
 
@@ -113,6 +263,33 @@ OTHER = [
     pytest.param(VMI_SPEC, interface(masquerade={}), interface(), id="a binding"),
     pytest.param(VMI_SPEC, interface(masquerade={}), interface(bridge={}), id="another binding"),
     pytest.param(VMI_SPEC, devices(rng={}), devices(), id="a device without fields"),
+    pytest.param(VMI_SPEC, devices(disks=[{"cdrom": {}}]), devices(disks=[{}]), id="a CD-ROM drive"),
+    pytest.param(VMI_SPEC, devices(tpm={}), devices(), id="a TPM"),
+    pytest.param(VMI_SPEC, devices(tpm={"enabled": False}), devices(tpm={}), id="a disabled TPM"),
+    pytest.param(
+        VMI_SPEC,
+        {"volumes": [{"containerDisk": {"image": "a:1", "imagePullPolicy": "Always"}}]},
+        {"volumes": [{"containerDisk": {"image": "a:1"}}]},
+        id="another pull policy",
+    ),
+    pytest.param(
+        VMI_SPEC,
+        {"domain": {"firmware": {"bootloader": {"efi": {"secureBoot": True}}}}},
+        {"domain": {"firmware": {"bootloader": {"efi": {}}}}},
+        id="secure boot, which depends on the architecture",
+    ),
+    pytest.param(
+        VM_SPEC,
+        {"instancetype": {"inferFromVolume": "a", "kind": "VirtualMachineClusterInstancetype"}},
+        {"instancetype": {"inferFromVolume": "a"}},
+        id="a kind that is inferred",
+    ),
+    pytest.param(
+        VM_SPEC,
+        {"instancetype": {"name": "a", "kind": "VirtualMachineInstancetype"}},
+        {"instancetype": {"name": "a"}},
+        id="an instance type of the namespace",
+    ),
     pytest.param(VMI_SPEC, devices(autoattachPodInterface=False), devices(), id="false where true is the default"),
     pytest.param(VMI_SPEC, devices(disks=[{"bootOrder": 0}]), devices(disks=[{}]), id="zero in a pointer"),
     pytest.param(VMI_SPEC, {"terminationGracePeriodSeconds": 0}, {}, id="no grace period"),
@@ -202,7 +379,8 @@ def near_misses(owner: str, name: str) -> Iterator[tuple[Any, Any]]:
     yield {name: "x"}, {name: "y"}
     yield {name: "x"}, {}
     if field.is_pointer:
-        yield from (({name: zero}, {}) for zero in ("", 0, False))
+        default = meaning._DEFAULTS.get((owner, name))
+        yield from (({name: zero}, {}) for zero in ("", 0, False) if zero is not default)
     if field.type == "Quantity":
         yield {name: "1Gi"}, {name: "1G"}
     if field.type in _TYPES and field.type not in meaning._WITHOUT_EFFECT:

@@ -99,7 +99,7 @@ def condition(kind: str, status: bool, reason: str, message: str = "") -> Json:
             pool(
                 condition("ReplicaFailure", True, "FailedDelete", "no"), condition("Reconciling", True, "UpdatingVMs")
             ),
-            Health("Degraded", "FailedDelete"),
+            Health("Degraded", "FailedDelete: no"),
             id="a refusal that is not the shortage",
         ),
         pytest.param(

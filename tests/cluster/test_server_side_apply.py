@@ -1,14 +1,19 @@
 """Server-side apply of one VM by several field managers: a real API server, the webhook, the real defaulter."""
 
+import asyncio
 import copy
+import os
 import shutil
 from typing import Any
 
 import pytest
 
 from apimachinery.unstructured import Json
+from local.paths import StackPaths
+from runtime.api import Api
 from runtime.errors import Conflict
-from tests.cluster.test_admission import MACHINES, Admission, admission, api, domain_of, libvirt, namespace
+from tests.cluster.pooling import namespace as place_of
+from tests.cluster.test_admission import KUBECTL, MACHINES, Admission, admission, api, domain_of, libvirt, namespace
 
 __all__ = ["admission", "api", "libvirt", "namespace"]
 
@@ -120,3 +125,86 @@ async def test_a_second_manager_conflicts_only_over_filled_lists(libvirt: Admiss
     for path in FILLED:
         before = {item["name"]: item for item in value(first, path)}
         assert {item["name"]: item for item in value(after, path) if item["name"] != "new"} == before
+
+
+def playbook(namespace: str) -> Json:
+    """A VM as a playbook writes it."""
+    labels = {"app": "test"}
+    devices = {path.rpartition(".")[2]: copy.deepcopy(LISTS[path]) for path in sorted(FILLED)}
+    domain = {"machine": {"type": "q35"}, "memory": {"guest": "1Gi"}, "devices": devices}
+    volumes = [
+        {"name": "root", "containerDisk": {"image": "tiny"}},
+        {"name": "data", "cloudInitNoCloud": {"userData": "#cloud-config\n"}},
+    ]
+    spec = {"domain": domain, "networks": copy.deepcopy(LISTS["networks"]), "volumes": volumes}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "play", "namespace": namespace, "labels": labels},
+        "spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": labels}, "spec": spec}},
+    }
+
+
+async def generations_after_patches(api: Api, namespace: str) -> list[int]:
+    """The generations of a new VM, and after its whole manifest as a merge patch, twice. Ansible's module sends it."""
+    made = await api.create(MACHINES, playbook(namespace))
+    patched = [await api.patch(MACHINES, namespace, "play", playbook(namespace)) for _ in range(2)]
+    assert [each["spec"] for each in patched] == [made["spec"]] * 2
+    return [each["metadata"]["generation"] for each in (made, *patched)]
+
+
+async def test_a_whole_manifest_as_a_merge_patch_changes_nothing(libvirt: Admission, namespace: str) -> None:
+    assert len(set(await generations_after_patches(libvirt.api, namespace))) == 1
+    stored = await libvirt.api.get(MACHINES, namespace, "play")
+    again = await libvirt.api.patch(MACHINES, namespace, "play", playbook(namespace))
+    assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
+    assert domain_of(stored)["devices"] != domain_of(playbook(namespace))["devices"], "admission has filled the lists"
+
+
+async def test_as_little_as_with_kubevirt_alone(simulated: StackPaths) -> None:
+    """The engine has no Poolhouse beside it, and stores the manifest with KubeVirt's own defaults."""
+    async with place_of(simulated.kubeconfig, "alone") as alone:
+        assert len(set(await generations_after_patches(alone.api, alone.namespace))) == 1
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="needs kubectl")
+@pytest.mark.parametrize(
+    ("edit", "conflicts"),
+    [
+        pytest.param('s/"app": "test"/"app": "edited"/', True, id="a field of the first manager"),
+        pytest.param('s/"labels": {/"labels": {"team": "shop",/', False, id="a field of nobody"),
+        pytest.param('s/"threads": 1/"threads": 1, "dedicatedCpuPlacement": false/', False, id="beside filled fields"),
+        pytest.param('s/"bus": "virtio"/"bus": "sata"/', True, id="a list"),
+    ],
+)
+async def test_a_user_edits_what_a_tool_applies(
+    libvirt: Admission, namespace: str, control_plane: Any, edit: str, *, conflicts: bool
+) -> None:
+    """`kubectl edit` is a second field manager, which updates and does not apply."""
+    api = libvirt.api
+
+    async def apply(*, force: bool = False) -> Json:
+        document = playbook(namespace)
+        return await api.patch(MACHINES, namespace, "play", document, kind="apply", field_manager="tool", force=force)
+
+    first = await apply()
+    command = (KUBECTL, f"--kubeconfig={control_plane.kubeconfig}", "-n", namespace, "edit", "vm", "play", "-o", "json")
+    environment = {**os.environ, "KUBE_EDITOR": f"sed -i '{edit}'"}
+    process = await asyncio.create_subprocess_exec(*map(str, command), env=environment)
+    assert await process.wait() == 0
+    edited = await api.get(MACHINES, namespace, "play")
+    assert edited["metadata"]["generation"] > first["metadata"]["generation"] or edited["metadata"]["labels"] != {
+        "app": "test"
+    }
+    if conflicts:
+        with pytest.raises(Conflict, match="kubectl-edit"):
+            await apply()
+    after = await apply(force=conflicts)
+    # What the tool does not write is the user's, and what it writes is the tool's. No device loses its identity.
+    assert domain_of(after)["firmware"] == domain_of(first)["firmware"]
+    for kind in ("disks", "interfaces"):
+        written = {each["name"]: each for each in domain_of(playbook(namespace))["devices"][kind]}
+        for item in domain_of(after)["devices"][kind]:
+            assert written[item["name"]].items() <= item.items() or kind == "disks"
+    assert domain_of(after)["devices"]["interfaces"] == domain_of(first)["devices"]["interfaces"]
+    assert after["metadata"]["labels"]["app"] == "test"

@@ -26,6 +26,17 @@ LABELS = (
     "kapp.k14s.io/association",
     # Config Sync
     "configsync.gke.io/declared-version",
+    # Kubernetes' addon manager
+    "addonmanager.kubernetes.io/mode",
+    # Tanka, Kluctl, qbec and Sveltos
+    "tanka.dev/environment",
+    "kluctl.io/discriminator",
+    "qbec.io/application",
+    "qbec.io/environment",
+    "qbec.io/tag",
+    "projectsveltos.io/reference-kind",
+    "projectsveltos.io/reference-name",
+    "projectsveltos.io/reference-namespace",
 )
 ANNOTATIONS = (
     "argocd.argoproj.io/tracking-id",
@@ -47,6 +58,8 @@ ANNOTATIONS = (
     # Config Sync
     "configmanagement.gke.io/managed",
     "configsync.gke.io/resource-id",
+    # kubecfg
+    "kubecfg.ksonnet.io/garbage-collect-tag",
 )
 """Settings that protect an object, such as `argocd.argoproj.io/sync-options: Prune=false`, are not among them."""
 

@@ -103,7 +103,6 @@ _DEFAULTS: Mapping[tuple[str, str], Any] = {
     ("TopologySpreadConstraint", "nodeAffinityPolicy"): "Honor",
     ("TopologySpreadConstraint", "nodeTaintsPolicy"): "Ignore",
     ("VirtualMachineInstanceSpec", "dnsPolicy"): "ClusterFirst",
-    ("VirtualMachineInstanceSpec", "schedulerName"): "default-scheduler",
 }
 """Values that an absent field means. A field that a preference fills is missing, because there a value differs from no
 value."""

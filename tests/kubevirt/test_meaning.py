@@ -176,9 +176,7 @@ SAME = [
             ("guest", "Always"),
         )
     ),
-    pytest.param(
-        VMI_SPEC, {"schedulerName": "default-scheduler", "dnsPolicy": "ClusterFirst"}, {}, id="defaults of Pods"
-    ),
+    pytest.param(VMI_SPEC, {"dnsPolicy": "ClusterFirst"}, {}, id="the DNS policy of Pods"),
     pytest.param(
         VMI_SPEC,
         {"topologySpreadConstraints": [{"minDomains": 1, "nodeAffinityPolicy": "Honor", "nodeTaintsPolicy": "Ignore"}]},
@@ -264,6 +262,9 @@ OTHER = [
     pytest.param(VMI_SPEC, interface(masquerade={}), interface(bridge={}), id="another binding"),
     pytest.param(VMI_SPEC, devices(rng={}), devices(), id="a device without fields"),
     pytest.param(VMI_SPEC, devices(disks=[{"cdrom": {}}]), devices(disks=[{}]), id="a CD-ROM drive"),
+    pytest.param(
+        VMI_SPEC, {"schedulerName": "default-scheduler"}, {}, id="the scheduler, which an instance type may name"
+    ),
     pytest.param(VMI_SPEC, devices(tpm={}), devices(), id="a TPM"),
     pytest.param(VMI_SPEC, devices(tpm={"enabled": False}), devices(tpm={}), id="a disabled TPM"),
     pytest.param(

@@ -45,6 +45,8 @@ class Capabilities:
                     return "the cluster has no CDI"
                 case "snapshots" if wanted and not self.snapshots:
                     return "the cluster takes no snapshots of VMs"
+                case "hardware_record" if wanted and not self.hardware_record:
+                    return "KubeVirt has neither of the feature gates Sidecar and Plugins"
                 case "nodes" if self.nodes < wanted:
                     return f"the cluster has {self.nodes} nodes for VMs; the test needs {wanted}"
                 case "source" if wanted != "blank" and wanted not in self.sources:

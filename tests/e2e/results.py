@@ -15,6 +15,7 @@ Json = dict[str, Any]
 Outcome = Literal["passed", "failed", "skipped"]
 CLUSTER = "cluster"
 ROW = "row"
+INTERRUPTED = "it was interrupted"
 
 
 @dataclass(frozen=True)
@@ -42,15 +43,16 @@ class Results:
             return
         self._cluster = str(properties.get(CLUSTER) or self._cluster)
         outcome: Outcome = report.outcome
-        known = self._rows.get(report.nodeid)
-        if report.when == "call" or outcome != "passed" or known is None:
+        if report.when != "teardown" or outcome != "passed":
             area, what = properties[ROW]
             measured = {name: value for name, value in properties.items() if name not in (ROW, CLUSTER)}
             note = "" if outcome == "passed" else _reason(report)
+            if report.when == "setup" and outcome == "passed":
+                outcome, note = "failed", INTERRUPTED
             self._rows[report.nodeid] = Row(area, what, outcome, round(report.duration, 1), note, measured)
 
     def pytest_sessionfinish(self) -> None:
-        rows = list(self._rows.values())
+        rows = [self._rows[each] for each in sorted(self._rows)]
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.write_text(markdown(self._cluster, rows))
         content = {"cluster": self._cluster, "date": date.today().isoformat(), "results": [asdict(row) for row in rows]}

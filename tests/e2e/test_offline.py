@@ -32,6 +32,12 @@ FULL = Capabilities(cdi="v1.66.0", snapshots=True, nodes=2, sources=frozenset({"
         pytest.param(FULL, {"nodes": 3}, "the cluster has 2 nodes for VMs; the test needs 3", id="nodes"),
         pytest.param(Capabilities(), {"source": "blank"}, "the cluster has no CDI", id="blank disks without CDI"),
         pytest.param(Capabilities(), {"cdi": True}, "the cluster has no CDI", id="no CDI"),
+        pytest.param(
+            FULL,
+            {"hardware_record": True},
+            "KubeVirt has neither of the feature gates Sidecar and Plugins",
+            id="no hook that restores hardware",
+        ),
         pytest.param(Capabilities(), {"snapshots": True}, "the cluster takes no snapshots of VMs", id="no snapshots"),
     ],
 )
@@ -106,6 +112,9 @@ def test_bad():
 
 def test_none():
     pytest.skip("no CDI")
+
+def test_stopped():
+    raise KeyboardInterrupt
 """
 
 
@@ -118,9 +127,10 @@ def test_the_table_is_written_at_the_end(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out/table.json").read_text())
     assert found["cluster"] == "KubeVirt v1.9.0"
     assert [(row["what"], row["outcome"], row["note"], row["measured"]) for row in found["results"]] == [
-        ("test_good", "passed", "", {"took": "5 ms"}),
         ("test_bad", "failed", "assert 1 == 2", {}),
+        ("test_good", "passed", "", {"took": "5 ms"}),
         ("test_none", "skipped", "no CDI", {}),
+        ("test_stopped", "failed", "it was interrupted", {}),
     ]
     table = (tmp_path / "out/table.md").read_text()
-    assert table.startswith("KubeVirt v1.9.0: 1 passed, 1 failed, 1 skipped")
+    assert table.startswith("KubeVirt v1.9.0: 1 passed, 2 failed, 1 skipped")

@@ -85,7 +85,7 @@ async def test_second_start(scope: Scope, devices: Json, domain: Json, how: str)
     await opt_in(scope)
     after = await start_again(scope, first, how)
     moved = differences(before, after)
-    assert not moved, moved
+    assert not moved, str(moved)
 
 
 @pytest.mark.needs(source="blank")
@@ -96,7 +96,8 @@ async def test_hotplugged(scope: Scope) -> None:
     await scope.runs("older")
     await opt_in(scope)
     # A spec holds disks and interfaces only, and no record is as old as the VM.
-    assert not await moved_after_hotplug(scope, "disk ", "interface ")
+    moved = await moved_after_hotplug(scope, "disk ", "interface ")
+    assert not moved, str(moved)
 
 
 @pytest.mark.needs(source="blank", hardware_record=True)
@@ -104,7 +105,8 @@ async def test_hardware_record(scope: Scope) -> None:
     """Of a VM with a hardware record nothing moves after a disk was hotplugged, controllers and balloon included"""
     await scope.make_vm("older", older(scope, LISTED))
     await scope.runs("older")
-    assert not await moved_after_hotplug(scope, "")
+    moved = await moved_after_hotplug(scope, "")
+    assert not moved, str(moved)
 
 
 async def moved_after_hotplug(scope: Scope, *devices: str) -> Json:

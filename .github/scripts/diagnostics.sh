@@ -40,5 +40,7 @@ while read -r namespace pod; do
   *) keep "logs/$namespace-$pod.txt" kubectl --request-timeout=20s logs --namespace "$namespace" "$pod" --all-containers --prefix --tail=2000 ;;
   esac
 done <<<"$pods"
+# It makes many requests in turn.
+seconds=$((seconds * 5))
 keep support-bundle.txt "${POOLHOUSE:-.venv/bin/poolhouse}" support-bundle --file "$directory/poolhouse.tar.gz"
 echo "the cluster's state is in $directory"

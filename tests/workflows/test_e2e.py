@@ -242,3 +242,15 @@ def test_the_chart_gets_the_images_that_were_built(tmp_path: Path) -> None:
     assert built == images
     assert load.endswith(f"--name test {' '.join(images)}")
     assert calls[-1].startswith("helm upgrade --install poolhouse charts/poolhouse --namespace poolhouse-system --wait")
+
+
+def test_a_command_that_hangs_or_fails_is_a_part_of_the_state(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    program(programs, "kubectl", 'case "$*" in *"get nodes"*) exec sleep 600 ;; *) echo "refused" >&2; exit 1 ;; esac')
+    poolhouse = program(programs, "poolhouse", 'echo "collected"')
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "POOLHOUSE": poolhouse, "SECONDS_EACH": 5}
+    done = run("diagnostics.sh", str(tmp_path / "state"), **env)
+    assert done.returncode == 0, done.stderr
+    assert "exit code 124: kubectl" in (tmp_path / "state" / "nodes.txt").read_text()
+    assert "refused\nexit code 1: kubectl" in (tmp_path / "state" / "pods.txt").read_text()
+    assert (tmp_path / "state" / "support-bundle.txt").read_text() == "collected\n"

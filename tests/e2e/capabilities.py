@@ -90,7 +90,7 @@ async def look(api: Api, target: Target) -> Capabilities:
         cdi="embedded" if embedded else cdi,
         kubernetes=str(at(version, "gitVersion") or ""),
         snapshots=takes and snapshots,
-        hardware_record=any(record),
+        hardware_record=embedded or any(record),
         nodes=count_nodes(await _items(api, NODES)),
         sources=frozenset(target.sources),
         embedded=embedded,

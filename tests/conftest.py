@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import shutil
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,10 +19,13 @@ from hypothesis import HealthCheck, settings
 from local.paths import StackPaths
 from local.services import SERVICES
 from local.status_file import StackStatus, tail
+from tests.scheduling import rank_of, unit_of
 
 START_SECONDS = 1500.0
 """With an empty cache the control plane is built first."""
 STOP_SECONDS = 180.0
+RARE_COLLECTIONS = "400"
+"""percent of new memory before Go collects garbage; servers that live for minutes need less processor time with it"""
 RUNS_GUESTS = shutil.which("qemu-system-x86_64") is not None and Path("/usr/sbin/libvirtd").exists()
 
 # No deadline, because the machine may be busy. The examples are the same in each run, so that a failure comes from a
@@ -29,6 +34,22 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return Units(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Without workers too, so that tests come in the order that is known to pass."""
+    items.sort(key=lambda item: rank_of(item.nodeid))
 
 
 @pytest.fixture(scope="session")
@@ -59,6 +80,7 @@ class stack:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                env={**os.environ, "GOGC": os.environ.get("GOGC", RARE_COLLECTIONS)},
                 start_new_session=True,
                 preexec_fn=_end_with_the_tests,  # noqa: PLW1509 (nothing else in it can take a lock)
             )

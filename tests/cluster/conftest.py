@@ -14,6 +14,7 @@ from tests.cluster.claiming import Counter, counter
 from tests.cluster.pooling import Place, namespace
 from tests.conftest import stack
 
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
 ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "controllers")
 
 
@@ -23,11 +24,27 @@ async def place(control_plane: Any) -> AsyncIterator[Place]:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """An API server and the simulated engine. All tests of a worker share them, as they do `control_plane`."""
+    """An API server and the simulated engine. All tests of a worker share them, as they do `control_plane`. They end
+    with the last of these tests, because servers at rest take processor time from the tests of other packages."""
     paths = StackPaths(tmp_path_factory.mktemp("simulated"))
     with stack(paths, "--engine", "simulated", *ALONE):
+        yield paths
+
+
+@pytest_asyncio.fixture
+async def guests(simulated: StackPaths) -> AsyncIterator[Place]:
+    """A namespace of an API server whose VMs the simulated engine runs."""
+    async with namespace(simulated.kubeconfig) as found:
+        yield found
+
+
+@pytest.fixture(scope="package")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    """A stack with a pool whose VMs run."""
+    paths = StackPaths(tmp_path_factory.mktemp("whole"))
+    with stack(paths, "--engine", "simulated", "--apply", str(EXAMPLE)):
         yield paths
 
 

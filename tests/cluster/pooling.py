@@ -36,16 +36,30 @@ __all__ = ["PATIENCE_SECONDS", "until"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+_SERVED: dict[str, set[str]] = {}
+"""CRDs that tests of this process have applied, by API server"""
+
+
 async def install(api: Api) -> None:
     """The kinds that a pool controller works with."""
-    await serve(api, POOL, *kubevirt.KUBEVIRT_KINDS)
+    await serve_once(api, POOL, *kubevirt.KUBEVIRT_KINDS)
+
+
+async def serve_once(api: Api, *kinds: Kind) -> None:
+    """Serves the kinds that no earlier test has served, because it costs the API server a second. A test that deletes
+    or changes a CRD restores it with `serve`."""
+    done = _SERVED.setdefault(api.host, set())
+    await serve(api, *(kind for kind in kinds if kind.crd_name not in done))
+    done |= {kind.crd_name for kind in kinds}
 
 
 async def serve(api: Api, *kinds: Kind) -> None:
     for kind in kinds:
         await api.patch(CRDS, None, kind.crd_name, crd(kind), kind="apply", field_manager="tests", force=True)
     for kind in kinds:
-        await served(api, Resource.of(kind))
+        for version in kind.versions:
+            resource = Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced)
+            await served(api, resource)
 
 
 async def served(api: Api, resource: Resource) -> None:

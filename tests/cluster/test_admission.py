@@ -8,10 +8,12 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import ssl
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -45,7 +47,7 @@ from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import api, applied, namespace
 from tests.ports import free_port
-from tests.waiting import eventually, until
+from tests.waiting import PATIENCE_SECONDS, eventually, until, wait_until
 from tests.webhook import fake_defaulter
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook.main import Budgets, Settings, run
@@ -205,30 +207,38 @@ async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIte
     await eventually(forgotten)
 
 
-@pytest_asyncio.fixture
-async def admission(
-    api: Api, namespace: str, control_plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Admission]:
-    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-    found = Admission(api, FakeDefaulter(), free_port(), free_port(), certified(tmp_path))
+@contextlib.asynccontextmanager
+async def admitting(api: Api, namespace: str, tls: Path, defaulter_port: int = 0) -> AsyncIterator[Admission]:
+    """With a stand-in for the defaulter, unless one listens on `defaulter_port`."""
+    found = Admission(api, FakeDefaulter(), free_port(), defaulter_port or free_port(), certified(tls))
     settings = Settings(
         listen=Address("127.0.0.1", found.port),
-        tls=tmp_path,
+        tls=tls,
         defaulter_url=f"http://127.0.0.1:{found.defaulter_port}",
         identity_seed="seed",
     )
     budgets = Budgets(defaulter_seconds=BUDGET_SECONDS, checks_seconds=BUDGET_SECONDS)
-    await found.defaulter_starts()
+    if not defaulter_port:
+        await found.defaulter_starts()
     found.serving = asyncio.create_task(run(settings, budgets))
     try:
         await eventually(found.webhook_serves)
-        async with configured(api, namespace, tmp_path, found.port):
+        async with configured(api, namespace, tls, found.port):
             found.defaulter.asked.clear()
             yield found
     finally:
         if found.defaulting is not None:
             await found.defaulter_ends()
         await found.webhook_ends()
+
+
+@pytest_asyncio.fixture
+async def admission(
+    api: Api, namespace: str, control_plane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Admission]:
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    async with admitting(api, namespace, tmp_path) as found:
+        yield found
 
 
 # Virtual machines
@@ -416,44 +426,42 @@ async def test_only_the_controllers_create_complete_vms_without_a_review(admissi
     assert await reviewed(admission, "mutate") == before + 4
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param({}, id="complete"),
-        pytest.param({"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}, id="a virtio disk without address"),
-        pytest.param({"disks": [{"name": "root", "disk": {}}]}, id="a disk without bus and address"),
-        pytest.param({"disks": [{"name": "root"}]}, id="a disk without a target"),
-        pytest.param({"disks": [{"name": "root", "disk": {"bus": "sata"}}]}, id="a SATA disk"),
-        pytest.param({"disks": [{"name": "root", "cdrom": {"bus": "sata"}}]}, id="a CD-ROM"),
-        pytest.param({"disks": [{"name": "root", "lun": {}}]}, id="a LUN"),
-        pytest.param({"interfaces": [{"name": "default", "pciAddress": "0000:01:00.0"}]}, id="no MAC address"),
-        pytest.param({"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]}, id="no PCI address"),
-        pytest.param({"disks": [{"name": "root", "cdrom": None, "lun": None, "disk": {}}]}, id="null targets"),
-        pytest.param({"disks": [{"name": "root", "cdrom": {"bus": "sata"}, "disk": None}]}, id="a null disk"),
-        pytest.param({"disks": [{"name": "root", "disk": {"bus": "", "pciAddress": ""}}]}, id="an empty bus"),
-        pytest.param({"disks": [{"name": "root", "disk": {"bus": "sata", "pciAddress": None}}]}, id="a null address"),
-        pytest.param(
-            {"interfaces": [{"name": "default", "macAddress": "", "pciAddress": "0000:01:00.0"}]},
-            id="empty MAC address",
-        ),
-        pytest.param(
-            {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01", "pciAddress": None}]},
-            id="null PCI address",
-        ),
-    ],
-)
+HARDWARE: dict[str, Json] = {
+    "complete": {},
+    "a virtio disk without address": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
+    "a disk without bus and address": {"disks": [{"name": "root", "disk": {}}]},
+    "a disk without a target": {"disks": [{"name": "root"}]},
+    "a SATA disk": {"disks": [{"name": "root", "disk": {"bus": "sata"}}]},
+    "a CD-ROM": {"disks": [{"name": "root", "cdrom": {"bus": "sata"}}]},
+    "a LUN": {"disks": [{"name": "root", "lun": {}}]},
+    "no MAC address": {"interfaces": [{"name": "default", "pciAddress": "0000:01:00.0"}]},
+    "no PCI address": {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]},
+    "null targets": {"disks": [{"name": "root", "cdrom": None, "lun": None, "disk": {}}]},
+    "a null disk": {"disks": [{"name": "root", "cdrom": {"bus": "sata"}, "disk": None}]},
+    "an empty bus": {"disks": [{"name": "root", "disk": {"bus": "", "pciAddress": ""}}]},
+    "a null address": {"disks": [{"name": "root", "disk": {"bus": "sata", "pciAddress": None}}]},
+    "an empty MAC address": {"interfaces": [{"name": "default", "macAddress": "", "pciAddress": "0000:01:00.0"}]},
+    "a null PCI address": {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01", "pciAddress": None}]},
+}
+
+
 async def test_the_controllers_know_which_of_their_vms_are_always_reviewed(
-    admission: Admission, namespace: str, change: Json
+    admission: Admission, namespace: str
 ) -> None:
     first = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
-    document = {key: first[key] for key in ("apiVersion", "kind", "spec")}
-    document["metadata"] = {"name": "a", "namespace": namespace, "annotations": first["metadata"]["annotations"]}
-    at(document, "spec", "template", "spec", "domain", "devices").update(change)
-    before = await reviewed(admission, "mutate")
     headers = {"Impersonate-User": service_account_user("controllers"), "Impersonate-Group": "system:masters"}
     query = {"fieldManager": CONTROLLERS, "dryRun": "All"}
-    await admission.api.request("POST", MACHINES.path(namespace), body=document, headers=headers, query=query)
-    assert (await reviewed(admission, "mutate") > before) == webhooks.always_reviewed(document)
+    found, known = dict[str, bool](), dict[str, bool]()
+    for name, change in HARDWARE.items():
+        document = {key: deepcopy(first[key]) for key in ("apiVersion", "kind", "spec")}
+        document["metadata"] = {"name": "a", "namespace": namespace, "annotations": first["metadata"]["annotations"]}
+        at(document, "spec", "template", "spec", "domain", "devices").update(change)
+        before = await reviewed(admission, "mutate")
+        await admission.api.request("POST", MACHINES.path(namespace), body=document, headers=headers, query=query)
+        found[name] = await reviewed(admission, "mutate") > before
+        known[name] = webhooks.always_reviewed(document)
+    assert found == known
+    assert set(known.values()) == {True, False}
 
 
 async def reviewed(admission: Admission, entry: str) -> int:
@@ -906,30 +914,41 @@ async def test_an_existing_name_is_a_problem_of_the_name(
 # With the real libvirt
 
 
-@pytest_asyncio.fixture
-async def libvirt(admission: Admission, tmp_path: Path) -> AsyncIterator[Admission]:
-    """The same admission, with the real defaulter in the stand-in's place."""
-    await admission.defaulter_ends()
-    settings = {"POOLHOUSE_LISTEN": f"127.0.0.1:{admission.defaulter_port}", "POOLHOUSE_VIDEO": "fill"}
-    environment = {**os.environ, **settings}
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "defaulter.main", env=environment)
-    url = f"http://127.0.0.1:{admission.defaulter_port}/readyz"
+@pytest.fixture(scope="module")
+def real_defaulter() -> Iterator[int]:
+    """The port of a defaulter with libvirt."""
+    port = free_port()
+    settings = {"POOLHOUSE_LISTEN": f"127.0.0.1:{port}", "POOLHOUSE_VIDEO": "fill"}
+    process = subprocess.Popen([sys.executable, "-m", "defaulter.main"], env={**os.environ, **settings})
 
-    async def ready() -> bool:
-        async with aiohttp.ClientSession() as session:
-            try:
-                async with session.get(url) as answer:
-                    return answer.status == 200
-            except aiohttp.ClientError:
-                return False
+    def ready() -> bool:
+        assert process.poll() is None, "the defaulter ended"
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE_SECONDS) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     try:
-        await eventually(ready)
-        yield admission
+        wait_until(ready)
+        yield port
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        await process.wait()
+        process.terminate()
+        process.wait()
+
+
+@pytest_asyncio.fixture
+async def libvirt(
+    api: Api,
+    namespace: str,
+    control_plane: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    real_defaulter: int,
+) -> AsyncIterator[Admission]:
+    monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
+    async with admitting(api, namespace, tmp_path, real_defaulter) as found:
+        yield found
 
 
 @pytest.mark.libvirt

@@ -57,8 +57,8 @@ SWITCHING: Json = {**SLOW, "allowPostCopy": True}
 class Console:
     """The console output of a guest, over all its boots."""
 
-    def __init__(self, paths: StackPaths, name: str) -> None:
-        self._file = paths.disks / "consoles" / f"default_{name}.log"
+    def __init__(self, paths: StackPaths, name: str, namespace: str = "default") -> None:
+        self._file = paths.disks / "consoles" / f"{namespace}_{name}.log"
 
     async def text(self) -> str:
         return await asyncio.to_thread(lambda: self._file.read_text() if self._file.exists() else "")

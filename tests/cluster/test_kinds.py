@@ -17,11 +17,11 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from kinds import KINDS, POOL, Kind, kubevirt, meta
+from kinds import KINDS, POOL, kubevirt, meta
 from kinds.replicaset import REPLICA_SET
 from kinds.validation import schema_errors
 from manifests import admission_policy, rbac, webhooks
-from manifests.crd import crd, object_schema
+from manifests.crd import object_schema
 from runtime.api import Api
 from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
 from runtime.resource import CRDS, NAMESPACES, Resource
@@ -72,21 +72,11 @@ async def established(api: Api, name: str) -> list[Json]:
     return found
 
 
-async def served(api: Api, kind: Kind) -> None:
-    """In all its versions."""
-    for version in kind.versions:
-        await pooling.served(api, Resource(kind.group, version, kind.plural, kind.kind, namespaced=kind.namespaced))
-
-
 @pytest_asyncio.fixture
 async def api(control_plane: Any) -> AsyncIterator[Api]:
     """An API server that knows all kinds."""
     async with await Api.connect(Path(control_plane.kubeconfig), user_agent="tests", timeout_seconds=60) as found:
-        for kind in ALL:
-            await applied(found, crd(kind))
-        for kind in ALL:
-            await established(found, kind.crd_name)
-            await served(found, kind)
+        await pooling.serve_once(found, *ALL)
         yield found
 
 

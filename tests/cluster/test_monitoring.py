@@ -18,7 +18,6 @@ from cli.main import poolhouse
 from local.paths import StackPaths
 from monitoring import dashboard
 from monitoring.metrics import MAKERS, measures
-from tests.conftest import stack
 from tests.monitoring.prometheus import ask, running_prometheus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
@@ -26,17 +25,9 @@ EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yam
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """A stack with a pool whose VMs run."""
-    paths = StackPaths(tmp_path_factory.mktemp("monitoring"))
-    with stack(paths, "--engine", "simulated", "--apply", str(EXAMPLE)):
-        yield paths
-
-
-@pytest.fixture(scope="module")
-def prometheus(running: StackPaths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def prometheus(whole: StackPaths, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a Prometheus with the stack's configuration of it, which scrapes every second."""
-    config = yaml.safe_load(running.prometheus.read_text())
+    config = yaml.safe_load(whole.prometheus.read_text())
     targets, rules = config["scrape_configs"], config["rule_files"]
     assert [Path(each).name for each in rules] == ["alerts.yaml", "recording.yaml"]
 
@@ -50,8 +41,8 @@ def prometheus(running: StackPaths, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.mark.parametrize("service", ["webhook", "controllers", "defaulter"])
-def test_a_service_says_what_the_reference_page_says(running: StackPaths, service: str) -> None:
-    endpoints = json.loads(running.endpoints.read_text())
+def test_a_service_says_what_the_reference_page_says(whole: StackPaths, service: str) -> None:
+    endpoints = json.loads(whole.endpoints.read_text())
     trust = ssl.create_default_context(cafile=endpoints["ca"])
     with urllib.request.urlopen(f"{endpoints[service]}/metrics", timeout=PATIENCE_SECONDS, context=trust) as answer:
         said = set(re.findall(r"^# TYPE (kubevirt_poolhouse_\S+)", answer.read().decode(), re.M))
@@ -77,9 +68,9 @@ def test_nothing_is_wrong_with_a_stack_that_runs(prometheus: str) -> None:
     assert ask(prometheus, 'ALERTS{alertstate="firing"}') == []
 
 
-def test_a_support_bundle_has_what_a_helper_asks_for(running: StackPaths, tmp_path: Path) -> None:
+def test_a_support_bundle_has_what_a_helper_asks_for(whole: StackPaths, tmp_path: Path) -> None:
     done = CliRunner().invoke(
-        poolhouse, ["support-bundle", "--dir", str(running.dir), "-f", str(tmp_path / "bundle.tar.gz"), "-o", "json"]
+        poolhouse, ["support-bundle", "--dir", str(whole.dir), "-f", str(tmp_path / "bundle.tar.gz"), "-o", "json"]
     )
     assert done.exit_code == 0, done.output
     said = json.loads(done.stdout)

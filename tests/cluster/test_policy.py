@@ -25,7 +25,7 @@ from runtime.errors import Invalid, NotFound
 from runtime.events import EventRecorder
 from runtime.metrics import Metrics
 from runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, VMIS, Resource
-from tests.cluster.pooling import serve
+from tests.cluster.pooling import serve, serve_once
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
 from tests.migrationpolicies.test_precedence import NAMESPACE as LABELS
@@ -163,7 +163,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
         await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api,
         await Api.connect(controllers, user_agent="tests-controllers", timeout_seconds=60) as ours,
     ):
-        await serve(api, *KINDS)
+        await serve_once(api, *KINDS)
         document = {
             "apiVersion": "v1",
             "kind": "Namespace",

@@ -7,7 +7,6 @@ import shutil
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 import yaml
 
 from local.paths import StackPaths
-from tests.conftest import stack
 from tests.kinds.policies import policy
 from tests.kinds.test_migrationpolicy import FULL
 from tests.waiting import wait_until
@@ -53,30 +51,28 @@ class Stack:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    paths = StackPaths(tmp_path_factory.mktemp("policies"))
-    with stack(paths, "--engine", "simulated", "--without", "defaulter"):
-        yield Stack(paths)
+def everything(whole: StackPaths) -> Stack:
+    return Stack(whole)
 
 
 @pytest.mark.sentence("3.8", "3.20")
-def test_the_documents_manifest_is_applied_and_its_copy_refused(whole: Stack) -> None:
+def test_the_documents_manifest_is_applied_and_its_copy_refused(everything: Stack) -> None:
     written = yaml.safe_load(FULL)
-    whole.apply(written)
-    stored = json.loads(whole.kubectl("get", "migrationpolicies.kubevirt.io", "my-awesome-policy", "-o", "json"))
+    everything.apply(written)
+    stored = json.loads(everything.kubectl("get", "migrationpolicies.kubevirt.io", "my-awesome-policy", "-o", "json"))
     assert stored["spec"]["selectors"]["namespaceSelector"]["matchLabels"]["hpc-workloads"] == "true"
-    said = whole.apply({**written, "metadata": {"name": "copy"}}, code=1)
+    said = everything.apply({**written, "metadata": {"name": "copy"}}, code=1)
     assert 'those of policy "my-awesome-policy"' in said
     assert "spec.selectors" in said
-    assert "comes before" in whole.apply(
+    assert "comes before" in everything.apply(
         policy("tie", {"workload-type": "db", "zone": ""}, {"hpc-workloads": True, "xyz-workloads-type": ""})
     )
-    assert "matches no VM" in whole.apply(policy("nobody"))
-    whole.kubectl("delete", "migrationpolicies.kubevirt.io", "--all")
+    assert "matches no VM" in everything.apply(policy("nobody"))
+    everything.kubectl("delete", "migrationpolicies.kubevirt.io", "--all")
 
 
-def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(whole: Stack) -> None:
-    whole.apply(
+def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(everything: Stack) -> None:
+    everything.apply(
         {
             "apiVersion": "v1",
             "kind": "Namespace",
@@ -97,30 +93,30 @@ def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(whole: Stack
         },
     )
     label = r"{.metadata.labels.poolhouse\.dev/migration-policy}"
-    whole.kubectl("wait", "vmi/db", "--for=create", "--timeout=180s", "-n", "shop")
-    whole.wait("vmi/db", label, "databases", "-n", "shop")
-    whole.wait("migrationpolicies.kubevirt.io/computing", "{.status.losses}", "1")
-    whole.wait("migrationpolicies.kubevirt.io/databases", "{.status.wins}", "1")
-    whole.kubectl("wait", "migrationpolicies.kubevirt.io/databases", "--for=condition=Enforced", "--timeout=180s")
+    everything.kubectl("wait", "vmi/db", "--for=create", "--timeout=180s", "-n", "shop")
+    everything.wait("vmi/db", label, "databases", "-n", "shop")
+    everything.wait("migrationpolicies.kubevirt.io/computing", "{.status.losses}", "1")
+    everything.wait("migrationpolicies.kubevirt.io/databases", "{.status.wins}", "1")
+    everything.kubectl("wait", "migrationpolicies.kubevirt.io/databases", "--for=condition=Enforced", "--timeout=180s")
 
-    whole.kubectl("create", "serviceaccount", "jane", "-n", "shop")
-    token = whole.kubectl("create", "token", "jane", "-n", "shop").strip()
+    everything.kubectl("create", "serviceaccount", "jane", "-n", "shop")
+    token = everything.kubectl("create", "token", "jane", "-n", "shop").strip()
     asked = {"namespace": "shop", "name": "db"}
-    assert whole.explain(asked, "nobody").status_code == 401
-    assert whole.explain(asked, token).status_code == 403
+    assert everything.explain(asked, "nobody").status_code == 401
+    assert everything.explain(asked, token).status_code == 403
     # Kubernetes' own role: KubeVirt's kinds and ours are part of it.
-    whole.kubectl("create", "clusterrolebinding", "jane", "--clusterrole=view", "--serviceaccount=shop:jane")
+    everything.kubectl("create", "clusterrolebinding", "jane", "--clusterrole=view", "--serviceaccount=shop:jane")
     # The API server hears of new rights in a moment.
-    wait_until(lambda: whole.explain(asked, token).status_code == 200)
-    told = whole.explain(asked, token).json()
+    wait_until(lambda: everything.explain(asked, token).status_code == 200)
+    told = everything.explain(asked, token).json()
     assert told["policy"] == told["stamped"] == "databases"
     assert [each["name"] for each in told["candidates"]] == ["databases", "computing"]
     assert any("could not be read" in note for note in told["notes"])
-    assert whole.explain({**asked, "withLabels": {"workload-type": "web"}}, token).json()["policy"] == "computing"
+    assert everything.explain({**asked, "withLabels": {"workload-type": "web"}}, token).json()["policy"] == "computing"
 
 
-def test_nobody_else_may_write_a_stamp(whole: Stack) -> None:
-    said = whole.kubectl(
+def test_nobody_else_may_write_a_stamp(everything: Stack) -> None:
+    said = everything.kubectl(
         "label", "vmi/db", "-n", "shop", "poolhouse.dev/migration-policy=computing", "--overwrite", code=1
     )
     assert "Poolhouse only" in said

@@ -16,7 +16,7 @@ from kinds.tracking_marks import without_tracking_marks
 from manifests.crd import crd
 from runtime.errors import Forbidden, Invalid, NotFound
 from runtime.resource import CRDS, PVCS, VMS, Resource
-from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, install, template, until
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, serve, template, until
 from tests.cluster.resting import rests
 from tests.webhook.fake_defaulter import FakeDefaulter
 
@@ -336,7 +336,7 @@ async def test_a_pool_whose_spec_is_none_says_so_and_blinds_nobody(control_plane
             await place.change("odd", maxUnavailable=1)
             await until(place.names, ["odd-1", "right-1"])
     finally:
-        await install(place.api)
+        await serve(place.api, POOL)
         # Others share the control plane, and a schema takes a moment to be everybody's.
         await until(lambda: takes_anything(place, dry_run=True), False)
 

@@ -21,11 +21,12 @@ from controllers.pool.observe import POOLS
 from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusServer
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.sources import CRON_JOBS, JOBS
+from local.paths import StackPaths
 from manifests import rbac
 from runtime.api import Api
 from runtime.errors import Forbidden
 from runtime.events import EVENTS
-from tests.cluster.pooling import Place, controller, engine, until
+from tests.cluster.pooling import Place, controller, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import bigger, complete
 from tests.monitoring.prometheus import ask, running_prometheus
@@ -87,13 +88,12 @@ async def client(address: str) -> AsyncIterator[Prometheus]:
 
 
 @pytest_asyncio.fixture
-async def judged(control_plane: Any, place: Place, tmp_path: Path, address: str) -> AsyncIterator[Place]:
+async def judged(simulated: StackPaths, guests: Place, address: str) -> AsyncIterator[Place]:
     async with (
         client(address) as prometheus,
-        engine(control_plane.kubeconfig, tmp_path),
-        controller(control_plane.kubeconfig, prometheus=prometheus),
+        controller(simulated.kubeconfig, prometheus=prometheus),
     ):
-        yield place
+        yield guests
 
 
 def analysis(*checks: Json, **proactive: Any) -> Json:
@@ -150,89 +150,86 @@ async def test_an_update_completes_when_its_checks_are_successful(
 
 
 async def test_an_update_whose_check_fails_is_rolled_back_and_not_tried_again(
-    control_plane: Any, place: Place, tmp_path: Path, exporter: Exporter, address: str
+    simulated: StackPaths, guests: Place, exporter: Exporter, address: str
 ) -> None:
     await observed(exporter, address, 0.5)
-    async with engine(control_plane.kubeconfig, tmp_path), client(address) as prometheus:
-        async with controller(control_plane.kubeconfig, prometheus=prometheus):
-            await place.pool(3, maxUnavailable=1, updateStrategy=analysis(ERRORS))
-            await complete(place)
-            await place.change(template=bigger())
-            await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
-            await until(lambda: said(place, "Progressing", "3 of 3 VMs have the former template"), True)
+    async with client(address) as prometheus:
+        async with controller(simulated.kubeconfig, prometheus=prometheus):
+            await guests.pool(3, maxUnavailable=1, updateStrategy=analysis(ERRORS))
+            await complete(guests)
+            await guests.change(template=bigger())
+            await until(lambda: condition(guests, "Progressing"), ("False", "UpdateAborted"))
+            await until(lambda: said(guests, "Progressing", "3 of 3 VMs have the former template"), True)
         # The same template is not tried again, also not by another leader.
         await observed(exporter, address, 0.01)
-        async with controller(control_plane.kubeconfig, prometheus=prometheus):
-            await until(lambda: status(place, "readyReplicas"), 3)
-            assert await condition(place, "Progressing") == ("False", "UpdateAborted")
+        async with controller(simulated.kubeconfig, prometheus=prometheus):
+            await until(lambda: status(guests, "readyReplicas"), 3)
+            assert await condition(guests, "Progressing") == ("False", "UpdateAborted")
             words = "check errors failed 1 times, failureLimit is 0: result is 0.5, successCondition is result < 0.05"
-            assert await said(place, "Progressing", words)
-            events, _ = await place.api.list(EVENTS, place.namespace)
+            assert await said(guests, "Progressing", words)
+            events, _ = await guests.api.list(EVENTS, guests.namespace)
             assert [each["note"] for each in events if each["reason"] == "UpdateAborted" and words in each["note"]]
-            last = (await status(place, "history"))[-1]
+            last = (await status(guests, "history"))[-1]
             assert (last["outcome"], last["reason"]) == ("RolledBack", "AnalysisFailed")
-            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await place.machines()).values()]
+            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await guests.machines()).values()]
             assert all((domain.get("cpu") or {}).get("cores") != 4 for domain in domains)
             # A user tries it again, and the checks count from the beginning.
-            aborted = (await status(place, "update"))["aborted"]["time"]
+            aborted = (await status(guests, "update"))["aborted"]["time"]
             annotations = {"poolhouse.dev/retry": aborted}
-            await place.api.patch(POOLS, place.namespace, "web", {"metadata": {"annotations": annotations}})
-            await complete(place)
-            assert [each["outcome"] for each in await status(place, "history")] == ["Complete", "Complete"]
+            await guests.api.patch(POOLS, guests.namespace, "web", {"metadata": {"annotations": annotations}})
+            await complete(guests)
+            assert [each["outcome"] for each in await status(guests, "history")] == ["Complete", "Complete"]
 
 
-async def test_an_update_without_an_answer_of_prometheus_waits(
-    control_plane: Any, place: Place, tmp_path: Path
-) -> None:
+async def test_an_update_without_an_answer_of_prometheus_waits(simulated: StackPaths, guests: Place) -> None:
     nowhere = f"http://127.0.0.1:{free_port()}"
     strategy = analysis(ERRORS, steps=[{"setReplicas": 1}, {"analysis": {}}])
     async with (
         client(nowhere) as prometheus,
-        engine(control_plane.kubeconfig, tmp_path),
-        controller(control_plane.kubeconfig, prometheus=prometheus),
+        controller(simulated.kubeconfig, prometheus=prometheus),
     ):
-        await place.pool(3, maxUnavailable=1, progressDeadlineSeconds=15, updateStrategy=strategy)
-        await complete(place)
-        await place.change(template=bigger())
-        await until(lambda: condition(place, "Progressing"), ("True", "AnalysisInconclusive"))
-        await until(lambda: said(place, "Progressing", "check errors: Error: Prometheus cannot be reached"), True)
-        await until(lambda: condition(place, "Progressing"), ("False", "ProgressDeadlineExceeded"))
-        assert await said(place, "Progressing", "check errors was not successful for 15 s")
-        assert await status(place, "updatedReplicas") == 1
+        await guests.pool(3, maxUnavailable=1, progressDeadlineSeconds=15, updateStrategy=strategy)
+        await complete(guests)
+        await guests.change(template=bigger())
+        await until(lambda: condition(guests, "Progressing"), ("True", "AnalysisInconclusive"))
+        await until(lambda: said(guests, "Progressing", "check errors: Error: Prometheus cannot be reached"), True)
+        await until(lambda: condition(guests, "Progressing"), ("False", "ProgressDeadlineExceeded"))
+        assert await said(guests, "Progressing", "check errors was not successful for 15 s")
+        assert await status(guests, "updatedReplicas") == 1
         # With `rollback`, the deadline rolls back.
-        await place.change(updateStrategy={"proactive": {"rollback": {}}})
-        await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
+        await guests.change(updateStrategy={"proactive": {"rollback": {}}})
+        await until(lambda: condition(guests, "Progressing"), ("False", "UpdateAborted"))
 
 
-async def test_a_job_judges_an_update(control_plane: Any, place: Place, tmp_path: Path) -> None:
-    async with engine(control_plane.kubeconfig, tmp_path), controller(control_plane.kubeconfig):
-        await place.pool(2, updateStrategy=analysis(SMOKE))
-        await complete(place)
-        await cron_job(place, {})
-        await place.change(template=bigger())
-        await until(lambda: said(place, "ReplicaFailure", 'lacks the label poolhouse.dev/pool-analysis: "true"'), True)
-        assert await jobs(place) == []
+async def test_a_job_judges_an_update(simulated: StackPaths, guests: Place) -> None:
+    async with controller(simulated.kubeconfig):
+        await guests.pool(2, updateStrategy=analysis(SMOKE))
+        await complete(guests)
+        await cron_job(guests, {})
+        await guests.change(template=bigger())
+        await until(lambda: said(guests, "ReplicaFailure", 'lacks the label poolhouse.dev/pool-analysis: "true"'), True)
+        assert await jobs(guests) == []
         labels = {"metadata": {"labels": {"poolhouse.dev/pool-analysis": "true"}}}
-        await place.api.patch(CRON_JOBS, place.namespace, "smoke-test", labels)
-        await until(lambda: count(place), 1)
-        (job,) = await jobs(place)
-        await until(lambda: condition(place, "Progressing"), ("True", "AnalysisRunning"))
+        await guests.api.patch(CRON_JOBS, guests.namespace, "smoke-test", labels)
+        await until(lambda: count(guests), 1)
+        (job,) = await jobs(guests)
+        await until(lambda: condition(guests, "Progressing"), ("True", "AnalysisRunning"))
         owner = job["metadata"]["ownerReferences"][0]
         assert (owner["kind"], owner["name"]) == ("VirtualMachinePool", "web")
         assert job["spec"]["template"]["metadata"]["annotations"]["poolhouse.dev/analysed-pool"] == "web"
         assert job["spec"]["ttlSecondsAfterFinished"] == 86400
-        await ended(place, job, "Complete")
-        await complete(place)
+        await ended(guests, job, "Complete")
+        await complete(guests)
         # The next update fails.
         again = bigger()
         again["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 2}
-        await place.change(template=again)
-        await until(lambda: count(place), 2)
-        (second,) = [each for each in await jobs(place) if each["metadata"]["name"] != job["metadata"]["name"]]
-        await ended(place, second, "Failed")
-        await until(lambda: condition(place, "Progressing"), ("False", "UpdateAborted"))
-        assert await said(place, "Progressing", "check smoke failed: Job")
-        assert await said(place, "Progressing", "BackoffLimitExceeded")
+        await guests.change(template=again)
+        await until(lambda: count(guests), 2)
+        (second,) = [each for each in await jobs(guests) if each["metadata"]["name"] != job["metadata"]["name"]]
+        await ended(guests, second, "Failed")
+        await until(lambda: condition(guests, "Progressing"), ("False", "UpdateAborted"))
+        assert await said(guests, "Progressing", "check smoke failed: Job")
+        assert await said(guests, "Progressing", "BackoffLimitExceeded")
 
 
 async def test_the_right_to_create_jobs_is_the_operators_choice(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from random import Random
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from aiohttp import web
 
 from controllers.pool.observe import REVISIONS
@@ -24,7 +23,7 @@ from runtime.errors import ApiError
 from runtime.resource import NAMESPACES, PVCS
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
-from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, engine, namespace, template, until
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, namespace, template, until
 from tests.cluster.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
@@ -32,12 +31,6 @@ Json = dict[str, Any]
 IDLE_SECONDS = 1.5
 LONGEST_SECONDS = 30.0
 RECREATE = {"proactive": {"replacePolicy": "Recreate", "selectionPolicy": {"basePolicy": "Oldest"}}}
-
-
-@pytest_asyncio.fixture
-async def guests(control_plane: Any, place: Place, tmp_path: Path) -> AsyncIterator[Place]:
-    async with engine(control_plane.kubeconfig, tmp_path):
-        yield place
 
 
 def sized(size: str, **spec: Any) -> Json:
@@ -68,9 +61,9 @@ async def retained(place: Place) -> dict[str, tuple[str, bool]]:
 
 
 async def test_a_new_entry_gives_vms_new_disks_and_an_undone_one_gives_the_old_ones_back(
-    control_plane: Any, guests: Place
+    simulated: StackPaths, guests: Place
 ) -> None:
-    async with controller(control_plane.kubeconfig):
+    async with controller(simulated.kubeconfig):
         await guests.pool(3, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"))
         await complete(guests)
         before, uids = await runs(guests), {n: m["metadata"]["uid"] for n, m in (await guests.machines()).items()}
@@ -106,8 +99,8 @@ async def replaced_sizes(place: Place) -> list[str]:
     return [found[name] for name in await retained(place)]
 
 
-async def test_a_disk_that_cannot_be_created_stops_no_vm(control_plane: Any, guests: Place) -> None:
-    async with controller(control_plane.kubeconfig):
+async def test_a_disk_that_cannot_be_created_stops_no_vm(simulated: StackPaths, guests: Place) -> None:
+    async with controller(simulated.kubeconfig):
         await guests.pool(
             2, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"), progressDeadlineSeconds=3
         )
@@ -172,7 +165,7 @@ def golden(**spec: Any) -> Json:
     return found
 
 
-async def test_a_new_image_of_a_data_source_reaches_all_vms(control_plane: Any, guests: Place) -> None:
+async def test_a_new_image_of_a_data_source_reaches_all_vms(simulated: StackPaths, guests: Place) -> None:
     def source(image: str) -> Json:
         return {
             "apiVersion": DATA_SOURCES.api_version,
@@ -183,7 +176,7 @@ async def test_a_new_image_of_a_data_source_reaches_all_vms(control_plane: Any, 
     metadata = {"namespace": guests.namespace, "name": "debian"}
     await guests.api.create(DATA_SOURCES, {"metadata": metadata, **source("debian-1")})
     tracking = {"proactive": {**RECREATE["proactive"], "trackDataSources": True}}
-    async with controller(control_plane.kubeconfig):
+    async with controller(simulated.kubeconfig):
         await guests.pool(2, updateStrategy=tracking, maxUnavailable=1, template=golden())
         await complete(guests)
         assert await images(guests) == {"root-1": "debian-1", "root-2": "debian-1"}
@@ -208,7 +201,7 @@ async def images(place: Place) -> dict[str, str]:
     return {name: image for name, image in found.items() if name in used}
 
 
-async def test_with_max_surge_a_new_vm_is_ready_before_an_old_one_goes(control_plane: Any, guests: Place) -> None:
+async def test_with_max_surge_a_new_vm_is_ready_before_an_old_one_goes(simulated: StackPaths, guests: Place) -> None:
     fewest, most = 9, 0
 
     async def look() -> None:
@@ -220,7 +213,7 @@ async def test_with_max_surge_a_new_vm_is_ready_before_an_old_one_goes(control_p
             fewest = min(fewest, sum((vm.get("status") or {}).get("ready") is True for vm in here))
             await asyncio.sleep(0.1)
 
-    async with controller(control_plane.kubeconfig):
+    async with controller(simulated.kubeconfig):
         surge = {"proactive": {"maxSurge": 1, "selectionPolicy": {"basePolicy": "Oldest"}}}
         await guests.pool(3, updateStrategy=surge, template=sized("1Gi"))
         await complete(guests)
@@ -282,7 +275,9 @@ class OneWrite(Faulty):
                 return
 
 
-async def test_a_crash_between_any_two_writes_loses_no_disk(control_plane: Any, guests: Place, tmp_path: Path) -> None:
+async def test_a_crash_between_any_two_writes_loses_no_disk(
+    simulated: StackPaths, guests: Place, tmp_path: Path
+) -> None:
     claims, lost = dict[str, str](), list[str]()
 
     def saw(kind: str, document: Json) -> None:
@@ -291,11 +286,11 @@ async def test_a_crash_between_any_two_writes_loses_no_disk(control_plane: Any, 
         if kind == "DELETED" or metadata.get("deletionTimestamp"):
             lost.append(metadata["name"])
 
-    async with controller(control_plane.kubeconfig):
+    async with controller(simulated.kubeconfig):
         await guests.pool(2, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"))
         await complete(guests)
     kubeconfig = tmp_path / "crashing.kubeconfig"
-    crashing = OneWrite(control_plane.kubeconfig)
+    crashing = OneWrite(simulated.kubeconfig)
     wanted = ["2Gi", "1Gi"]
     async with crashing.serve(kubeconfig), watched(guests.api, PVCS, guests.namespace, saw):
         for size in wanted:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,19 +12,20 @@ import pytest_asyncio
 
 from controllers.pool.observe import POOLS, REVISIONS
 from kinds import meta
+from local.paths import StackPaths
 from runtime import transport
 from runtime.events import EVENTS
 from runtime.resource import VMIS, VMS
-from tests.cluster.pooling import Place, controller, engine, template, until
+from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import OFFLINE, condition, is_there, said, status, web
 
 Json = dict[str, Any]
 
 
 @pytest_asyncio.fixture
-async def running(control_plane: Any, place: Place, tmp_path: Path) -> AsyncIterator[Place]:
-    async with engine(control_plane.kubeconfig, tmp_path), controller(control_plane.kubeconfig):
-        yield place
+async def running(simulated: StackPaths, guests: Place) -> AsyncIterator[Place]:
+    async with controller(simulated.kubeconfig):
+        yield guests
 
 
 def bigger(**inner: Any) -> Json:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +14,10 @@ from controllers.pool.observe import POOLS
 from controllers.pool.vm_snapshots import RESTORE_NAME, VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.vm import PERSISTENT_STATE
 from kinds import meta
+from local.paths import StackPaths
 from runtime.errors import Conflict
 from runtime.resource import PVCS, VMIS, VMS
-from tests.cluster.pooling import Place, controller, engine, template, until
+from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool_cli import Shell
 from tests.cluster.test_pool_rollout import bigger, complete, runs
 
@@ -27,9 +27,9 @@ TAKING = {"proactive": {"snapshotBeforeUpdate": True, "selectionPolicy": {"baseP
 
 
 @pytest_asyncio.fixture
-async def shell(control_plane: Any, place: Place, tmp_path: Path) -> AsyncIterator[Shell]:
-    async with engine(control_plane.kubeconfig, tmp_path), controller(control_plane.kubeconfig):
-        yield Shell(place, control_plane.kubeconfig)
+async def shell(simulated: StackPaths, guests: Place) -> AsyncIterator[Shell]:
+    async with controller(simulated.kubeconfig):
+        yield Shell(guests, simulated.kubeconfig)
 
 
 async def snapshots(place: Place) -> dict[str, Json]:

@@ -53,6 +53,8 @@ class Capabilities:
                     return f"no --{str(wanted).replace('_', '-')} is given"
                 case "source" if not self.cdi:
                     return "the cluster has no CDI"
+                case "embedded" if wanted and not self.embedded:
+                    return "only guests of the embedded stack say what they see"
                 case "real" if wanted and self.embedded:
                     return f"the embedded stack has no {wanted}"
         return ""

@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.libvirt)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     named = read_target(request.config)
     if named is not None:
@@ -67,7 +67,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def capabilities(target: Target) -> Capabilities:
     async def read() -> Capabilities:
         async with await connect(target) as api:

@@ -38,6 +38,9 @@ FULL = Capabilities(cdi="v1.66.0", snapshots=True, nodes=2, sources=frozenset({"
             "KubeVirt has neither of the feature gates Sidecar and Plugins",
             id="no hook that restores hardware",
         ),
+        pytest.param(
+            FULL, {"embedded": True}, "only guests of the embedded stack say what they see", id="a guest of ours"
+        ),
         pytest.param(Capabilities(), {"snapshots": True}, "the cluster takes no snapshots of VMs", id="no snapshots"),
     ],
 )

@@ -1,0 +1,35 @@
+"""Which worker runs which tests, with `-n`: a file stays with one worker, and so do files that share servers.
+
+Tests that start servers come first, the longest of them before all others, so that no worker is left with one of them
+at the end.
+"""
+
+from __future__ import annotations
+
+SHARED = {
+    "tests/e2e/test_": "the embedded stack of tests/e2e",
+    "tests/cluster/test_monitoring.py": "`whole` of tests/cluster",
+    "tests/cluster/test_policy_stack.py": "`whole` of tests/cluster",
+}
+"""servers that several files share, by the beginning of the files' paths"""
+FIRST = (
+    "tests/e2e/test_",
+    "tests/cluster/test_stack.py",
+    "tests/docs/test_tasks.py",
+    "tests/cluster/test_guests.py",
+    "tests/cluster/",
+    "tests/charts/",
+    "tests/console/",
+)
+"""beginnings of the paths of files that start servers, in the order in which their tests are given out"""
+
+
+def unit_of(nodeid: str) -> str:
+    """What stays with one worker: the servers that the test's file shares with others, or the file."""
+    file = nodeid.split("::", 1)[0]
+    return next((servers for path, servers in SHARED.items() if file.startswith(path)), file)
+
+
+def rank_of(nodeid: str) -> int:
+    """Tests with a lower rank are given out earlier."""
+    return next((rank for rank, path in enumerate(FIRST) if nodeid.startswith(path)), len(FIRST))

@@ -29,12 +29,12 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-head
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
 
-# More workers than cores, because most tests wait for servers. Each worker has a control plane of its own. A file stays
-# with one worker, so that its tests share servers. The order is that of the tree, which has slow tests first.
+# More workers than cores, because most tests wait for servers. Each worker has a control plane of its own.
+# tests/scheduling.py says which worker gets which tests, and in which order.
 WORKERS := 3
 
 test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
-	@exec $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@exec $(BIN)/python -m pytest -n $(WORKERS)
 
 # End-to-end tests on any cluster that has Poolhouse: `make test-e2e CONTEXT=name IMAGE=registry.example/guest:1`. Without
 # CONTEXT they start an embedded stack. The file TABLE gets the results, and a file .json beside it.

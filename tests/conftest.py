@@ -44,6 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             return unit_of(nodeid)
 
+    config.option.loadscopereorder = False  # would put units with many tests before units that take long
     return Units(config, log)
 
 

@@ -83,6 +83,53 @@ def note(name: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}
 
 
+def kill_supervisor(paths: StackPaths) -> set[int]:
+    """Returns the PIDs of the processes that are left."""
+    os.kill(status(paths)["pid"], signal.SIGKILL)
+    until(lambda: status(paths)["running"], lambda running: not running)
+    return {found.pid for found in find_processes(paths.dir)}
+
+
+# First, because the stack of the other tests takes processor time while it runs.
+def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
+    """In a directory of 120 characters: started at the same moment, detached, stopped by `down`, resumed without the
+    webhook, killed, and stopped by `down` again."""
+    one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
+    wanted = {one: ("--without", "engine", "--without", "controllers"), two: CONTROL_PLANE_ONLY}
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            up = [("up", "--dir", str(paths.dir), "--detach", "-o", "json", *wanted[paths]) for paths in (one, two)]
+            answers = list(threads.map(lambda command: poolhouse(*command), up))
+        assert [json.loads(answer)["phase"] for answer in answers] == ["ready", "ready"]
+        call(one, lambda api: api.create(CONFIGMAPS, note("kept")))
+        assert call(one, lambda api: api.list(WEBHOOKS))[0]
+        kubeconfig, endpoints = one.kubeconfig.read_bytes(), json.loads(one.endpoints.read_text())
+        assert set(endpoints) == {"apiserver", "webhook", "defaulter", "ca"}
+
+        poolhouse("down", "--dir", str(one.dir))
+        assert list(find_processes(one.dir)) == []
+        poolhouse("status", "--dir", str(one.dir), expect=3)
+        assert status(two)["phase"] == "ready"
+
+        poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
+        assert call(one, lambda api: api.get(CONFIGMAPS, "default", "kept"))["metadata"]["name"] == "kept"
+        assert one.kubeconfig.read_bytes() == kubeconfig
+        assert json.loads(one.endpoints.read_text()) == {name: endpoints[name] for name in ("apiserver", "ca")}
+        assert call(one, lambda api: api.list(WEBHOOKS))[0] == [], "without the webhook, its configurations are removed"
+
+        left = kill_supervisor(one)
+        assert len(left) == 3, "parts outlive a supervisor that is killed"
+        poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
+        assert not left & {found.pid for found in find_processes(one.dir)}
+
+        kill_supervisor(one)
+        poolhouse("down", "--dir", str(one.dir))
+        assert list(find_processes(one.dir)) == []
+    finally:
+        for paths in (one, two):
+            poolhouse("down", "--dir", str(paths.dir))
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     """The whole stack with the example pool, and certificates that live for 22 seconds."""
@@ -240,52 +287,6 @@ async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
     except Exception:
         return [], False  # the API server is on its way
     return machines, all(machine.get("status", {}).get("ready") for machine in machines)
-
-
-def kill_supervisor(paths: StackPaths) -> set[int]:
-    """Returns the PIDs of the processes that are left."""
-    os.kill(status(paths)["pid"], signal.SIGKILL)
-    until(lambda: status(paths)["running"], lambda running: not running)
-    return {found.pid for found in find_processes(paths.dir)}
-
-
-def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
-    """In a directory of 120 characters: started at the same moment, detached, stopped by `down`, resumed without the
-    webhook, killed, and stopped by `down` again."""
-    one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
-    wanted = {one: ("--without", "engine", "--without", "controllers"), two: CONTROL_PLANE_ONLY}
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            up = [("up", "--dir", str(paths.dir), "--detach", "-o", "json", *wanted[paths]) for paths in (one, two)]
-            answers = list(threads.map(lambda command: poolhouse(*command), up))
-        assert [json.loads(answer)["phase"] for answer in answers] == ["ready", "ready"]
-        call(one, lambda api: api.create(CONFIGMAPS, note("kept")))
-        assert call(one, lambda api: api.list(WEBHOOKS))[0]
-        kubeconfig, endpoints = one.kubeconfig.read_bytes(), json.loads(one.endpoints.read_text())
-        assert set(endpoints) == {"apiserver", "webhook", "defaulter", "ca"}
-
-        poolhouse("down", "--dir", str(one.dir))
-        assert list(find_processes(one.dir)) == []
-        poolhouse("status", "--dir", str(one.dir), expect=3)
-        assert status(two)["phase"] == "ready"
-
-        poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
-        assert call(one, lambda api: api.get(CONFIGMAPS, "default", "kept"))["metadata"]["name"] == "kept"
-        assert one.kubeconfig.read_bytes() == kubeconfig
-        assert json.loads(one.endpoints.read_text()) == {name: endpoints[name] for name in ("apiserver", "ca")}
-        assert call(one, lambda api: api.list(WEBHOOKS))[0] == [], "without the webhook, its configurations are removed"
-
-        left = kill_supervisor(one)
-        assert len(left) == 3, "parts outlive a supervisor that is killed"
-        poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
-        assert not left & {found.pid for found in find_processes(one.dir)}
-
-        kill_supervisor(one)
-        poolhouse("down", "--dir", str(one.dir))
-        assert list(find_processes(one.dir)) == []
-    finally:
-        for paths in (one, two):
-            poolhouse("down", "--dir", str(paths.dir))
 
 
 def test_a_missing_prerequisite_is_reported_in_one_line(tmp_path: Path) -> None:

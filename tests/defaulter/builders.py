@@ -21,8 +21,9 @@ def nic(name: str = "default", **fields: Any) -> Json:
 def spec(*devices: Json, domain: Json | None = None, **fields: Any) -> Json:
     """A VMI's spec with these disks and NICs, the volumes and networks that they need, and what is given besides."""
     kinds = ("disk", "cdrom", "lun")
-    disks = [device for device in devices if any(kind in device for kind in kinds)]
-    nics = [device for device in devices if device not in disks]
+    disks, nics = list[Json](), list[Json]()
+    for device in devices:
+        (disks if any(kind in device for kind in kinds) else nics).append(device)
     given = deepcopy(domain or {})
     inner = given.pop("devices", {})
     return {

@@ -13,9 +13,18 @@ from local.paths import StackPaths
 from runtime.api import Api
 from runtime.errors import Conflict
 from tests.cluster.pooling import namespace as place_of
-from tests.cluster.test_admission import KUBECTL, MACHINES, Admission, admission, api, domain_of, libvirt, namespace
+from tests.cluster.test_admission import (
+    KUBECTL,
+    MACHINES,
+    Admission,
+    api,
+    domain_of,
+    libvirt,
+    namespace,
+    real_defaulter,
+)
 
-__all__ = ["admission", "api", "libvirt", "namespace"]
+__all__ = ["api", "libvirt", "namespace", "real_defaulter"]
 
 pytestmark = [
     pytest.mark.libvirt,

@@ -37,7 +37,6 @@ TOOLS = ("docs", "build", "lint")
 UNIMPORTED = {
     "lxml-stubs": "types for mypy",
     "poolhouse": "refers to other extras",
-    "pytest-xdist": "the option -n of pytest",
     "setuptools": "builds the package",
     "types-pyyaml": "types for mypy",
     "tzdata": "the time zones of zoneinfo, which images lack",

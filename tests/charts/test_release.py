@@ -228,7 +228,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "kubevirt.io virtualmachines get|update": "defaulting after creation, changed templates",
     "poolhouse.dev * *": "warm pools",
     "subresources.kubevirt.io * update": "warm pools, updates that restart VMs",
-    "apps controllerrevisions get|delete": "revisions that are no longer used",
+    "apps controllerrevisions get|patch|delete": "revisions that are no longer used, or have lost their owner",
     "migrations.kubevirt.io migrationpolicies get|update|delete": "changed and deleted policies",
     "kubevirt.io migrationpolicies get": "changed policies",
     "kubevirt.io virtualmachinepools get": "conflicts of status updates",

@@ -374,6 +374,11 @@ class PoolHistory(History):
             return str(conditions["DisksOutdated"]["message"])
         return ""
 
+    def _uids(self) -> dict[str, str]:
+        """The UIDs of the VMs that nobody deletes, by name."""
+        vms = self.world.server.objects("virtualmachines.kubevirt.io")
+        return {vm["metadata"]["name"]: vm["metadata"]["uid"] for vm in vms if not is_deleting(vm)}
+
     def _untold(self, pool: Json, condition: Json) -> str:
         """The condition and `poolhouse overview` name the VMs that look like the pool's and have no owner."""
         vms = self.world.server.objects("virtualmachines.kubevirt.io")
@@ -385,14 +390,16 @@ class PoolHistory(History):
         return f"overview shows {shown!r} and not {unowned}" if unowned not in shown else ""
 
     async def check_at_rest(self) -> None:
-        """A VM that loses its owner at rest, as in a restore from a backup, stays with its disks and is told of. The
-        pool creates another one, and can take the first one back."""
+        """A VM that loses its owner at rest, as in a restore from a backup, stays with its disks and is told of if it
+        has the pool's label. The pool creates another one, and can take the first one back."""
         await super().check_at_rest()
+        before = self._uids()
         if not (said := await self.users.detach()):
             return
         self.world.note(f"at rest: {said}")
         await self._converged()
-        assert self._untold(await self.place.seen(), {"status": "False"}), "the VM without an owner is gone"
+        detached = said.removeprefix("detach ")
+        assert self._uids().get(detached) == before[detached], f"{detached} has no owner and is gone"
         self.world.note(f"at rest: {await self.users.attach()}")
         await asyncio.sleep(MOMENT_SECONDS)
         await self._converged()

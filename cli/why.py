@@ -404,9 +404,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     snapshot = with_abort(snapshot, now := datetime.now(UTC))
     pool = snapshot.pool
     yield from _run_state(vm)
-    for disk, state in snapshot.unready_disks.items():
-        if disk in vm.disks and vm.should_run and not vm.available:
-            yield f"DataVolume {disk} is not ready: {state}"
+    if vm.should_run and not vm.available:
+        yield from (f"DataVolume {each}" for each in snapshot.unready_disks_of(vm))
     if snapshot.aborted is not None:
         yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
         yield "it gets the former template again" if snapshot.outdated(vm) else "it has the former template"

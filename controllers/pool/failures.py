@@ -51,8 +51,8 @@ def _cause(snapshot: PoolSnapshot, vm: VM) -> str:
         return "its image cannot be pulled"
     if reason or vm.start_refusal:
         return (f"{reason}: {message}" if message else reason) if reason else vm.start_refusal
-    if disk := next((disk for disk in vm.disks if disk in snapshot.unready_disks), None):
-        return f"DataVolume {disk} is not ready: {snapshot.unready_disks[disk]}"
+    if unready := snapshot.unready_disks_of(vm):
+        return f"DataVolume {unready[0]}"
     if vm.start_failures:
         return "its VMI ends before it runs"
     return vm.printable_status if vm.printable_status in get_args(FailingStatus) else ""

@@ -91,8 +91,8 @@ def unready_disk(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why a VM whose disks were replaced cannot be restarted yet, or ""."""
     if not snapshot.uses_replaced_disk(vm):
         return ""
-    found = next((disk for disk in vm.disks if disk in snapshot.unready_disks), None)
-    return f"its new disk {found} is not ready: {snapshot.unready_disks[found]}" if found else ""
+    unready = snapshot.unready_disks_of(vm)
+    return f"its new disk {unready[0]}" if unready else ""
 
 
 def _pending(snapshot: PoolSnapshot, vm: VM) -> dict[str, str]:

@@ -242,6 +242,10 @@ class PoolSnapshot:
             return False
         return not parse_hashes(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
 
+    def unready_disks_of(self, vm: VM) -> list[str]:
+        """`DISK is not ready: STATE` for each disk of the VM that replaces another one and cannot be used yet."""
+        return [f"{disk} is not ready: {self.unready_disks[disk]}" for disk in vm.disks if disk in self.unready_disks]
+
     @cached_property
     def _snapshots_by_name(self) -> Mapping[str, VMSnapshot]:
         return {each.name: each for each in self.vm_snapshots}

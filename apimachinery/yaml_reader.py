@@ -31,6 +31,7 @@ _WORDS: dict[str, bool | float | None] = {
 }
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _BASES = (16, 2, 8, 10)
+_SPACE = re.compile(r"\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 
@@ -179,18 +180,25 @@ def load_all(text: str | bytes) -> list[Any]:
 
 
 def _json_documents(text: str | bytes) -> list[Any]:
-    """The documents of a stream of JSON; empty if the text is another one."""
+    """The documents of a text that is a stream of JSON; none if it is anything else."""
     text = text.decode(errors="replace") if isinstance(text, bytes) else text
     decoder = json.JSONDecoder(parse_int=_json_number, parse_float=_json_number, parse_constant=_json_number)
-    found, place = [], len(text) - len(text.lstrip())
+    found, place = [], _skip_space(text, 0)
     try:
         while text.startswith("{", place):
             document, end = decoder.raw_decode(text, place)
             found.append(document)
-            place = end + len(text[end:]) - len(text[end:].lstrip())
+            place = _skip_space(text, end)
     except ValueError:
         return []
     return found if place == len(text) else []
+
+
+def _skip_space(text: str, place: int) -> int:
+    """Where the next character stands that is no space. It copies nothing, because a stream may have many documents."""
+    match = _SPACE.match(text, place)
+    assert match is not None
+    return match.end()
 
 
 def _json_number(text: str) -> int | float:

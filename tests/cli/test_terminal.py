@@ -178,7 +178,7 @@ BLOCKS = {
     "cli/output.py": "YAML and JSON",
     "cli/up.py": "the components of this machine's stack",
 }
-"""the only modules that print several lines at once, and what is in these"""
+"""the only modules that print several lines at once, with what these lines are"""
 
 
 def test_only_quoted_texts_are_printed_with_their_line_feeds() -> None:

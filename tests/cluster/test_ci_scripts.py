@@ -16,6 +16,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPTS = ROOT / ".github" / "scripts"
+PATH = f"{os.environ['PATH']}:{ROOT / '.venv' / 'bin'}"
 DOCKER = r"""#!/usr/bin/env bash
 case $1 in
 create) echo 0123 ;;
@@ -25,11 +26,10 @@ esac
 
 
 def run(script: str, *arguments: str, kubeconfig: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    path = f"{os.environ['PATH']}:{ROOT / '.venv' / 'bin'}"
     return subprocess.run(
         [str(SCRIPTS / script), *arguments],
         cwd=ROOT,
-        env=os.environ | {"KUBECONFIG": str(kubeconfig), "PATH": path, **env},
+        env=os.environ | {"KUBECONFIG": str(kubeconfig), "PATH": PATH, **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -40,9 +40,8 @@ def run(script: str, *arguments: str, kubeconfig: Path, **env: str) -> subproces
 
 
 def kubectl(kubeconfig: Path, *arguments: str) -> str:
-    path = f"{os.environ['PATH']}:{ROOT / '.venv' / 'bin'}"
     command = ["kubectl", "--kubeconfig", str(kubeconfig), *arguments]
-    return subprocess.run(command, env=os.environ | {"PATH": path}, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, env=os.environ | {"PATH": PATH}, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture
@@ -55,7 +54,7 @@ def docker(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def guests(tmp_path: Path, simulated: StackPaths) -> Iterator[Path]:
-    """A directory whose server is ended, and the namespace of what is imported from it."""
+    """A directory for the script. After the test, its web server is ended, and what was imported is deleted."""
     yield tmp_path / "guests"
     with suppress(FileNotFoundError, ProcessLookupError):
         os.kill(int((tmp_path / "guests" / "server.pid").read_text()), signal.SIGTERM)

@@ -54,7 +54,7 @@ def poolhouse(*arguments: str, expect: int = 0) -> str:
 
 
 def status(paths: StackPaths) -> dict[str, Any]:
-    """What `poolhouse status` says, in this process, because tests ask for it again and again."""
+    """Runs `poolhouse status` in this process, because tests run it often and a new process takes a second."""
     answer = CliRunner().invoke(cli, ["status", "--dir", str(paths.dir), "-o", "json"])
     found: dict[str, Any] = json.loads(answer.stdout)
     return found

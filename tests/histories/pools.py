@@ -390,8 +390,9 @@ class PoolHistory(History):
         return f"overview shows {shown!r} and not {unowned}" if unowned not in shown else ""
 
     async def check_at_rest(self) -> None:
-        """A VM that loses its owner at rest, as in a restore from a backup, stays with its disks and is told of if it
-        has the pool's label. The pool creates another one, and can take the first one back."""
+        """A VM that loses its owner at rest, as in a restore from a backup, stays with its disks. The pool
+        creates another VM, names the first one in its condition UnownedVMs if that has the pool's label, and can take
+        it back."""
         await super().check_at_rest()
         before = self._uids()
         if not (said := await self.users.detach()):

@@ -1,23 +1,20 @@
-"""Implements `poolhouse lifecycle`: lists the VMs that wait for lifecycle hooks, and ends or extends hooks."""
+"""Implements `poolhouse lifecycle`: lists the VMs that wait for lifecycle hooks, and ends hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from apimachinery.timestamps import format_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options
 from cli.completion import complete_names
 from cli.output import Failed, Listing, field, output_option, print_result
 from cli.parameters import POOL, VM, qualified_name
-from cli.pools import POOL_KIND, get_pool, get_vm
+from cli.pools import get_vm
 
 if TYPE_CHECKING:
-    from kinds.pool_lifecycle import LifecycleHook
     from runtime.api import Api
 
 LISTING = Listing(
@@ -37,7 +34,7 @@ hook_option = click.option("--hook", metavar="HOOK", help="Default: the only hoo
 
 @click.group()
 def lifecycle() -> None:
-    """List held VMs, and end or extend the lifecycle hooks that hold them."""
+    """List held VMs, and end the lifecycle hooks that hold them."""
 
 
 @lifecycle.command("list")
@@ -75,27 +72,6 @@ def complete(cluster: Cluster, vm: str, hook: str | None, result: str, output: s
 
     name = cluster.run(end)
     print_result(output, f"hook {name} of {vm} has ended with {result}", vm=vm, hook=name, result=result)
-
-
-@lifecycle.command()
-@vm_argument
-@hook_option
-@output_option("text")
-@cluster_options
-def heartbeat(cluster: Cluster, vm: str, hook: str | None, output: str) -> None:
-    """Start the timeout of a lifecycle hook again, because its owner needs more time."""
-
-    async def extend(api: Api) -> tuple[str, str]:
-        from controllers.pool.hooks import timeout
-
-        document = await get_vm(api, cluster, vm)
-        chosen = await _hook_of_pool(api, cluster, document, _chosen(document, hook))
-        end = format_time(timeout(chosen, _since(document), api.now()))
-        await _annotate(api, document, chosen.name, end)
-        return chosen.name, end
-
-    name, end = cluster.run(extend)
-    print_result(output, f"hook {name} of {vm} times out at {end}", vm=vm, hook=name, ends=end)
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:
@@ -138,32 +114,6 @@ def _chosen(document: Json, name: str | None) -> str:
     if name is not None and name not in names:
         raise Failed(f"lifecycle hook {name} does not hold {vm}; {', '.join(names)} does")
     return name or names[0]
-
-
-async def _hook_of_pool(api: Api, cluster: Cluster, vm: Json, name: str) -> LifecycleHook:
-    from apimachinery.owner_references import controller_of
-    from kinds.pool import PoolSpec
-
-    owner = controller_of(vm)
-    if owner is None or owner["kind"] != POOL_KIND:
-        raise Failed(f"{vm['metadata']['name']} is in no pool")
-    pool = await get_pool(api, cluster, owner["name"])
-    hooks = PoolSpec.model_validate(pool["spec"]).lifecycle_hooks
-    found = next((hook for hook in hooks if hook.name == name), None)
-    if found is None:
-        raise Failed(f"{owner['name']} has no lifecycle hook {name} any more")
-    return found
-
-
-def _since(vm: Json) -> datetime:
-    from apimachinery.timestamps import parse_time
-    from kinds import meta
-
-    text = (vm["metadata"].get("annotations") or {}).get(meta.TRANSITION_SINCE, "")
-    try:
-        return parse_time(text)
-    except ValueError:
-        raise Failed(f"{meta.TRANSITION_SINCE} of {vm['metadata']['name']} is {text!r}, which is no time") from None
 
 
 async def _annotate(api: Api, vm: Json, hook: str, value: str | None) -> None:

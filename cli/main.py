@@ -39,7 +39,7 @@ COMMANDS = {
     "tree": CommandEntry("cli.tree:tree", "Show the owners of a VM, and the objects that it owns."),
     "why": CommandEntry("cli.why:why", "Explain past and next actions on a VM of a pool."),
     "rollout": CommandEntry("cli.rollout:rollout", "Follow, pause, resume and undo updates of a pool."),
-    "lifecycle": CommandEntry("cli.lifecycle:lifecycle", "List held VMs, and end or extend lifecycle hooks."),
+    "lifecycle": CommandEntry("cli.lifecycle:lifecycle", "List held VMs, and end lifecycle hooks."),
     "detach": CommandEntry("cli.detach:detach", "Remove a VM from its pool, for example to debug it."),
     "attach": CommandEntry("cli.detach:attach", "Put a VM back into a pool."),
     "import": CommandEntry("cli.import_pool:import_", "Import pools of KubeVirt."),

@@ -704,8 +704,7 @@ class LifecycleHook(Model):
     """Terminating: before the pool deletes a VM, to scale in or to heal. Restarting: before the pool restarts a VM, to
     update it or to end its lifetime."""
     timeout_seconds: int = 3600
-    """Seconds after which the hook ends by itself. `poolhouse lifecycle heartbeat` starts them again. A hook ends 48
-    hours, or 100 times these seconds, after the pool began to hold the VM, whichever is earlier."""
+    """Seconds after which the hook ends by itself: half a minute to 48 hours."""
     default_result: Literal["Continue", "Abandon"] = "Abandon"
     """The result of a hook that times out. The pool stops the VM after both. Continue: after the other hooks of the
     transition. Abandon: at once."""

@@ -45,9 +45,6 @@ TRANSITIONS: dict[type[Action], Transition] = {
     Restart: "Restarting",
     Restore: "Restarting",
 }
-LONGEST = timedelta(hours=48)
-HEARTBEATS = 100
-"""A hook with heartbeats ends after this many timeouts, like a lifecycle hook of an Auto Scaling group."""
 ABANDON = "Abandon"
 
 
@@ -149,24 +146,22 @@ def states(snapshot: PoolSnapshot, vm: VM, now: datetime) -> list[HookState]:
     return [_state(known[name], hold.since, value, now) for name, value in hold.hooks if name in known]
 
 
-def timeout(hook: LifecycleHook, since: datetime, now: datetime) -> datetime:
-    """The time at which the hook times out if its seconds start now."""
-    seconds = timedelta(seconds=hook.timeout_seconds)
-    return min(now + seconds, since + min(LONGEST, HEARTBEATS * seconds))
+def _timeout(hook: LifecycleHook, since: datetime) -> datetime:
+    return since + timedelta(seconds=hook.timeout_seconds)
 
 
 def _state(hook: LifecycleHook, since_text: str, value: str, now: datetime) -> HookState:
     # Users may write any text. A hold with a damaged time must still end.
-    since = known_time(since_text) or now - LONGEST
-    latest = timeout(hook, since, since + LONGEST)
-    end = min(known_time(value) or timeout(hook, since, since), latest)
+    since = known_time(since_text)
+    latest = _timeout(hook, since) if since is not None else now
+    end = min(known_time(value) or latest, latest)
     timed_out = value != ABANDON and now >= end
     abandoned = value == ABANDON or (timed_out and hook.default_result == ABANDON)
     return HookState(hook.name, end, abandoned, timed_out)
 
 
 def _hold(vm: VM, hooks: Iterable[LifecycleHook], reason: str, now: datetime) -> Hold:
-    ends = tuple((hook.name, format_time(timeout(hook, now, now))) for hook in hooks)
+    ends = tuple((hook.name, format_time(_timeout(hook, now))) for hook in hooks)
     former = tuple(name for name, _ in vm.hold.hooks) if vm.hold is not None else ()
     transition = next(hook.transition for hook in hooks)
     vmi_uid = vm.vmi.uid if vm.vmi is not None else ""

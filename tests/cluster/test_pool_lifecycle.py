@@ -89,7 +89,6 @@ async def test_a_vm_leaves_its_services_and_waits_for_its_hooks_across_a_restart
         several = await shell.run("lifecycle", "complete", victim)
         assert "choose one with --hook: drain, notify" in several.stderr
         await shell.json("lifecycle", "complete", victim, "--hook", "drain")
-        await shell.json("lifecycle", "heartbeat", victim)
         assert await place.names() == ["web-1", "web-2"]
         await shell.json("lifecycle", "complete", victim)
         await until(lambda: count(place), 1)

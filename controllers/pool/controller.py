@@ -10,12 +10,13 @@ from prometheus_client import CollectorRegistry
 
 from apimachinery.timestamps import format_time
 from controllers.pool import simulate
-from controllers.pool.actions import Create, Delete, Update
+from controllers.pool.actions import Action, Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
-from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.decisions import decisions, membership_changed
+from controllers.pool.events import PoolEvents
 from controllers.pool.measure import Measurer
 from controllers.pool.memory import PoolMemory
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
@@ -204,7 +205,7 @@ class PoolController:
         known = wanted.pool.status.update
         if known is None or known.revision != aborted.name or known.aborted is None:
             self.events.update_aborted(wanted.pool, aborted.name, found.revision.name, abort)
-        pool = await self.writer.pool_with_revision(wanted, found.revision.label)
+        pool = await self.writer.templates.pool_with_revision(wanted, found.revision.label)
         return replace(found, pool=pool) if pool is not None else wanted
 
     def _measure_later(self, snapshot: PoolSnapshot) -> None:
@@ -491,7 +492,7 @@ def build(
         stores=stores,
         writer=PoolWriter(
             api,
-            WriteBatches(events, expectations, api.monotonic, expected_events),
+            WriteBatches(events, expectations, api.monotonic, Action.expected_events),
             DefaultingCreator(api, VMS, defaulter, seed, api.monotonic),
             Subresources(api, api.monotonic),
             events,

@@ -4,32 +4,17 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from apimachinery.timestamps import format_time
-from controllers.pool.actions import (
-    Action,
-    Adopt,
-    Create,
-    Delete,
-    DeleteDisks,
-    EndHold,
-    Heal,
-    Hold,
-    Restart,
-    Restore,
-    Update,
-)
+from controllers.pool.actions import Action, Create, Delete, Update
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.decisions import decision
 from kinds.decisions import Decision, vm_reference
 
-RECORDED = (Adopt, Create, Delete, DeleteDisks, EndHold, Heal, Hold, Restart, Restore, Update)
-"""The actions that users ask about later. Others only prepare or complete one of these."""
-
 
 def decisions(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
     uids, time = {vm.name: vm.uid for vm in snapshot.vms}, format_time(now)
     for each in actions:
-        if isinstance(each, RECORDED):
+        if each.recorded:
             uid = "" if isinstance(each, Create) else uids.get(each.name, "")
             message = f"{each.reason}; its disks are retained" if getattr(each, "retain_disks", False) else each.reason
             vm = vm_reference(each.name, uid)

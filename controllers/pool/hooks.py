@@ -10,22 +10,11 @@ healing or update, and counts as unavailable in their budgets.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, known_time
-from controllers.pool.actions import (
-    Action,
-    Delete,
-    EndHold,
-    Heal,
-    Hold,
-    Restart,
-    Restore,
-    RetainDisks,
-    SetInService,
-    Update,
-)
+from controllers.pool.actions import Action, EndHold, Hold, SetInService
 from controllers.pool.autohealing import failing
 from controllers.pool.lifetime import end_lifetimes
 from controllers.pool.rollout import stops
@@ -35,16 +24,8 @@ from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 from kinds import meta
-from kinds.pool_lifecycle import LifecycleHook, Transition
+from kinds.pool_lifecycle import LifecycleHook
 
-TRANSITIONS: dict[type[Action], Transition] = {
-    Delete: "Terminating",
-    Heal: "Terminating",
-    # A step that deletes a VM first retains the disks that the VM no longer has, but that its VMI still uses.
-    RetainDisks: "Terminating",
-    Restart: "Restarting",
-    Restore: "Restarting",
-}
 ABANDON = "Abandon"
 
 
@@ -69,7 +50,7 @@ def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tu
     found, waits = list[Action](), list[Waiting]()
     vms = {vm.name: vm for vm in snapshot.active} if hooks else {}
     for action in actions:
-        transition, vm = _transition(action), vms.get(action.name)
+        transition, vm = action.stops, vms.get(action.name)
         wanted = [hook for hook in hooks if hook.transition == transition]
         # Before the restore of a halted VM, there is nothing to stop.
         idle = vm is not None and vm.vmi is None and transition == "Restarting"
@@ -82,10 +63,6 @@ def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tu
         else:
             found.append(_with_results(action, states(snapshot, vm, now)))
     return found, waits
-
-
-def _transition(action: Action) -> Transition | None:
-    return "Restarting" if isinstance(action, Update) and action.halts else TRANSITIONS.get(type(action))
 
 
 def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -177,4 +154,4 @@ def _waits(pending: Iterable[HookState]) -> str:
 
 def _with_results(action: Action, ended: Iterable[HookState]) -> Action:
     early = [f"{hook.name} {'timed out' if hook.timed_out else 'was abandoned'}" for hook in ended if not hook.pending]
-    return replace(action, reason=f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action
+    return action.because(f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action

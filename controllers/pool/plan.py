@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.timestamps import format_time
 from controllers.pool import lifetime, windows
-from controllers.pool.actions import Action, Delete, Heal, Hold, Restart, Restore, TakeSnapshot, Update
+from controllers.pool.actions import Action
 from controllers.pool.analysis import jobs_to_run, seconds_until_overdue
 from controllers.pool.autohealing import failing, heal, held_back, seconds_until_healing
 from controllers.pool.before_update import prune_snapshots, seconds_until_retry
@@ -41,7 +40,6 @@ from controllers.pool.scaling import (
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.steps import update_limit
 from controllers.pool.waiting import Waiting
-from controllers.shared.vm import VM, LifecycleHold
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 
@@ -69,8 +67,6 @@ CLEANUP: tuple[Step, ...] = (
 """Steps that never prevent other steps."""
 STEPS: tuple[Step, ...] = (scale_out, scale_in, heal, roll_out, end_lifetimes)
 """The first step with actions ends the plan. The next plan uses a new snapshot."""
-STOPS = Hold | TakeSnapshot | Update | Restore | Restart
-"""Actions after which a VM is unavailable, or takes a place in the disruption budget until it is stopped."""
 
 
 @dataclass(frozen=True)
@@ -132,14 +128,6 @@ def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None
 
 def _without(found: Iterable[Action], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
     """The snapshot in which these actions have begun, so that later steps count their VMs as unavailable."""
-    begun = {each.name: each for each in found if isinstance(each, Delete | Heal | STOPS)}
-    vms = (_begun(vm, begun[vm.name], now) if vm.name in begun else vm for vm in snapshot.vms)
+    begun = {each.name: each for each in found}
+    vms = (begun[vm.name].begun(vm, now) if vm.name in begun else vm for vm in snapshot.vms)
     return replace(snapshot, vms=tuple(vms))
-
-
-def _begun(vm: VM, action: Action, now: datetime) -> VM:
-    if isinstance(action, Delete | Heal):
-        return replace(vm, deleted_at=now.isoformat())
-    # The hooks have only begun, so that a later step of this plan waits for them too.
-    transition, hooks = (action.transition, action.hooks) if isinstance(action, Hold) else ("Restarting", ())
-    return replace(vm, hold=LifecycleHold(transition, format_time(now), vm.vmi.uid if vm.vmi else "", hooks))

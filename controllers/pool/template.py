@@ -14,12 +14,10 @@ from typing import Any
 
 from apimachinery.owner_references import controller_reference
 from apimachinery.unstructured import Json, at
-from controllers.pool.actions import Restore, RunJob, TakeSnapshot
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.power import merge_run_strategy
 from controllers.pool.revisions import Revision, content, postfixed_paths
 from controllers.pool.snapshot import Pool
-from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
 from controllers.shared.data_sources import pinned
 from controllers.shared.names import name_of
 from controllers.shared.vm import disk_names, references
@@ -84,79 +82,6 @@ def build_revision(pool: Pool, revision: Revision) -> Json:
         },
         "revision": revision.number,
         "data": content(pool.spec, revision.sources),
-    }
-
-
-def build_snapshot(pool: Pool, action: TakeSnapshot) -> Json:
-    """The VirtualMachineSnapshot. The ControllerRevision owns it, and not the VM, so it outlives the VM. Without the
-    ControllerRevision, the pool owns it."""
-    if action.owner_uid:
-        owner = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "name": action.owner, "uid": action.owner_uid}
-    else:
-        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": pool.name, "uid": pool.uid}
-    labels = {**_labels(pool, action), **({meta.REVISION: action.revision} if action.revision else {})}
-    return {
-        "apiVersion": VM_SNAPSHOTS.api_version,
-        "kind": VM_SNAPSHOTS.kind,
-        "metadata": {
-            "namespace": pool.namespace,
-            "name": action.snapshot,
-            "labels": labels,
-            "annotations": {meta.UPDATES: str(action.update)},
-            "ownerReferences": [owner],
-        },
-        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name}},
-    }
-
-
-def build_restore(pool: Pool, action: Restore) -> Json:
-    """The VirtualMachineRestore. KubeVirt makes the VM its owner."""
-    halted = "" if action.ran else NOT_RUNNING
-    return {
-        "apiVersion": VM_RESTORES.api_version,
-        "kind": VM_RESTORES.kind,
-        "metadata": {
-            "namespace": pool.namespace,
-            "name": action.restore,
-            "labels": _labels(pool, action),
-            "annotations": {meta.RESTORE: action.request, meta.RUN_STRATEGY: f"{action.run_strategy}{halted}"},
-        },
-        "spec": {
-            "target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name},
-            "virtualMachineSnapshotName": action.snapshot,
-            "targetReadinessPolicy": "StopTarget",
-            # With other policies, KubeVirt gives the disks new names, and the pool's VMs need the names of theirs.
-            "volumeRestorePolicy": "InPlace",
-        },
-    }
-
-
-def _labels(pool: Pool, action: TakeSnapshot | Restore) -> dict[str, str]:
-    return {meta.POOL: pool.name, meta.VM: action.name, meta.VM_UID: action.uid}
-
-
-JOB_TTL_SECONDS = 86400
-"""Time for which a Job of an analysis stays after its end, if its CronJob says nothing else."""
-
-
-def build_job(pool: Pool, cron_job: Json, a: RunJob) -> Json:
-    """The Job of an analysis. Its Pods have the names of the pool and of the revision as annotations."""
-    template = copy.deepcopy(cron_job["spec"]["jobTemplate"])
-    metadata, spec = template.get("metadata") or {}, template["spec"]
-    about = {meta.ANALYSED_POOL: pool.name, meta.ANALYSED_REVISION: a.revision}
-    inner = spec["template"].setdefault("metadata", {})
-    inner["annotations"] = {**(inner.get("annotations") or {}), **about}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "namespace": pool.namespace,
-            "name": a.name,
-            "labels": metadata.get("labels") or {},
-            "annotations": {**(metadata.get("annotations") or {}), **about},
-            "ownerReferences": [owner_reference(pool)],
-        },
-        "spec": {"ttlSecondsAfterFinished": JOB_TTL_SECONDS, **spec},
     }
 
 

@@ -16,10 +16,10 @@ import pytest_asyncio
 import yaml
 
 from controllers.pool.actions import RunJob
-from controllers.pool.apply import run_job
 from controllers.pool.observe import POOLS
 from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusServer
 from controllers.pool.snapshot import Pool, parse_pool
+from controllers.pool.writes.jobs import run_job
 from controllers.shared.sources import CRON_JOBS, JOBS
 from local.paths import StackPaths
 from manifests import rbac

@@ -11,9 +11,11 @@ import pytest
 
 from apimachinery.owner_references import controller_reference
 from controllers.pool.actions import Hold, ReleaseDisks, RetainDisks, ReturnDisk, SetInService
-from controllers.pool.apply import PoolWriter, hold, set_in_service, unready_version
-from controllers.pool.apply_disks import release_disks, retain_replaced_disks, return_disk
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
+from controllers.pool.writes.creations import old_disk
+from controllers.pool.writes.disks import release_disks, retain_replaced_disks, return_disk
+from controllers.pool.writes.hooks import hold, set_in_service
+from controllers.pool.writes.vms import unready_version
 from controllers.shared.sources import DATA_VOLUMES
 from kinds import meta
 from runtime.api import Api
@@ -269,15 +271,14 @@ def test_the_claim_of_a_retained_disk_belongs_to_its_data_volume() -> None:
     """CDI makes the DataVolume the owner of its claim. A VM may take such a disk again."""
 
     async def scene(world: World, api: Api) -> None:
-        writer = PoolWriter(api, cast(Any, None), cast(Any, None), cast(Any, None), cast(Any, None))
         document = {"metadata": {"name": "web-1", "namespace": HERE}, "spec": {**template()["spec"]}}
         document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "root-1"}, "spec": {}}]
         document["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root-1"}}]
         volume = await create(api, DATA_VOLUMES, "root-1")
         await create(api, PVCS, "root-1", volume)
-        assert await writer._old_disk(snapshot(a_pool()), document) == ""
+        assert await old_disk(api, snapshot(a_pool()), document) == ""
         await api.delete(PVCS, HERE, "root-1")
         await create(api, PVCS, "root-1", await create(api, DATA_VOLUMES, "other"))
-        assert await writer._old_disk(snapshot(a_pool()), document) == "PersistentVolumeClaim root-1", "another owner"
+        assert await old_disk(api, snapshot(a_pool()), document) == "PersistentVolumeClaim root-1", "another owner"
 
     play(scene)

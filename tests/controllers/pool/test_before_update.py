@@ -16,7 +16,6 @@ from controllers.pool.rollback import abort_of
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.pool.template import build_restore, build_snapshot
 from controllers.pool.vm_snapshots import (
     VMRestore,
     VMSnapshot,
@@ -25,6 +24,7 @@ from controllers.pool.vm_snapshots import (
     restore_name,
     snapshot_name,
 )
+from controllers.pool.writes.snapshots import build_restore, build_snapshot
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
 

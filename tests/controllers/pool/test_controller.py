@@ -12,10 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool import controller as pool_controller
-from controllers.pool.actions import Heal
-from controllers.pool.apply import PoolEvents, PoolOutcome, PoolWriter, expected_events
+from controllers.pool.actions import Action, Heal
+from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, PoolController
 from controllers.pool.data_volumes import DiskState
+from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import POOLS, Stores
@@ -42,7 +43,7 @@ class FakeWriter:
     def __init__(self, outcome: Callable[[Plan], PoolOutcome]) -> None:
         self.outcome = outcome
         self.batches: WriteBatches[Pool] = WriteBatches(
-            cast(PoolEvents, None), Expectations(), lambda: 0.0, expected_events
+            cast(PoolEvents, None), Expectations(), lambda: 0.0, Action.expected_events
         )
         self.statuses = RecordedStatuses()
 

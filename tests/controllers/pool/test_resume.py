@@ -7,7 +7,9 @@ from typing import Any, cast
 import pytest
 
 from controllers.pool.actions import Update
-from controllers.pool.apply import PoolEvents, PoolWriter
+from controllers.pool.apply import PoolWriter
+from controllers.pool.events import PoolEvents
+from controllers.pool.writes.updates import update
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
 from controllers.shared.write_batches import WriteBatches
@@ -49,13 +51,13 @@ async def completed(cluster: Cluster, strategy: str, start: bool) -> tuple[list[
         cast(Subresources, cluster),
         cast(PoolEvents, None),
     )
-    update = Update(
+    action = Update(
         *("web-1", "u-web-1", 1, "r1", "r1", "its disks are restored"),
         restored=REQUEST,
         run_strategy=strategy,
         start=start,
     )
-    await writer._update(snapshot(3), update)
+    await update(writer.writing(snapshot(3)), action)
     *requests, (kind, written) = cluster.asked
     assert kind == VMS.kind
     assert written["metadata"]["annotations"][meta.RESTORED] == REQUEST

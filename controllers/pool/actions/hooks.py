@@ -1,0 +1,75 @@
+"""Actions for VMs that lifecycle hooks hold."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from apimachinery.timestamps import format_time
+from controllers.pool.actions.base import Action, change_vm, set_in_service
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.vm import VM, LifecycleHold
+from kinds.pool_lifecycle import Transition
+
+Hooks = tuple[tuple[str, str], ...]
+"""names of hooks, with the times at which they time out"""
+
+
+def stopping(vm: VM, now: datetime, transition: Transition = "Restarting", hooks: Hooks = ()) -> VM:
+    """The VM for the rest of a plan that stops it. Its hooks have only begun, so that a later step of this plan waits
+    for them too."""
+    return replace(vm, hold=LifecycleHold(transition, format_time(now), vm.vmi.uid if vm.vmi else "", hooks))
+
+
+@dataclass(frozen=True)
+class Hold(Action, past="holds VM"):
+    """Takes the VM out of its Services, and marks it for the owners of lifecycle hooks."""
+
+    recorded = True
+    name: str
+    uid: str
+    resource_version: str
+    transition: Transition
+    """the transition that waits"""
+    vmi_uid: str
+    since: str
+    hooks: Hooks
+    former: tuple[str, ...]
+    """hooks of an earlier transition whose annotations are removed"""
+    reason: str
+    spares_available: bool = False
+    """as for a Delete, because a held VM is not available"""
+
+    def begun(self, vm: VM, now: datetime) -> VM:
+        return stopping(vm, now, self.transition, self.hooks)
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        # The owners of the hooks are assumed to end them.
+        hold = LifecycleHold(self.transition, self.since, self.vmi_uid)
+        return set_in_service(change_vm(snapshot, self.uid, hold=hold), self.vmi_uid, in_service=False)
+
+
+@dataclass(frozen=True)
+class EndHold(Action, past="no longer holds VM"):
+    """Removes the marks of a Hold. The VM returns to its Services with the next plan."""
+
+    recorded = True
+    name: str
+    uid: str
+    resource_version: str
+    hooks: tuple[str, ...]
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return change_vm(snapshot, self.uid, hold=None)
+
+
+@dataclass(frozen=True)
+class SetInService(Action, past="set the label poolhouse.dev/in-service of VM"):
+    """Writes or removes the label of the VMI and of its launcher pods."""
+
+    name: str
+    vmi_uid: str
+    in_service: bool
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return set_in_service(snapshot, self.vmi_uid, in_service=self.in_service)

@@ -1,0 +1,73 @@
+"""Actions on ControllerRevisions, and on the labels by which VMIs tell their revision."""
+
+from dataclasses import dataclass, replace
+
+from controllers.pool.actions.base import Action, change_vmi
+from controllers.pool.snapshot import PoolSnapshot
+from kinds import meta
+
+
+@dataclass(frozen=True)
+class SaveRevision(Action, past="saved revision"):
+    """Saves the template as a ControllerRevision, which identifies the template of a VM."""
+
+    concerns_vm = False
+    name: str
+    number: int
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
+
+
+@dataclass(frozen=True)
+class RewriteRevision(Action, past="rewrote revision"):
+    """Replaces a ControllerRevision of an earlier release, which the garbage collector cannot orphan, by one with the
+    same content."""
+
+    concerns_vm = False
+    name: str
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        rewritten = (replace(each, orphanable=True) if each.name == self.name else each for each in snapshot.revisions)
+        return replace(snapshot, revisions=tuple(rewritten))
+
+
+@dataclass(frozen=True)
+class AdoptRevision(Action, past="adopted revision"):
+    """Makes the pool the owner of its ControllerRevision again, so that the revision is deleted with the pool."""
+
+    concerns_vm = False
+    name: str
+    uid: str
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        adopted = (replace(each, owned=True) if each.name == self.name else each for each in snapshot.revisions)
+        return replace(snapshot, revisions=tuple(adopted))
+
+
+@dataclass(frozen=True)
+class PruneRevision(Action, past="deleted revision"):
+    concerns_vm = False
+    name: str
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != self.name))
+
+
+@dataclass(frozen=True)
+class LabelVMI(Action, past="wrote the template's labels and annotations into the VMI of VM"):
+    """Brings labels and annotations of a running VMI up to date that has the template's spec already."""
+
+    name: str
+    vmi_uid: str
+    ordinal: int
+    before: str
+    """label of the VMI's revision before the update"""
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return change_vmi(snapshot, self.vmi_uid, {meta.REVISION: snapshot.revision.label})

@@ -1,0 +1,197 @@
+"""Actions on the VMs of a pool."""
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from apimachinery.unstructured import Json
+from controllers.pool import template
+from controllers.pool.actions.base import Action, change_vm, start, started, without_vm
+from controllers.pool.actions.hooks import stopping
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.names import has_revision
+from controllers.shared.vm import VM, RetainedDisk, parse_vm
+from kinds.pool_lifecycle import Transition
+from runtime.batch_writer import ExpectedEvents
+
+
+@dataclass(frozen=True)
+class Adopt(Action, past="adopted VM"):
+    """Makes the pool the controller of a VM that has an owner reference to it without `controller: true`."""
+
+    recorded = True
+    name: str
+    uid: str
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return change_vm(snapshot, self.uid, adopted=True)
+
+
+@dataclass(frozen=True)
+class Create(Action, past="created VM"):
+    recorded = True
+    name: str
+    ordinal: int
+    revision: str
+    reason: str
+    after_deletion: bool = False
+    """A VM of this name was deleted recently. The disks of that VM must be gone before this VM is created."""
+    retained_disks: tuple[tuple[str, str], ...] = ()
+    """Names in dataVolumeTemplates of disks that were retained for this VM, with the hashes of their entries."""
+    disks: tuple[tuple[str, str], ...] = ()
+    """Names in dataVolumeTemplates of disks that do not have the usual name, with their names."""
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        revision = snapshot.revisions_by_label.get(self.revision.rpartition("-")[2], snapshot.revision)
+        document = template.build_vm(snapshot.pool, self.ordinal, revision, self.retained_disks, dict(self.disks))
+        document["metadata"]["uid"] = f"{self.name} (simulated)"
+        vms = (*snapshot.vms, started(parse_vm(document)))
+        return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {self.ordinal})
+
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(creates=(self.name,))
+
+
+@dataclass(frozen=True)
+class Delete(Action, past="deleted VM"):
+    """Deletes a VM. `retain_disks` keeps the DataVolumes and PersistentVolumeClaims for the next VM of this name."""
+
+    lifecycle_transition = "Terminating"
+    recorded = True
+    name: str
+    uid: str
+    resource_version: str
+    reason: str
+    retain_disks: bool = False
+    spares_available: bool = False
+    """Whether to leave the VM alone if it has become available since the plan, because the plan did not count it
+    against maxUnavailable."""
+
+    def begun(self, vm: VM, now: datetime) -> VM:
+        return replace(vm, deleted_at=now.isoformat())
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        gone = (vm for vm in snapshot.vms if vm.uid == self.uid and self.retain_disks)
+        retained = (RetainedDisk(vm.namespace, d, snapshot.pool.uid, vm.name) for vm in gone for d in vm.disks)
+        left = without_vm(snapshot, self.name, self.uid)
+        return replace(left, retained_disks=(*snapshot.retained_disks, *retained))
+
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(deletes=(self.uid,))
+
+
+@dataclass(frozen=True)
+class Heal(Action, past="is replacing VM"):
+    """Deletes a VM that still fails, with its disks. Scale-out then creates a VM with the same name."""
+
+    lifecycle_transition = "Terminating"
+    recorded = True
+    name: str
+    uid: str
+    reason: str
+    failed_starts: bool = True
+    """whether KubeVirt counts failed starts of the VM, and clears the count when the VM recovers"""
+
+    def begun(self, vm: VM, now: datetime) -> VM:
+        return replace(vm, deleted_at=now.isoformat())
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return without_vm(snapshot, self.name, self.uid)
+
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(deletes=(self.uid,))
+
+
+@dataclass(frozen=True)
+class DiskReplacement:
+    """A disk of a VM that takes the place of another one."""
+
+    entry: str
+    """name in the pool's dataVolumeTemplates"""
+    old: str
+    new: str
+    existing: bool = False
+    """whether the new disk exists: it is the one that the VM had with this template before"""
+
+    def __str__(self) -> str:
+        new = "its former disk" if self.existing else "the new disk"
+        return f"disk {self.old} is retained, and {new} {self.new} takes its place"
+
+
+@dataclass(frozen=True)
+class Update(Action, past="updated VM"):
+    """Applies the template's changes to the VM. A running VMI gets the changes at its next restart."""
+
+    recorded = True
+    name: str
+    uid: str
+    ordinal: int
+    before: str
+    """label of the VM's revision before the update"""
+    revision: str
+    """label of the VM's revision after the update"""
+    reason: str
+    disk_templates: str = ""
+    """the VM's annotation after the update"""
+    replacements: tuple[DiskReplacement, ...] = ()
+    replaced_disks: str = ""
+    """the annotation poolhouse.dev/replaced-disks after the update, if it replaces disks"""
+    counts: bool = False
+    """whether the VM's number of updates with a snapshot grows"""
+    restored: str = ""
+    """the request of a restore that this update completes"""
+    run_strategy: str = ""
+    """the run strategy that the VM gets again after a restore"""
+    start: bool = False
+    """whether the VM ran before the restore"""
+    halts: bool = False
+    """whether the update stops the guest"""
+
+    @property
+    def stops(self) -> Transition | None:
+        return "Restarting" if self.halts else None
+
+    def begun(self, vm: VM, now: datetime) -> VM:
+        return stopping(vm, now)
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        vm = next((vm for vm in snapshot.vms if vm.uid == self.uid), None)
+        if vm is None:
+            return snapshot
+        facts: Json = {"revision": self.revision, "disk_templates": self.disk_templates}
+        facts["updates"] = vm.updates + (1 if self.counts else 0)
+        if self.restored:
+            facts["restored"] = self.restored
+        if self.replacements:
+            new = {each.old: each.new for each in self.replacements}
+            disks = tuple(new.get(disk, disk) for disk in vm.disks)
+            facts |= {"disks": disks, "replaced_disks": self.replaced_disks}
+        if self.halts:
+            facts |= {"run_strategy": "Halted", "should_run": False, "ready": False, "vmi": None, "vmi_exists": False}
+        updated = change_vm(snapshot, self.uid, **facts)
+        return start(updated, [self.uid]) if self.start else updated
+
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(creates=(has_revision(self.name, self.revision),))
+
+
+@dataclass(frozen=True)
+class Restart(Action, past="restarted VM"):
+    lifecycle_transition = "Restarting"
+    recorded = True
+    name: str
+    vmi_uid: str
+    by_subresource: bool
+    """Whether to call the restart subresource: KubeVirt does not restart such a VM after its VMI is deleted."""
+    reason: str
+    spares_available: bool = False
+    """as for a Delete"""
+
+    def begun(self, vm: VM, now: datetime) -> VM:
+        return stopping(vm, now)
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return start(snapshot, (vm.uid for vm in snapshot.vms if vm.vmi and vm.vmi.uid == self.vmi_uid))
+
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(deletes=(self.vmi_uid,))

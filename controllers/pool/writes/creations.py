@@ -1,0 +1,69 @@
+"""Creates VMs."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from apimachinery.unstructured import Json
+from controllers.pool import template
+from controllers.pool.actions import Create
+from controllers.pool.disk_templates import entry_of, parse_hashes, same_origin
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.writes.context import Writing
+from controllers.shared.sources import DATA_VOLUMES
+from controllers.shared.vm import disk_names
+from controllers.shared.write_batches import Outcome
+from defaulter.contract import InvalidDocument
+from kinds import meta
+from runtime.api import Api
+from runtime.errors import ApiError, Conflict, NotFound
+from runtime.resource import PVCS
+
+
+async def create(to: Writing, creations: Sequence[Create]) -> Outcome:
+    """Creates the VMs with the hardware that the defaulter gives them all at once."""
+    # Only the first VM has a dry run, so a VM that was refused before must not come first.
+    creations = sorted(creations, key=lambda a: a.name in to.snapshot.refused)
+    try:
+        documents = await to.creator([await _build(to, a) for a in creations])
+    except (InvalidDocument, ApiError) as error:
+        return to.batches.refuse(to.pool, creations, error)
+    by_action = dict(zip(creations, documents, strict=True))
+
+    async def call(action: Create) -> None:
+        if action.after_deletion and (disk := await old_disk(to.api, to.snapshot, by_action[action])):
+            to.blocked.append(action.name)
+            raise Conflict(f"{disk} of the VM before it still exists", status=409)
+        await to.creator.create(by_action[action])
+
+    return await to.batches.send(to.pool, creations, call, max_in_flight=to.snapshot.burst)
+
+
+async def _build(to: Writing, a: Create) -> Json:
+    pool, revision = to.pool, to.snapshot.revision
+    if a.revision != revision.name:
+        label = a.revision.rpartition("-")[2]
+        if earlier := await to.templates.pool_with_revision(to.snapshot, label):
+            pool, revision = earlier, to.snapshot.revisions_by_label[label]
+    return template.build_vm(pool, a.ordinal, revision, a.retained_disks, dict(a.disks))
+
+
+async def old_disk(api: Api, snapshot: PoolSnapshot, vm: Json) -> str:
+    """An existing disk of the deleted VM of this name, or ""."""
+    metadata = vm["metadata"]
+    namespace, annotations = metadata["namespace"], metadata.get("annotations") or {}
+    hashes = parse_hashes(annotations.get(meta.DISK_TEMPLATES, ""))
+    for disk in sorted(disk_names(vm)):
+        makers = set[str]()
+        for resource in (DATA_VOLUMES, PVCS):
+            with suppress(NotFound):
+                found = (await api.get(resource, namespace, disk))["metadata"]
+                labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
+                created = snapshot.entry_hash(labels.get(meta.DISK_TEMPLATE, wanted))
+                other = meta.REPLACED in labels or not same_origin(created, wanted)
+                # A disk without an owner was provided for this VM, or retained from the same entry. The DataVolume
+                # of the disk owns the claim that CDI has made from it.
+                owners = {each.get("uid") for each in found.get("ownerReferences") or ()}
+                if owners - makers or "deletionTimestamp" in found or other:
+                    return f"{resource.kind} {disk}"
+                makers.add(found["uid"])
+    return ""

@@ -1,0 +1,44 @@
+"""Writes of ControllerRevisions, and of the labels by which VMIs tell their revision."""
+
+from contextlib import suppress
+
+from apimachinery.unstructured import Json
+from controllers.pool import template
+from controllers.pool.actions import AdoptRevision, LabelVMI, PruneRevision, RewriteRevision, SaveRevision
+from controllers.pool.observe import REVISIONS
+from controllers.pool.writes.context import Writing
+from runtime.errors import AlreadyExists, NotFound
+from runtime.resource import VMIS
+
+
+async def save(to: Writing, a: SaveRevision) -> None:
+    with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
+        await to.api.create(REVISIONS, template.build_revision(to.pool, to.snapshot.revision))
+
+
+async def rewrite(to: Writing, a: RewriteRevision) -> None:
+    found = await to.api.get(REVISIONS, to.namespace, a.name)
+    metadata = {key: found["metadata"].get(key) for key in ("name", "namespace", "labels")}
+    metadata["ownerReferences"] = [template.owner_reference(to.pool)]
+    await to.api.delete(REVISIONS, to.namespace, a.name, uid=found["metadata"]["uid"])
+    await to.api.create(REVISIONS, {**found, "metadata": metadata})
+
+
+async def adopt(to: Writing, a: AdoptRevision) -> None:
+    change = {"uid": a.uid, "ownerReferences": [template.owner_reference(to.pool)]}
+    await to.api.patch(REVISIONS, to.namespace, a.name, {"metadata": change})
+
+
+async def prune(to: Writing, a: PruneRevision) -> None:
+    with suppress(NotFound):
+        await to.api.delete(REVISIONS, to.namespace, a.name)
+
+
+async def label_vmi(to: Writing, a: LabelVMI) -> None:
+    old = await to.templates.pool_with_revision(to.snapshot, a.before)
+    was = template.vmi_metadata(old, a.ordinal, to.snapshot.revisions_by_label[a.before]) if old else {}
+    now = template.vmi_metadata(to.pool, a.ordinal, to.snapshot.revision)
+    changes: Json = {
+        part: dict.fromkeys(was.get(part) or {}) | (now.get(part) or {}) for part in ("labels", "annotations")
+    }
+    await to.api.patch(VMIS, to.namespace, a.name, {"metadata": {"uid": a.vmi_uid, **changes}})

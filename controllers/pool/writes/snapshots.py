@@ -1,0 +1,79 @@
+"""Writes of snapshots of VMs, and of their restores."""
+
+from contextlib import suppress
+
+from apimachinery.unstructured import Json
+from controllers.pool.actions import PruneRestore, PruneSnapshot, Restore, TakeSnapshot
+from controllers.pool.snapshot import Pool
+from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
+from controllers.pool.writes.context import Writing
+from kinds import meta
+from runtime.errors import AlreadyExists, NotFound
+
+
+async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:
+    with suppress(AlreadyExists):  # the name depends on the VM's state, so an earlier write took this snapshot
+        await to.api.create(VM_SNAPSHOTS, build_snapshot(to.pool, a))
+
+
+async def restore(to: Writing, a: Restore) -> None:
+    with suppress(AlreadyExists):
+        await to.api.create(VM_RESTORES, build_restore(to.pool, a), strict=True)
+
+
+async def prune_snapshot(to: Writing, a: PruneSnapshot) -> None:
+    with suppress(NotFound):
+        await to.api.delete(VM_SNAPSHOTS, to.namespace, a.name, uid=a.uid)
+
+
+async def prune_restore(to: Writing, a: PruneRestore) -> None:
+    with suppress(NotFound):
+        await to.api.delete(VM_RESTORES, to.namespace, a.name, uid=a.uid)
+
+
+def build_snapshot(pool: Pool, action: TakeSnapshot) -> Json:
+    """The VirtualMachineSnapshot. The ControllerRevision owns it, and not the VM, so it outlives the VM. Without the
+    ControllerRevision, the pool owns it."""
+    if action.owner_uid:
+        owner = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "name": action.owner, "uid": action.owner_uid}
+    else:
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": pool.name, "uid": pool.uid}
+    labels = {**_labels(pool, action), **({meta.REVISION: action.revision} if action.revision else {})}
+    return {
+        "apiVersion": VM_SNAPSHOTS.api_version,
+        "kind": VM_SNAPSHOTS.kind,
+        "metadata": {
+            "namespace": pool.namespace,
+            "name": action.snapshot,
+            "labels": labels,
+            "annotations": {meta.UPDATES: str(action.update)},
+            "ownerReferences": [owner],
+        },
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name}},
+    }
+
+
+def build_restore(pool: Pool, action: Restore) -> Json:
+    """The VirtualMachineRestore. KubeVirt makes the VM its owner."""
+    halted = "" if action.ran else NOT_RUNNING
+    return {
+        "apiVersion": VM_RESTORES.api_version,
+        "kind": VM_RESTORES.kind,
+        "metadata": {
+            "namespace": pool.namespace,
+            "name": action.restore,
+            "labels": _labels(pool, action),
+            "annotations": {meta.RESTORE: action.request, meta.RUN_STRATEGY: f"{action.run_strategy}{halted}"},
+        },
+        "spec": {
+            "target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name},
+            "virtualMachineSnapshotName": action.snapshot,
+            "targetReadinessPolicy": "StopTarget",
+            # With other policies, KubeVirt gives the disks new names, and the pool's VMs need the names of theirs.
+            "volumeRestorePolicy": "InPlace",
+        },
+    }
+
+
+def _labels(pool: Pool, action: TakeSnapshot | Restore) -> dict[str, str]:
+    return {meta.POOL: pool.name, meta.VM: action.name, meta.VM_UID: action.uid}

@@ -1,0 +1,77 @@
+"""Updates VMs to the template of their pool."""
+
+from contextlib import suppress
+
+from apimachinery.unstructured import Json
+from controllers.pool import lost_base, template
+from controllers.pool.actions import Update
+from controllers.pool.disk_templates import disks_by_entry
+from controllers.pool.writes.context import Writing
+from controllers.shared.vm import disk_names, parse_vm
+from kinds import meta
+from kinds.vm_documents import run_strategy
+from runtime.errors import Conflict
+from runtime.resource import VMS
+
+
+async def update(to: Writing, a: Update) -> None:
+    """Raises Conflict if the VM is being deleted, is another VM, or has other disks than the plan has seen."""
+    live = await to.api.get(VMS, to.namespace, a.name)
+    if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
+        raise Conflict(f"{a.name} is being deleted, or is another VM now", status=409)
+    here = disk_names(live)
+    if any(each.old not in here or each.new in here for each in a.replacements):
+        raise Conflict(f"{a.name} has other disks now", status=409)
+    merged = await _merged(to, a, live)
+    annotations = merged["metadata"].setdefault("annotations", {})
+    if a.disk_templates:
+        # The merge would record that the disks are new.
+        annotations[meta.DISK_TEMPLATES] = a.disk_templates
+    if a.replacements:
+        _replace_disks(merged, {each.old for each in a.replacements})
+        annotations[meta.REPLACED_DISKS] = a.replaced_disks
+    if a.counts:
+        annotations[meta.UPDATES] = str(parse_vm(live).updates + 1)
+    if a.restored:
+        annotations[meta.RESTORED] = a.restored
+        await _resume(to, a, merged["spec"])
+    await to.api.replace(VMS, merged)
+
+
+async def _merged(to: Writing, a: Update, live: Json) -> Json:
+    """The VM with the changes of the template since its own revision."""
+    snapshot, here = to.snapshot, disk_names(live)
+    before = await to.templates.pool_with_revision(snapshot, a.before)
+    base = None
+    if before is not None:
+        names = disks_by_entry(here, a.ordinal, disk_names(before.spec.template))
+        base = template.build_vm(before, a.ordinal, snapshot.revisions_by_label[a.before], disks=names)
+    names = disks_by_entry(here, a.ordinal, disk_names(to.pool.spec.template))
+    replaced = {each.entry: each.new for each in a.replacements}
+    new = template.build_vm(to.pool, a.ordinal, snapshot.revision, disks=names | replaced)
+    merged = template.merge_template(live, base, new)
+    annotations = merged["metadata"].setdefault("annotations", {})
+    lost, known = bool(a.before) and base is None, annotations.pop(meta.LEFT_FIELDS, "")
+    if left := lost_base.left_fields(merged, new, known, lost=lost):
+        annotations[meta.LEFT_FIELDS] = left
+        if lost:
+            to.events.base_lost(to.pool, a, lost_base.show(left))
+    return merged
+
+
+def _replace_disks(vm: Json, old: set[str]) -> None:
+    """Removes the entries of replaced disks, which a merge without the former template keeps."""
+    spec = vm["spec"]
+    spec["dataVolumeTemplates"] = [each for each in spec["dataVolumeTemplates"] if each["metadata"]["name"] not in old]
+
+
+async def _resume(to: Writing, a: Update, spec: Json) -> None:
+    """Gives a restored VM the run strategy of before, and starts it if its run strategy does not."""
+    if a.start and run_strategy(spec) == a.run_strategy and a.run_strategy in ("Manual", "RerunOnFailure"):
+        with suppress(Conflict):  # it runs already: this update is a retry
+            await to.subresources.put("start", to.namespace, a.name, a.uid)
+    elif run_strategy(spec) != a.run_strategy:
+        if spec.pop("running", None) is not None and a.run_strategy in ("Always", "Halted"):
+            spec["running"] = a.run_strategy == "Always"
+        else:
+            spec["runStrategy"] = a.run_strategy

@@ -1,0 +1,75 @@
+"""Writes of VMs."""
+
+from dataclasses import replace
+
+from apimachinery.owner_references import controller_of
+from controllers.pool import actions, template
+from controllers.pool.failures import has_failed_since_hold
+from controllers.pool.writes.context import Writing
+from controllers.pool.writes.disks import delete_retaining_disks
+from controllers.shared.vm import parse_vm
+from controllers.shared.vmi import parse_vmi
+from runtime.api import Api
+from runtime.errors import Conflict
+from runtime.resource import VMIS, VMS
+
+
+async def unready_version(api: Api, namespace: str, name: str) -> str:
+    """The resourceVersion of a VMI that is not ready, is being deleted, or belongs to a VM that is held.
+
+    Raises Conflict if the VMI has become ready since the plan, because the plan did not count the VM against
+    maxUnavailable. The informers may have the event of the VM already, but not that of its VMI. KubeVirt also writes
+    the status of the VM a moment after that of the VMI."""
+    found = await api.get(VMIS, namespace, name)
+    vmi = parse_vmi(found)
+    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).held:
+        raise Conflict(f"{name} has become available", status=409)
+    return str(found["metadata"]["resourceVersion"])
+
+
+async def adopt(to: Writing, a: actions.Adopt) -> None:
+    metadata = (await to.api.get(VMS, to.namespace, a.name))["metadata"]
+    if controller_of({"metadata": metadata}) is not None:
+        raise Conflict(f"{a.name} has a controller now", status=409)
+    others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != to.pool.uid]
+    # With the resourceVersion, the patch removes no reference that another client has added meanwhile.
+    change = {
+        "uid": a.uid,
+        "resourceVersion": metadata["resourceVersion"],
+        "ownerReferences": [*others, template.owner_reference(to.pool)],
+    }
+    await to.api.patch(VMS, to.namespace, a.name, {"metadata": change})
+
+
+async def delete(to: Writing, a: actions.Delete) -> None:
+    if a.spares_available:
+        await unready_version(to.api, to.namespace, a.name)
+    if a.retain_disks:
+        await delete_retaining_disks(to.api, to.namespace, to.pool.uid, a)
+    else:
+        await _delete_vm(to, a.name, a.uid, a.resource_version, "Background")
+
+
+async def heal(to: Writing, a: actions.Heal) -> None:
+    # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
+    live = parse_vm(await to.api.get(VMS, to.namespace, a.name))
+    recovers = live.ready or (a.failed_starts and not live.start_failures)
+    if live.ready and live.terminating and not a.failed_starts:
+        vmi = parse_vmi(await to.api.get(VMIS, to.namespace, a.name))
+        recovers = not has_failed_since_hold(replace(live, vmi=vmi))
+    if live.uid != a.uid or live.deleting or recovers:
+        raise Conflict(f"{a.name} does not fail any more", status=409)
+    # With foreground deletion, the VM's name is free only after its disks are gone.
+    await _delete_vm(to, a.name, a.uid, live.resource_version, "Foreground")
+
+
+async def _delete_vm(to: Writing, name: str, uid: str, version: str, propagation: str) -> None:
+    await to.api.delete(VMS, to.namespace, name, uid=uid, resource_version=version, propagation=propagation)
+
+
+async def restart(to: Writing, a: actions.Restart) -> None:
+    version = await unready_version(to.api, to.namespace, a.name) if a.spares_available else None
+    if a.by_subresource:
+        await to.subresources.put("restart", to.namespace, a.name, a.vmi_uid)
+    else:
+        await to.api.delete(VMIS, to.namespace, a.name, uid=a.vmi_uid, resource_version=version)

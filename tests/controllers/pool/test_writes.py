@@ -1,0 +1,50 @@
+"""The table of writes, compared with the actions."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import is_dataclass
+
+import pytest
+
+from controllers.pool import actions
+from controllers.pool.actions import Action
+from controllers.pool.writes.table import NEED_REVISION, WRITES
+
+ALL = [each for each in vars(actions).values() if inspect.isclass(each) and issubclass(each, Action)]
+
+
+def test_each_action_has_a_write() -> None:
+    assert set(WRITES) == {each for each in ALL if each is not Action}
+
+
+@pytest.mark.parametrize("kind", list(WRITES), ids=lambda kind: str(kind.__name__))
+def test_an_action_knows_what_belongs_to_it(kind: type[Action]) -> None:
+    assert is_dataclass(kind)
+    assert kind.past
+    assert kind.succeeded == f"Successful{kind.__name__}"
+    assert kind.failed == f"Failed{kind.__name__}"
+    recorded_or_hidden = (kind.recorded, kind.concerns_vm)
+    assert recorded_or_hidden != (True, False), "the decisions log has only what a plan shows"
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "why"),
+    [
+        (actions.RetainDisks, actions.Delete, "the replaced disks would be deleted with the VM"),
+        (actions.ReleaseDisks, actions.Create, "a VM of the name waits for its disks"),
+        (actions.SaveRevision, actions.Create, "the VM names the revision"),
+        (actions.SaveRevision, actions.Update, "the VM names the revision"),
+        (actions.EndHold, actions.Hold, "the annotations of hooks would be removed again"),
+        (actions.Update, actions.Restart, "a restart uses the new template"),
+        (actions.Create, actions.PruneRevision, "a VM may still get the revision"),
+    ],
+)
+def test_writes_come_in_their_order(first: type[Action], then: type[Action], why: str) -> None:
+    order = list(WRITES)
+    assert order.index(first) < order.index(then), why
+
+
+def test_what_needs_a_revision_comes_after_its_write() -> None:
+    order = list(WRITES)
+    assert all(order.index(actions.SaveRevision) < order.index(each) for each in NEED_REVISION)

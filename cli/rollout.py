@@ -318,8 +318,8 @@ def differences(before: Any, after: Any, type_name: str = "", path: str = "") ->
     if mean_the_same(before, after, type_name):
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        for key, inner in changed_fields(before, after, type_name):
-            yield from differences(before.get(key), after.get(key), inner, f"{path}.{key}" if path else key)
+        for each in changed_fields(before, after, type_name):
+            yield from differences(each.before, each.after, each.type, f"{path}.{each.name}" if path else each.name)
         return
     old, new = _by_name(before), _by_name(after)
     if old is not None and new is not None:

@@ -7,7 +7,8 @@
   Go, because Go decodes them to the same value as an absent field.
 - An empty object counts as absent if KubeVirt makes no difference (`_WITHOUT_EFFECT`). Other empty objects are choices,
   such as `masquerade: {}`.
-- A value that KubeVirt or CDI uses for an absent field counts as absent (`_DEFAULTS`).
+- A value that KubeVirt or CDI uses for an absent field counts as absent (`_DEFAULTS`). In a VM without a preference,
+  so do the values of fields that a preference could fill (`_DEFAULTS_WITHOUT_PREFERENCE`).
 - The order of a list counts, except in lists whose items have a key (`_KEYED`) and in sets.
 - `running: true` is `runStrategy: Always`, and `running: false` is `runStrategy: Halted`.
 - MAC addresses and UUIDs have one notation, and the kind of an instance type or preference one name.
@@ -15,12 +16,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from apimachinery import mac_address
 from apimachinery.quantity import to_fraction
 from apimachinery.unstructured import Json, at
-from kubevirt.fields import Field, declared_fields
+from kubevirt.fields import VM_SPEC, Field, declared_fields
 
 VM_TEMPLATE = "VirtualMachineTemplateSpec"
 """The template of a pool or warm pool: metadata, and the spec of a VirtualMachine."""
@@ -104,8 +106,26 @@ _DEFAULTS: Mapping[tuple[str, str], Any] = {
     ("TopologySpreadConstraint", "nodeTaintsPolicy"): "Ignore",
     ("VirtualMachineInstanceSpec", "dnsPolicy"): "ClusterFirst",
 }
-"""Values that an absent field means. A field that a preference fills is missing, because there a value differs from no
-value."""
+"""Values that an absent field means, whatever the rest of the VM says"""
+
+_DEFAULTS_WITHOUT_PREFERENCE: Mapping[tuple[str, str], Any] = {
+    ("ACPIState", "enabled"): True,
+    ("Devices", "autoattachGraphicsDevice"): True,
+    ("Devices", "autoattachInputDevice"): False,
+    ("Devices", "autoattachMemBalloon"): True,
+    ("Devices", "autoattachPodInterface"): True,
+    ("Devices", "autoattachSerialConsole"): True,
+    ("Devices", "autoattachVSOCK"): False,
+    ("Devices", "blockMultiQueue"): False,
+    ("Devices", "networkInterfaceMultiqueue"): False,
+    ("Devices", "useVirtioTransitional"): False,
+    ("Disk", "dedicatedIOThread"): False,
+    ("Disk", "shareable"): False,
+    ("TPMDevice", "persistent"): False,
+    ("VirtualMachineInstanceSpec", "terminationGracePeriodSeconds"): 30,
+}
+"""Values that an absent field means unless a preference fills it. A preference fills absent fields only, so that with
+one such a value differs from no value."""
 
 _IGNORED: Mapping[str, frozenset[str]] = {
     VM_TEMPLATE: frozenset({"apiVersion", "kind", "status"}),
@@ -163,13 +183,46 @@ def mean_the_same(one: Any, other: Any, type_name: str) -> bool:
     return text_of(canonical(one, type_name)) == text_of(canonical(other, type_name))
 
 
-def changed_fields(before: Json, after: Json, type_name: str) -> Iterator[tuple[str, str]]:
-    """The names of the fields of an object that do not mean the same in both, sorted, with the type of each."""
+@dataclass(frozen=True)
+class ChangedField:
+    name: str
+    type: str
+    """a type of `kubevirt/fields.py`, or an empty string"""
+    before: Any
+    """the value as it is spelt, without what a VM without a preference need not say"""
+    after: Any
+
+
+def changed_fields(before: Json, after: Json, type_name: str) -> Iterator[ChangedField]:
+    """The fields of an object that do not mean the same in both, sorted by name."""
     fields = _fields_of(type_name)
+    if type_name == VM_SPEC and all(_takes_defaults(each) for each in (before, after)):
+        before, after = (_without_defaults(each, VM_SPEC) for each in (before, after))
     old, new = (_object(each, type_name) for each in (before, after))
     for name in sorted({*old, *new}):
         if text_of(old.get(name)) != text_of(new.get(name)):
-            yield name, fields[name].type if name in fields else ""
+            yield ChangedField(name, fields[name].type if name in fields else "", before.get(name), after.get(name))
+
+
+def _takes_defaults(vm_spec: Json) -> bool:
+    """Whether `_DEFAULTS_WITHOUT_PREFERENCE` holds. On s390x KubeVirt disables ACPI that nobody asks for."""
+    has_preference = canonical(vm_spec.get("preference"), "PreferenceMatcher") is not None
+    return not has_preference and at(vm_spec, "template", "spec", "architecture") != "s390x"
+
+
+def _without_defaults(value: Any, type_name: str) -> Any:
+    """The value without the fields of `_DEFAULTS_WITHOUT_PREFERENCE` that say what their absence says."""
+    if isinstance(value, list):
+        return [_without_defaults(each, type_name) for each in value]
+    if not isinstance(value, dict):
+        return value
+    fields = _fields_of(type_name)
+    return {
+        name: _without_defaults(each, fields[name].type) if name in fields else each
+        for name, each in value.items()
+        if (type_name, name) not in _DEFAULTS_WITHOUT_PREFERENCE
+        or text_of(each) != text_of(_DEFAULTS_WITHOUT_PREFERENCE[type_name, name])
+    }
 
 
 def text_of(value: Any) -> str:
@@ -194,12 +247,14 @@ def canonical(value: Any, type_name: str = "") -> Any:
 
 def _object(value: Json, type_name: str) -> Json:
     fields = _fields_of(type_name)
+    if type_name == VM_SPEC and _takes_defaults(value):
+        value = _without_defaults(value, VM_SPEC)
     ignored = _IGNORED.get(type_name, frozenset())
     found = {}
     for name, each in value.items():
         if name not in ignored and (inner := _field(each, type_name, name, fields.get(name))) is not None:
             found[name] = inner
-    if type_name == "VirtualMachineSpec" and isinstance(found.get("running"), bool) and "runStrategy" not in found:
+    if type_name == VM_SPEC and isinstance(found.get("running"), bool) and "runStrategy" not in found:
         found["runStrategy"] = _RUN_STRATEGIES[found.pop("running")]
     if "kind" in found and "inferFromVolume" not in found and found["kind"] == _CLUSTER_KINDS.get(type_name):
         found.pop("kind")

@@ -18,7 +18,7 @@ from controllers.shared.vm import references
 from kinds import meta
 from kinds.pool import NameGeneration, PoolSpec
 from kinds.vm_documents import run_strategy
-from kubevirt.fields import VMI_SPEC
+from kubevirt.fields import VM_SPEC
 from kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
 from runtime.resource import Key
 
@@ -39,8 +39,8 @@ CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 DiskTemplates = tuple[tuple[str, str], ...]
 """Name and hash of each entry of dataVolumeTemplates, sorted."""
 DISK_HASH_CHARACTERS = 10
-MATCHERS = {"instancetype": "InstancetypeMatcher", "preference": "PreferenceMatcher"}
-"""The fields of a VM's spec that KubeVirt expands when it starts the VMI, with their types."""
+MATCHERS = ("instancetype", "preference")
+"""The fields of a VM's spec that KubeVirt expands when it starts the VMI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,9 @@ def _vmi_hash(content: Json) -> str:
     inner = (spec.get("template") or {}).get("spec") or {}
     paths = postfixed_paths(NameGeneration.model_validate(content.get("nameGeneration") or {}))
     names = [holder[key] for volume in inner.get("volumes") or () for holder, key in references(volume, paths)]
+    meaning = canonical(spec, VM_SPEC) or {}
     # KubeVirt expands the instance type and the preference when it starts the VMI.
-    expanded = {key: spec.get(key) for key in MATCHERS}
+    expanded = {key: meaning.get(key) for key in MATCHERS}
     if restarted := at(spec, "template", "metadata", "annotations", meta.RESTARTED_AT):
         expanded[meta.RESTARTED_AT] = restarted
-    expanded = {key: canonical(value, MATCHERS.get(key, "")) for key, value in expanded.items()}
-    return document_hash({"spec": canonical(inner, VMI_SPEC), "postfixed": names, **expanded})
+    return document_hash({"spec": at(meaning, "template", "spec"), "postfixed": names, **expanded})

@@ -26,6 +26,7 @@ from cli.rollout import (
 )
 from controllers.pool.observe import POOLS, REVISIONS
 from kinds import meta
+from kubevirt.meaning import VM_TEMPLATE
 from runtime.api import Api
 from runtime.errors import Forbidden, NotFound
 from tests.runtime.faulty_server import Server
@@ -242,6 +243,15 @@ def test_a_table_shows_the_first_changes(changes: list[str], said: str) -> None:
 )
 def test_changes(before: Any, after: Any, said: list[str]) -> None:
     assert list(differences(before, after)) == said
+
+
+def test_a_change_leaves_out_what_a_vm_without_a_preference_need_not_say() -> None:
+    before: dict[str, Any] = {"spec": {"template": {"spec": {"domain": {"devices": {}}}}}}
+    devices = {"autoattachMemBalloon": True, "rng": {}}
+    after: dict[str, Any] = {"spec": {"template": {"spec": {"domain": {"devices": devices}}}}}
+    assert list(differences(before, after, VM_TEMPLATE)) == ["spec.template.spec.domain.devices.rng: nothing -> {}"]
+    before["spec"]["preference"] = after["spec"]["preference"] = {"name": "a"}
+    assert len(list(differences(before, after, VM_TEMPLATE))) == 2
 
 
 def test_long_values_are_cut() -> None:

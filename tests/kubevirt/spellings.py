@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from random import Random
 from typing import Any
 
 from apimachinery.quantity import to_fraction
 from kubevirt import meaning
-from kubevirt.fields import Field
+from kubevirt.fields import VM_SPEC, Field
+
+Defaults = Mapping[tuple[str, str], Any]
 
 
 def respell(value: Any, type_name: str, random: Random) -> Any:
     """A random spelling of an object: quantities in other units, absent fields written as null, empty or default
     values, `running` in place of `runStrategy`."""
     found = copy.deepcopy(value)
-    _respell(found, type_name, random)
+    _respell(found, type_name, meaning._DEFAULTS, random)
     assert meaning.mean_the_same(value, found, type_name)
     return found
 
 
-def _respell(value: Any, type_name: str, random: Random) -> None:
+def _respell(value: Any, type_name: str, defaults: Defaults, random: Random) -> None:
     if isinstance(value, list):
         for each in value:
-            _respell(each, type_name, random)
+            _respell(each, type_name, defaults, random)
         return
     if not isinstance(value, dict):
         return
+    if type_name == VM_SPEC and meaning._takes_defaults(value):
+        defaults = {**defaults, **meaning._DEFAULTS_WITHOUT_PREFERENCE}
     fields = meaning._fields_of(type_name)
     for name, field in fields.items():
         if value.get(name) is not None:
@@ -36,10 +41,10 @@ def _respell(value: Any, type_name: str, random: Random) -> None:
             elif field.type == "Quantities":
                 value[name] = {key: _quantity(each, random) for key, each in value[name].items()}
             else:
-                _respell(value[name], field.type, random)
+                _respell(value[name], field.type, defaults, random)
         elif name not in meaning._IGNORED.get(type_name, ()) and random.random() < 0.2:
-            _write_absent(value, type_name, name, field, random)
-    if type_name == "VirtualMachineSpec":
+            value[name] = random.choice([None, *_spellings_of_absence(type_name, name, field, defaults)])
+    if type_name == VM_SPEC:
         _power(value, random)
 
 
@@ -56,13 +61,11 @@ def _quantity(value: Any, random: Random) -> Any:
     return random.choice(spellings)
 
 
-def _write_absent(value: dict[str, Any], owner: str, name: str, field: Field, random: Random) -> None:
-    spellings: list[Any] = [None]
-    if (owner, name) in meaning._DEFAULTS:
-        spellings.append(meaning._DEFAULTS[owner, name])
+def _spellings_of_absence(owner: str, name: str, field: Field, defaults: Defaults) -> Iterator[Any]:
+    if (owner, name) in defaults:
+        yield defaults[owner, name]
     if field.type in meaning._WITHOUT_EFFECT or field.type in ("Map", "Quantities"):
-        spellings.append({})
-    value[name] = random.choice(spellings)
+        yield {}
 
 
 def _power(value: dict[str, Any], random: Random) -> None:

@@ -33,6 +33,22 @@ def interface(**fields: Any) -> dict[str, Any]:
     return devices(interfaces=[{"name": "default", **fields}])
 
 
+def vmi_spec(**fields: Any) -> dict[str, Any]:
+    """The spec of a VM with these fields of the VMI."""
+    return {"template": {"spec": fields}}
+
+
+def _wrapped(owner: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a VMI with one object of the type `owner`."""
+    return {
+        "ACPIState": {"domain": {"features": {"acpi": fields}}},
+        "Devices": devices(**fields),
+        "Disk": devices(disks=[fields]),
+        "TPMDevice": devices(tpm=fields),
+        VMI_SPEC: fields,
+    }[owner]
+
+
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 IN_XY = {"key": "a", "operator": "In", "values": ["x", "y"]}
 HAS_B = {"key": "b", "operator": "Exists"}
@@ -241,6 +257,28 @@ SAME = [
         id="the kind of a preference",
     ),
     pytest.param(VM_TEMPLATE, {"spec": {"template": {"metadata": {}}}}, {"spec": {"template": {}}}, id="of VMIs too"),
+    pytest.param(
+        VM_SPEC,
+        vmi_spec(domain={"features": {"acpi": {"enabled": True}}}, architecture="amd64"),
+        vmi_spec(architecture="amd64"),
+        id="ACPI, which no preference disables",
+    ),
+    pytest.param(
+        VM_SPEC,
+        {**vmi_spec(**devices(autoattachMemBalloon=True)), "preference": None},
+        vmi_spec(),
+        id="a device, beside null as preference",
+    ),
+    pytest.param(
+        VM_TEMPLATE,
+        {"spec": vmi_spec(**devices(disks=[{"name": "a", "shareable": False}, {"name": "b"}]))},
+        {"spec": vmi_spec(**devices(disks=[{"name": "a"}, {"name": "b", "dedicatedIOThread": False}]))},
+        id="fields of disks, in a template without a preference",
+    ),
+    *(
+        pytest.param(VM_SPEC, vmi_spec(**_wrapped(owner, {name: value})), vmi_spec(**_wrapped(owner, {})), id=name)
+        for (owner, name), value in meaning._DEFAULTS_WITHOUT_PREFERENCE.items()
+    ),
 ]
 
 OTHER = [
@@ -314,6 +352,27 @@ OTHER = [
         {"domain": {"features": {"acpi": {}}}},
         id="ACPI, which a preference may disable",
     ),
+    *(
+        pytest.param(
+            VM_SPEC,
+            {**vmi_spec(**_wrapped(owner, {name: value})), "preference": {"name": "a"}},
+            {**vmi_spec(**_wrapped(owner, {})), "preference": {"name": "a"}},
+            id=f"{name} beside a preference",
+        )
+        for (owner, name), value in meaning._DEFAULTS_WITHOUT_PREFERENCE.items()
+    ),
+    pytest.param(
+        VM_SPEC,
+        vmi_spec(**devices(autoattachMemBalloon=False)),
+        vmi_spec(),
+        id="a device that is left out, without a preference",
+    ),
+    pytest.param(
+        VM_SPEC,
+        vmi_spec(domain={"features": {"acpi": {"enabled": True}}}, architecture="s390x"),
+        vmi_spec(architecture="s390x"),
+        id="ACPI on s390x",
+    ),
     pytest.param(VM_SPEC, {"runStrategy": "Always"}, {"runStrategy": "RerunOnFailure"}, id="another run strategy"),
     pytest.param(VM_SPEC, {"running": False}, {}, id="no run strategy"),
     pytest.param("", {"a": "1Ti"}, {"a": "1024Gi"}, id="text of an unknown type"),
@@ -336,14 +395,20 @@ def test_a_near_miss_counts(type_name: str, one: Any, other: Any) -> None:
 def test_changed_fields_are_those_of_another_meaning() -> None:
     before = {"hostname": "", "domain": {"memory": {"guest": "1Gi"}}, "nodeSelector": {"a": "b"}}
     after = {"domain": {"memory": {"guest": "1024Mi"}, "cpu": {"cores": 2}}, "tolerations": None}
-    assert list(changed_fields(before, after, VMI_SPEC)) == [("domain", "DomainSpec"), ("nodeSelector", "Map")]
+    found = changed_fields(before, after, VMI_SPEC)
+    assert [(each.name, each.type) for each in found] == [("domain", "DomainSpec"), ("nodeSelector", "Map")]
 
 
 def test_the_tables_name_declared_types_and_fields() -> None:
     known = {*_TYPES, *_KUBERNETES_TYPES, VM_TEMPLATE}
     assert known >= meaning._WITHOUT_EFFECT
     assert known >= meaning._IGNORED.keys()
-    for owner, name in (*meaning._DEFAULTS, *meaning._KEYED, *meaning._SETS):
+    for owner, name in (
+        *meaning._DEFAULTS,
+        *meaning._DEFAULTS_WITHOUT_PREFERENCE,
+        *meaning._KEYED,
+        *meaning._SETS,
+    ):
         assert name in declared_fields(owner), (owner, name)
     for owner in {*_TYPES, *_KUBERNETES_TYPES}:
         for name, field in declared_fields(owner).items():

@@ -19,9 +19,10 @@ from tests.controllers.pool.builders import NOW, a_pool, halted, snapshot, vm, v
 RECREATE = {"proactive": {"replacePolicy": "Recreate"}}
 
 
-def pool_with(size: Any = "1Ti", guest: Any = "128Mi", power: Any = None, **fields: Any) -> Pool:
+def pool_with(size: Any = "1Ti", guest: Any = "128Mi", power: Any = None, devices: Any = None, **fields: Any) -> Pool:
     disk = {"metadata": {"name": "root"}, "spec": {"storage": {"resources": {"requests": {"storage": size}}}, **fields}}
-    inner = {"domain": {"memory": {"guest": guest}}, "volumes": [{"name": "root", "dataVolume": {"name": "root"}}]}
+    domain = {"memory": {"guest": guest}, "devices": devices}
+    inner = {"domain": domain, "volumes": [{"name": "root", "dataVolume": {"name": "root"}}]}
     template = {"spec": {**(power or {"running": True}), "dataVolumeTemplates": [disk], "template": {"spec": inner}}}
     return a_pool(2, template=template, updateStrategy=RECREATE)
 
@@ -52,6 +53,7 @@ def observed(before: Pool, now: Pool, **facts: Any) -> PoolSnapshot:
         pytest.param(pool_with(guest=134217728), id="memory as a number"),
         pytest.param(pool_with(power={"runStrategy": "Always"}), id="the run strategy in another field"),
         pytest.param(pool_with(contentType="kubevirt", finalCheckpoint=False), id="what CDI assumes"),
+        pytest.param(pool_with(devices={"autoattachSerialConsole": True}), id="what no preference changes"),
     ],
 )
 def test_a_spelling_is_no_update(now: Pool) -> None:

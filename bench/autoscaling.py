@@ -111,12 +111,12 @@ TRACES: dict[str, Callable[[int], list[float]]] = {
 }
 
 
-def compare(trace: list[float], mode: str) -> dict[str, float]:
+def compare(trace: list[float]) -> dict[str, float]:
     """The results of the autoscaling and of the best fixed size for times since a Monday."""
     arrivals = [MONDAY + each for each in trace]
     begin, end = MONDAY + LEARNING_WEEKS * WEEK, MONDAY + WEEKS * WEEK
     pool, target = Pool(BOOT_SECONDS), {"waitSeconds": WAIT_SECONDS, "percentile": PERCENTILE}
-    spec = Autoscaling.model_validate({"maxReplicas": 1000, "target": target, "predictive": {"mode": mode}})
+    spec = Autoscaling.model_validate({"maxReplicas": 1000, "target": target})
     size = best_fixed_size(arrivals, pool, wait_seconds=WAIT_SECONDS, percentile=PERCENTILE, begin=begin, end=end)
     fixed = simulate(arrivals, pool, FixedSize(size), begin=begin, end=end)
     found = simulate(arrivals, pool, AutoscaledSize(spec, pool), begin=begin, end=end)
@@ -144,15 +144,14 @@ def main() -> None:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     section("late claims, and idle VM-hours and booted VMs as ratios to the best fixed size")
     for name in options.trace or TRACES:
-        for mode in ("Off", "ForecastAndScale"):
-            runs = [compare(TRACES[name](seed), mode) for seed in seeds]
-            mean = {key: sum(run[key] for run in runs) / len(runs) for key in runs[0]}
-            worst, equal = max(run["idle"] for run in runs), max(run["idle_at_equal"] for run in runs)
-            fixed, late = f"size {mean['size']:.1f} with {mean['fixed_late']:.2%} late", f"late {mean['late']:.2%}"
-            ratios = {"idle_ratio": mean["idle"], "worst_equal_idle_ratio": equal, "vms_ratio": mean["booted"]}
-            idle = f"idle ratio {mean['idle']:.2f} (worst {worst:.2f}; with as few late claims {equal:.2f})"
-            measured = f"{fixed}; {late}, {idle}, VMs ratio {mean['booted']:.2f}"
-            report(f"{name}, forecast {mode}", measured, late=mean["late"], worst_idle_ratio=worst, **ratios)
+        runs = [compare(TRACES[name](seed)) for seed in seeds]
+        mean = {key: sum(run[key] for run in runs) / len(runs) for key in runs[0]}
+        worst, equal = max(run["idle"] for run in runs), max(run["idle_at_equal"] for run in runs)
+        fixed, late = f"size {mean['size']:.1f} with {mean['fixed_late']:.2%} late", f"late {mean['late']:.2%}"
+        ratios = {"idle_ratio": mean["idle"], "worst_equal_idle_ratio": equal, "vms_ratio": mean["booted"]}
+        idle = f"idle ratio {mean['idle']:.2f} (worst {worst:.2f}; with as few late claims {equal:.2f})"
+        measured = f"{fixed}; {late}, {idle}, VMs ratio {mean['booted']:.2f}"
+        report(name, measured, late=mean["late"], worst_idle_ratio=worst, **ratios)
 
 
 if __name__ == "__main__":

@@ -255,8 +255,7 @@ class Replay:
             )
             best_row = self._row(f"replicas: {best} (smallest)", standby, FixedSize(best))
             yield best_row
-            for mode, name in (("Off", "autoscaling"), ("ForecastAndScale", "autoscaling with forecast")):
-                yield self._row(name, standby, self._autoscaled(simulated, self._spec(mode)), plotted=standby == own)
+            yield self._row("autoscaling", standby, self._autoscaled(simulated, self._spec()), plotted=standby == own)
             if standby == own:
                 self.best = best
 
@@ -270,15 +269,12 @@ class Replay:
             "spec.autoscaling (now)", standby, self._autoscaled(self._simulated(standby), spec.autoscaling)
         )
 
-    def _spec(self, mode: str) -> Autoscaling:
+    def _spec(self) -> Autoscaling:
         """The target without bounds, schedules and ceiling."""
         from kinds.warmpool import Autoscaling
 
-        own = self.pool.spec.autoscaling
-        zone = own.predictive.time_zone if own else "UTC"
         target = {"waitSeconds": self.wait_seconds, "percentile": self.percentile}
-        given = {"maxReplicas": MAX_REPLICAS, "target": target, "predictive": {"mode": mode, "timeZone": zone}}
-        return Autoscaling.model_validate(given)
+        return Autoscaling.model_validate({"maxReplicas": MAX_REPLICAS, "target": target})
 
     def _simulated(self, standby: str) -> Pool:
         from controllers.warmpool.autoscaling.simulation import Pool
@@ -295,7 +291,7 @@ class Replay:
 
         arrivals = self.arrivals
         if not isinstance(policy, FixedSize):
-            # Whole weeks earlier, so that hours of the week stay the same.
+            # Whole weeks earlier, so that the days of the week and the bursts on them stay the same.
             earlier = math.ceil((self.end - self.begin) / WEEK) * WEEK
             arrivals = [*(each - earlier for each in arrivals), *arrivals]
         if plotted:
@@ -413,11 +409,6 @@ def lines(explained: Json) -> Iterator[str]:
     for each in explained["images"]:
         yield f"disk {each['disk']} of new VMs: {each['kind']} {each['namespace']}/{each['name']}"
     yield from explained["problems"]
-    hours = [each for each in (decided or {}).get("forecast", ()) if each["claims"]]
-    if hours:
-        yield "forecast:"
-        for each in hours:
-            yield f"  {each['time']}  {count_noun(each['claims'], 'claim')}, size {each['replicas']}"
     if decided is None and demand and (demand["claims"] or demand["newerClaims"]):
         yield "compare sizes and autoscaling with: poolhouse warmpool advise " + explained["pool"]
 

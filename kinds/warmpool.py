@@ -214,16 +214,6 @@ class SizeSchedule(Model):
     """Minimum number of waiting VMs in the period."""
 
 
-class Predictive(Model):
-    """Forecast of the claims from the same hour of earlier weeks."""
-
-    mode: Literal["Off", "ForecastOnly", "ForecastAndScale"] = "Off"
-    """Off: only recent claims determine the size. ForecastOnly: the status has the forecast, which does not change the
-    size. ForecastAndScale: the size follows the forecast if it is higher than recent claims."""
-    time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
-    """IANA time zone of the hours. Choose that of the users, so that the forecast follows summer time."""
-
-
 class Autoscaling(Model):
     """Number of waiting VMs that follows the demand."""
 
@@ -247,8 +237,6 @@ class Autoscaling(Model):
     max_idle_vm_hours_per_day: Annotated[Count, Field(ge=1)] | None = Field(default=None, alias="maxIdleVMHoursPerDay")
     """Maximum sum of the hours that VMs wait on one day (UTC), from their creation on. When the rest of the day allows
     only `minReplicas`, the pool has no more. Defaults to no limit."""
-    predictive: Predictive = Predictive()
-    """Forecast of the claims by hour of the week."""
 
 
 class Expiry(Model):
@@ -397,17 +385,6 @@ class SizeChange(Model):
     """Cause of the change, in CamelCase."""
 
 
-class ForecastHour(Model):
-    """The forecast for one hour."""
-
-    time: Time
-    """Beginning of the hour."""
-    claims: Count
-    """Expected number of claims."""
-    replicas: Count
-    """Number of waiting VMs for the target, between the minimum and the maximum."""
-
-
 class AutoscalingStatus(Model):
     """The last decision of the autoscaling. Its inputs are those of `decidedTime`."""
 
@@ -429,8 +406,6 @@ class AutoscalingStatus(Model):
     """Hours that VMs have waited today (UTC), as a decimal number."""
     next_change: SizeChange | None = None
     """The next change that is known already."""
-    forecast: Annotated[Tuple[ForecastHour], Field(max_length=48, json_schema_extra=ATOMIC_LIST)] = ()
-    """Forecast of the next 24 hours."""
 
 
 class TrackedImage(Model):

@@ -160,15 +160,6 @@ class SizeSchedule(Model):
     min_replicas: int
     """Minimum number of waiting VMs in the period."""
 
-class Predictive(Model):
-    """Forecast of the claims from the same hour of earlier weeks."""
-
-    mode: Literal["Off", "ForecastOnly", "ForecastAndScale"] = "Off"
-    """Off: only recent claims determine the size. ForecastOnly: the status has the forecast, which does not change the
-    size. ForecastAndScale: the size follows the forecast if it is higher than recent claims."""
-    time_zone: str = "UTC"
-    """IANA time zone of the hours. Choose that of the users, so that the forecast follows summer time."""
-
 class Autoscaling(Model):
     """Number of waiting VMs that follows the demand."""
 
@@ -185,8 +176,6 @@ class Autoscaling(Model):
     max_idle_vm_hours_per_day: int | None = Field(None, alias="maxIdleVMHoursPerDay")
     """Maximum sum of the hours that VMs wait on one day (UTC), from their creation on. When the rest of the day allows
     only `minReplicas`, the pool has no more. Defaults to no limit."""
-    predictive: Predictive | None = None
-    """Forecast of the claims by hour of the week."""
 
 class SizeChange(Model):
     """A later change of the number of waiting VMs that is known already."""
@@ -197,16 +186,6 @@ class SizeChange(Model):
     """Number of waiting VMs from then on, if the demand stays the same."""
     reason: str
     """Cause of the change, in CamelCase."""
-
-class ForecastHour(Model):
-    """The forecast for one hour."""
-
-    time: str
-    """Beginning of the hour."""
-    claims: int
-    """Expected number of claims."""
-    replicas: int
-    """Number of waiting VMs for the target, between the minimum and the maximum."""
 
 class AutoscalingStatus(Model):
     """The last decision of the autoscaling. Its inputs are those of `decidedTime`."""
@@ -229,8 +208,6 @@ class AutoscalingStatus(Model):
     """Hours that VMs have waited today (UTC), as a decimal number."""
     next_change: SizeChange | None = None
     """The next change that is known already."""
-    forecast: list[ForecastHour] = Field(default_factory=list)
-    """Forecast of the next 24 hours."""
 
 class BlockDevice(Model):
     """A volume of an instance, instead of the AMI's volume of the same device or in addition."""

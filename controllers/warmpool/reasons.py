@@ -37,7 +37,6 @@ class WarmPoolReason(Reason):
 
     # Autoscaling: in the condition and in status.autoscaling
     WAIT_TARGET = "WaitTarget", "The size keeps `target.percentile` of the claims within `target.waitSeconds`."
-    FORECAST = "Forecast", "The same, for the claims of this hour in earlier weeks, which were more than recent claims."
     SPARE_RATIO = "SpareRatio", "The size is `target.spareRatio` of the claimed VMs."
     LEARNING = "Learning", "The demand or the boot time is not known yet: the pool has at least `spec.replicas` VMs."
     MIN_REPLICAS = "MinReplicas", "The demand needs fewer VMs than `minReplicas`."

@@ -84,7 +84,6 @@ def autoscaling(document: Json) -> Iterator[Problem]:
         yield from _time_zone(period, path)
         if isinstance(least, int) and most is not None and least > most:
             yield Problem(f"{path}.minReplicas", f"is more than {here}.maxReplicas, which is {most}")
-    yield from _time_zone(at(given, "predictive"), f"{here}.predictive")
     hours, least = typed(int, given, "maxIdleVMHoursPerDay"), typed(int, given, "minReplicas")
     if hours is not None and least is not None and 24 * least > hours:
         message = f"is too low: minReplicas alone wait for {24 * least} hours a day; lower minReplicas or raise this"
@@ -140,11 +139,6 @@ def ineffective_fields(document: Json) -> Iterator[str]:
     autoscaled = at(document, "spec", "autoscaling")
     if replicas == 0 and not autoscaled and at(document, "spec", "claimPolicy", "onEmpty") == "Fail":
         yield "spec.replicas is 0 and claimPolicy.onEmpty Fail: every claim fails"
-    if at(autoscaled, "target", "spareRatio") and at(autoscaled, "predictive", "mode") == "ForecastAndScale":
-        yield (
-            "spec.autoscaling.predictive.mode: ForecastAndScale has no effect with target.spareRatio, which follows the"
-            " claimed VMs; give target.waitSeconds"
-        )
 
 
 def tracking_without_effect(document: Json) -> Iterator[str]:

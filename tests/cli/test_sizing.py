@@ -67,7 +67,7 @@ def test_a_series_begins_at_its_last_value_before_the_chart() -> None:
     assert "M60.0 140.0H500.0V60.0H940.0" in drawn
 
 
-AUTOSCALING = {"maxReplicas": 9, "target": {"waitSeconds": 1}, "predictive": {"mode": "ForecastOnly"}}
+AUTOSCALING = {"maxReplicas": 9, "target": {"waitSeconds": 1}}
 DECIDED = {
     "desiredReplicas": 4,
     "reason": "WaitTarget",
@@ -76,14 +76,10 @@ DECIDED = {
     "lateClaimsPercent": "0.5",
     "idleHoursToday": "3.0",
     "nextChange": {"time": "2026-01-05T08:00:00Z", "replicas": 6, "reason": "Schedule"},
-    "forecast": [
-        {"time": "2026-01-05T00:00:00Z", "claims": 0, "replicas": 1},
-        {"time": "2026-01-05T01:00:00Z", "claims": 7, "replicas": 2},
-    ],
 }
 
 
-def test_why_has_the_decision_the_next_change_and_the_forecast() -> None:
+def test_why_has_the_decision_and_the_next_change() -> None:
     status = {"desiredReplicas": 4, "availableReplicas": 3, "provisioning": 1, "autoscaling": DECIDED}
     found = explain(a_pool(2, autoscaling=AUTOSCALING, status=status), written(MONDAY), NOW)
     assert list(lines(found)) == [
@@ -92,8 +88,6 @@ def test_why_has_the_decision_the_next_change_and_the_forecast() -> None:
         "decided at 2026-01-05T00:00:00Z; 0.5 % of the claims were late; VMs waited 3.0 hours that day",
         "next change: 6 at 2026-01-05T08:00:00Z (Schedule)",
         "last week: 1 claim until 2026-01-05T01:00:00Z and none since then; a VM boots in 60 s",
-        "forecast:",
-        "  2026-01-05T01:00:00Z  7 claims, size 2",
     ]
 
 

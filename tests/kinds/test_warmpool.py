@@ -199,14 +199,12 @@ WRONG += [
         autoscaled(
             maxIdleVMHoursPerDay=23,
             minReplicas=1,
-            predictive={"timeZone": "Berlin"},
             schedules=[{**PERIOD, "schedule": "0 8 * *", "timeZone": "Europe/Nowhere", "minReplicas": 11}],
         ),
         {
             f"{AUTOSCALING}.schedules[0].schedule": "has 4 fields",
             f"{AUTOSCALING}.schedules[0].timeZone": "IANA",
             f"{AUTOSCALING}.schedules[0].minReplicas": "maxReplicas, which is 10",
-            f"{AUTOSCALING}.predictive.timeZone": "IANA",
             f"{AUTOSCALING}.maxIdleVMHoursPerDay": "24 hours a day",
         },
         id="all problems of autoscaling at once",
@@ -215,7 +213,7 @@ WRONG += [
 RIGHT_AUTOSCALING = [
     autoscaled(),
     autoscaled(target={"spareRatio": "150%"}, minReplicas=1, maxIdleVMHoursPerDay=24),
-    autoscaled(schedules=[{**PERIOD, "timeZone": "Europe/Berlin"}], predictive={"mode": "ForecastOnly"}),
+    autoscaled(schedules=[{**PERIOD, "timeZone": "Europe/Berlin"}]),
 ]
 
 
@@ -240,17 +238,6 @@ def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], probl
             warm_pool(replicas=1, standby={"mode": "Paused", "hotReplicas": 2}), "more than spec.replicas", id="too hot"
         ),
         pytest.param(warm_pool(replicas=0, claimPolicy={"onEmpty": "Fail"}), "every claim fails", id="never any"),
-        pytest.param(
-            warm_pool(
-                autoscaling={
-                    "maxReplicas": 5,
-                    "target": {"spareRatio": "20%"},
-                    "predictive": {"mode": "ForecastAndScale"},
-                }
-            ),
-            "no effect with target.spareRatio",
-            id="a forecast that nothing uses",
-        ),
         pytest.param(
             warm_pool(updateStrategy={"trackDataSources": True}), "has a sourceRef", id="no DataSource to track"
         ),

@@ -1,6 +1,5 @@
 """The autoscaling of one pool: records its demand, decides, and writes both into values of the pool's status."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -10,19 +9,18 @@ from controllers.warmpool.autoscaling.decision import (
     Demand,
     Recommendation,
     decide,
-    forecast,
     remember,
     window_seconds,
 )
 from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
-from kinds.warmpool import Autoscaling, AutoscalingStatus, ForecastHour, SizeChange, WarmPoolStatus
+from kinds.warmpool import AutoscalingStatus, SizeChange, WarmPoolStatus
 
 SAVE_SECONDS = 300.0
 """Least time between two writes of the history. The first claim is written at once."""
 
-SAME_SIZE_REASONS = frozenset({Reason.WAIT_TARGET, Reason.FORECAST, Reason.MIN_REPLICAS, Reason.SPARE_RATIO})
+SAME_SIZE_REASONS = frozenset({Reason.WAIT_TARGET, Reason.MIN_REPLICAS, Reason.SPARE_RATIO})
 """Reasons that may alternate while the size stays the same. The status keeps the first one, because a pool at rest must
 cause no writes."""
 
@@ -79,7 +77,6 @@ class PoolAutoscaler:
         self._boots.clear()
         if history.since is None and not history.changed and spec is None:
             return  # nothing is known, and nothing asks for it
-        history.use_time_zone(spec.predictive.time_zone if spec is not None else history.time_zone)
         if history.boot_seconds is not None:
             on_empty = pool.spec.claim_policy.on_empty
             history.compete_within(window_seconds(spec, on_empty, history.boot_seconds))
@@ -96,7 +93,7 @@ class PoolAutoscaler:
         self.decision = decide(spec, demand, now)
         self.recommendations = remember(self.recommendations, self.decision, spec, now)
         if save or _outdated(self.status, self.decision, now):
-            self.status = decision_status(spec, self.decision, history, now)
+            self.status = decision_status(self.decision, history, now)
 
     def _adopt_newer(self, text: str) -> None:
         """Continues with the history that another process wrote while it was the leader."""
@@ -119,7 +116,7 @@ def _outdated(written: AutoscalingStatus | None, decided: Decision, now: datetim
     return change.replicas != decided.next_change.replicas or parse_time(change.time) <= now
 
 
-def decision_status(spec: Autoscaling, decided: Decision, history: DemandHistory, now: datetime) -> AutoscalingStatus:
+def decision_status(decided: Decision, history: DemandHistory, now: datetime) -> AutoscalingStatus:
     time, change = now.timestamp(), decided.next_change
     return AutoscalingStatus(
         desired_replicas=decided.replicas,
@@ -133,10 +130,4 @@ def decision_status(spec: Autoscaling, decided: Decision, history: DemandHistory
         next_change=SizeChange(time=format_time(change.at), replicas=change.replicas, reason=change.reason)
         if change
         else None,
-        forecast=tuple(_forecast(spec, history, now)) if spec.predictive.mode != "Off" else (),
     )
-
-
-def _forecast(spec: Autoscaling, history: DemandHistory, now: datetime) -> Iterator[ForecastHour]:
-    for hour, claims, replicas in forecast(spec, history, now):
-        yield ForecastHour(time=format_time(hour), claims=round(claims), replicas=replicas)

@@ -13,7 +13,6 @@ from kinds.warmpool import Autoscaling, OnEmpty, SizeSchedule
 
 LEARNING_SECONDS = HOUR
 """For this time after the first record, the pool has at least `spec.replicas` VMs."""
-FORECAST_HOURS = 24
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,9 @@ def _wanted(spec: Autoscaling, demand: Demand, now: datetime) -> tuple[Reason, i
     if history.boot_seconds is None:
         return Reason.LEARNING, demand.initial_replicas, "no VM was ready yet, so the boot time is unknown"
     time = now.timestamp()
-    with_forecast = spec.predictive.mode == "ForecastAndScale"
     late_share = (100 - target.percentile) / 100
     enough = history.window_seconds <= 0
-    count = 0 if enough else history.replicas(time, late_share, with_forecast=with_forecast)
+    count = 0 if enough else history.replicas(time, late_share)
     rate, boot = history.claims_per_hour, history.boot_seconds
     said = f"{rate:.1f} claims per hour, {boot:.0f} s to boot: "
     if enough:
@@ -97,14 +95,9 @@ def _wanted(spec: Autoscaling, demand: Demand, now: datetime) -> tuple[Reason, i
         said += (
             f"with {count_noun(count, 'VM')}, {target.percentile} % of the claims wait at most {target.wait_seconds} s"
         )
-    recent = history.expected(time, with_forecast=False)
-    reason = Reason.WAIT_TARGET
-    if with_forecast and history.expected(time, with_forecast=True) > recent:
-        reason, hourly = Reason.FORECAST, max(history.forecast(time), history.forecast(time + 2 * boot))
-        said += f" in an hour with {hourly:.0f} claims, as the forecast has it"
     if _learning(history, time) and demand.initial_replicas > count:
         return Reason.LEARNING, demand.initial_replicas, "the demand is known for less than an hour"
-    return reason, count, said
+    return Reason.WAIT_TARGET, count, said
 
 
 def _learning(history: DemandHistory, time: float) -> bool:
@@ -213,17 +206,6 @@ def _schedule_moments(
 
 def _but(decided: Decision, what: str, limit: int) -> str:
     return f"{decided.message}; {what} is {limit}"
-
-
-def forecast(spec: Autoscaling, history: DemandHistory, now: datetime) -> Iterator[tuple[datetime, float, int]]:
-    """The next hours with the expected claims and the number of VMs for them, within the spec's bounds."""
-    late_share = (100 - spec.target.percentile) / 100
-    begin = now.replace(minute=0, second=0, microsecond=0)
-    for each in range(FORECAST_HOURS):
-        hour = begin + timedelta(hours=each)
-        claims = history.forecast(hour.timestamp())
-        count = history.forecast_table.replicas(claims / HOUR * history.window_seconds, late_share)
-        yield hour, claims, min(max(count, spec.min_replicas), spec.max_replicas)
 
 
 def remember(

@@ -8,18 +8,13 @@ import zlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 from controllers.warmpool.autoscaling.quantiles import DemandTable, bucket, context
 
 HOUR, DAY = 3600.0, 86_400.0
-HOURS_OF_WEEK = 168
 RATE_SECONDS = 1800.0
 """Time constant of the rate of recent claims."""
-NEW_WEEK_SHARE = 0.5
-"""Weight of the last week in the forecast of an hour."""
 NEW_BOOT_SHARE = 0.1
 """Weight of the last boot in the mean boot time."""
 MAX_BOOT_SECONDS = HOUR
@@ -52,8 +47,6 @@ class Slot:
 class DemandHistory:
     """The history of one pool. `arrived`, `served`, `booted` and `waited` must be called in the order of time."""
 
-    time_zone: str = "UTC"
-    """Time zone of the hours of the week. The hours keep their meaning only while it stays the same."""
     since: float | None = None
     """Time of the first record."""
     saved_at: float = 0.0
@@ -64,15 +57,8 @@ class DemandHistory:
     rate: float = 0.0
     """Claims in the last RATE_SECONDS, with exponentially decreasing weights."""
     rate_at: float = 0.0
-    weekly: dict[int, float] = field(default_factory=dict)
-    """Claims by hour of the week, as a mean of the weeks. Hours that were not seen are absent."""
-    hour: int | None = None
-    """The current hour since 1970."""
-    hour_claims: int = 0
-    recent_table: DemandTable = field(default_factory=DemandTable)
+    table: DemandTable = field(default_factory=DemandTable)
     """With the demand that recent claims let expect as context."""
-    forecast_table: DemandTable = field(default_factory=DemandTable)
-    """With the demand that recent claims or the forecast let expect, whichever is more."""
     served_claims: float = 0.0
     late_claims: float = 0.0
     slots: dict[int, Slot] = field(default_factory=dict)
@@ -84,9 +70,8 @@ class DemandHistory:
     changed: bool = False
     """Whether a claim was recorded since the last encoding, or the boot time has changed by about a second."""
     _window: deque[float] = field(default_factory=deque)
-    _contexts: deque[tuple[float, int, int]] = field(default_factory=deque)
-    """Contexts of both tables with the time from which they held."""
-    _zone: tuple[str, ZoneInfo] = ("UTC", ZoneInfo("UTC"))
+    _contexts: deque[tuple[float, int]] = field(default_factory=deque)
+    """Contexts of the table with the time from which they held."""
 
     # Records
 
@@ -102,13 +87,10 @@ class DemandHistory:
         while len(self._contexts) > 1 and self._contexts[1][0] <= needed_at:
             self._contexts.popleft()
         if self._contexts:
-            _, recent, forecast = self._contexts[0]
-            self.recent_table.add(recent, before)
-            self.forecast_table.add(forecast, before)
+            self.table.add(self._contexts[0][1], before)
         if len(self._window) < MAX_SLOT_CLAIMS:
             self._window.append(time)
         self.rate += 1
-        self.hour_claims += 1
         number = int(time // SLOT_SECONDS)
         slot = self.slots.get(number, Slot())
         self.slots[number] = Slot(slot.claims + 1, max(slot.peak, before + 1))
@@ -138,48 +120,34 @@ class DemandHistory:
 
     def compete_within(self, seconds: float) -> None:
         """Sets the window. Counts of a window that was much shorter or longer are dropped."""
-        old = self.recent_table.window_seconds
+        old = self.table.window_seconds
         if abs(seconds - old) > WINDOW_TOLERANCE * max(old, 1.0):
-            self.recent_table, self.forecast_table = DemandTable(seconds), DemandTable(seconds)
+            self.table = DemandTable(seconds)
             self._contexts.clear()
-        self.window_seconds = self.recent_table.window_seconds
+        self.window_seconds = self.table.window_seconds
 
     # Expectations
 
-    def expected(self, time: float, *, with_forecast: bool) -> float:
+    def expected(self, time: float) -> float:
         """The claims that are expected in the window after the time."""
         self._advance(time)
-        recent = self.rate / RATE_SECONDS * self.window_seconds
-        if not with_forecast:
-            return recent
-        soon = time + 2 * (self.boot_seconds or 0.0)
-        return max(recent, max(self.forecast(time), self.forecast(soon)) / HOUR * self.window_seconds)
+        return self.rate / RATE_SECONDS * self.window_seconds
 
     def observe(self, time: float) -> None:
         """Remembers what is expected now. The claims that arrive a boot time later are counted for this context."""
-        expected = (self.expected(time, with_forecast=each) for each in (False, True))
-        recent, forecast = map(context, expected)
-        if not self._contexts or self._contexts[-1][1:] != (recent, forecast):
-            self._contexts.append((time, recent, forecast))
+        found = context(self.expected(time))
+        if not self._contexts or self._contexts[-1][1] != found:
+            self._contexts.append((time, found))
 
-    def replicas(self, time: float, late_share: float, *, with_forecast: bool) -> int:
+    def replicas(self, time: float, late_share: float) -> int:
         """The number of VMs that must wait from now on, so that at most `late_share` of the claims find none."""
-        table = self.forecast_table if with_forecast else self.recent_table
-        return table.replicas(self.expected(time, with_forecast=with_forecast), self._corrected(late_share))
+        return self.table.replicas(self.expected(time), self._corrected(late_share))
 
     def _corrected(self, late_share: float) -> float:
         """The share, corrected by what was achieved: boots may fail, and the demand may differ from its history."""
         late_share *= AIM
         allowed = late_share * self.served_claims
         return late_share * min(2.0, max(0.3, 1 + (allowed - self.late_claims) / (allowed + 5)))
-
-    def forecast(self, time: float) -> float:
-        """The expected claims in the hour of this time, per hour. Until a week is known, other days stand in."""
-        cell = self._hour_of_week(time)
-        if cell in self.weekly:
-            return self.weekly[cell]
-        same = [self.weekly[each] for each in range(cell % 24, HOURS_OF_WEEK, 24) if each in self.weekly]
-        return sum(same) / len(same) if same else 0.0
 
     @property
     def claims_per_hour(self) -> float:
@@ -216,26 +184,6 @@ class DemandHistory:
         if time > self.rate_at:
             self.rate *= math.exp((self.rate_at - time) / RATE_SECONDS)
             self.rate_at = time
-        hour = int(time // HOUR)
-        if self.hour is None:
-            self.hour = hour
-        # After a long time without a controller, only the last week counts.
-        for each in range(max(self.hour, hour - HOURS_OF_WEEK), hour):
-            cell, claims = self._hour_of_week(each * HOUR), float(self.hour_claims if each == self.hour else 0)
-            # The first hour is incomplete, so it says nothing.
-            if each * HOUR >= self.since:
-                old = self.weekly.get(cell, claims)
-                self.weekly[cell] = old + NEW_WEEK_SHARE * (claims - old)
-        if hour > self.hour:
-            self.hour, self.hour_claims = hour, 0
-
-    def _hour_of_week(self, time: float) -> int:
-        if self._zone[0] != self.time_zone:
-            self._zone = self.time_zone, ZoneInfo(self.time_zone)
-        if self.time_zone == "UTC":  # the usual case, without the cost of a datetime
-            return int(time // HOUR + 72) % HOURS_OF_WEEK  # 1970 began on a Thursday
-        local = datetime.fromtimestamp(time, self._zone[1])
-        return local.weekday() * 24 + local.hour
 
     # The form in the status
 
@@ -245,17 +193,12 @@ class DemandHistory:
         self.saved_at, self.changed = time, False
         state = {
             "version": VERSION,
-            "zone": self.time_zone,
             "since": self.since,
             "saved": round(time, 3),
             "boot": self.boot_seconds and round(self.boot_seconds, 1),
             "window": self.window_seconds,
             "rate": round(self.rate, 3),
-            "hour": self.hour,
-            "hourClaims": self.hour_claims,
-            "weekly": [round(self.weekly[each], 1) if each in self.weekly else None for each in range(HOURS_OF_WEEK)],
-            "recent": _encode_table(self.recent_table),
-            "forecast": _encode_table(self.forecast_table),
+            "recent": _encode_table(self.table),
             "served": [round(self.served_claims, 2), round(self.late_claims, 2)],
             "slots": [[number, slot.claims, slot.peak] for number, slot in sorted(self.slots.items())],
             "idle": [self.idle_day, round(self.idle_seconds)],
@@ -277,21 +220,14 @@ class DemandHistory:
         if state["version"] != VERSION:
             return cls()
         window, boot = float(state["window"]), state["boot"]
-        found = cls(
-            time_zone=str(state["zone"]),
+        return cls(
             since=_finite(state["since"]) if state["since"] is not None else None,
             saved_at=_finite(state["saved"]),
             boot_seconds=min(max(_finite(boot), 1.0), MAX_BOOT_SECONDS) if boot is not None else None,
             window_seconds=window,
             rate=_finite(state["rate"]),
             rate_at=_finite(state["saved"]),
-            weekly={
-                int(i): _finite(each) for i, each in enumerate(state["weekly"][:HOURS_OF_WEEK]) if each is not None
-            },
-            hour=int(state["hour"]) if state["hour"] is not None else None,
-            hour_claims=int(state["hourClaims"]),
-            recent_table=_decode_table(window, state["recent"]),
-            forecast_table=_decode_table(window, state["forecast"]),
+            table=_decode_table(window, state["recent"]),
             served_claims=_finite(state["served"][0]),
             late_claims=_finite(state["served"][1]),
             slots={
@@ -301,19 +237,6 @@ class DemandHistory:
             idle_day=int(state["idle"][0]),
             idle_seconds=_finite(state["idle"][1]),
         )
-        ZoneInfo(found.time_zone)
-        return found
-
-    def use_time_zone(self, name: str) -> None:
-        """Sets the time zone of the hours. The hours move by the difference of the zones at the last record."""
-        if name == self.time_zone:
-            return
-        moment = datetime.fromtimestamp(self.rate_at, ZoneInfo("UTC"))
-        zones = (moment.astimezone(ZoneInfo(each)).utcoffset() or timedelta() for each in (self.time_zone, name))
-        old, new = zones
-        shift = round((new - old).total_seconds() / HOUR)
-        self.weekly = {(cell + shift) % HOURS_OF_WEEK: claims for cell, claims in self.weekly.items()}
-        self.time_zone = name
 
 
 def _finite(value: Any) -> float:

@@ -61,7 +61,6 @@ class AutoscaledSize:
     recommendations: tuple[Recommendation, ...] = ()
 
     def __post_init__(self) -> None:
-        self.history.time_zone = self.spec.predictive.time_zone
         self.history.booted(self.pool.boot_seconds)
         self.history.compete_within(window_seconds(self.spec, self.pool.on_empty, self.pool.boot_seconds))
 

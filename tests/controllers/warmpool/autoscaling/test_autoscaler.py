@@ -84,7 +84,7 @@ def test_the_status_does_not_change_while_nothing_happens() -> None:
     one.update(autoscaled(), claims(*range(40)), 3, 1, NOW)
     seen = []
     for hour in range(2, 24 * 7):
-        one.update(autoscaled(predictive={"mode": "ForecastAndScale"}), NOTHING, 1, 0, NOW + timedelta(hours=hour))
+        one.update(autoscaled(), NOTHING, 1, 0, NOW + timedelta(hours=hour))
         seen.append(one.status)
     sizes = [each.desired_replicas for each in seen if each]
     written = [each.model_dump_json() for each in seen if each]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, forecast, remember, window_seconds
+from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, remember, window_seconds
 from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
 from kinds.warmpool import Autoscaling, OnEmpty
 from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
@@ -198,23 +198,6 @@ def test_a_period_begins_a_boot_early() -> None:
     spec, demand = a_spec(schedules=[PERIOD]), Demand(BUSY)
     sizes = [decide(spec, demand, NOON + timedelta(seconds=each)).replicas for each in (-90, -60, -30, 3599, 3600)]
     assert sizes == [4, 20, 20, 20, 2]
-
-
-def test_a_forecast_counts_only_if_the_spec_says_so() -> None:
-    morning = MONDAY + 8 * HOUR
-    history = a_history(MONDAY, *(morning + 10 * each for each in range(360)), MONDAY + 7 * DAY)
-    early = datetime.fromtimestamp(morning + 7 * DAY - 100, UTC)
-    found = {
-        mode: decide(a_spec(predictive={"mode": mode}), Demand(history), early)
-        for mode in ("Off", "ForecastOnly", "ForecastAndScale")
-    }
-    assert found["Off"] == found["ForecastOnly"]
-    assert found["ForecastAndScale"].reason == "Forecast"
-    assert found["ForecastAndScale"].replicas > found["Off"].replicas + 4
-    hours = list(forecast(a_spec(minReplicas=1), history, early))
-    assert len(hours) == 24
-    assert [round(claims) for _, claims, _ in hours[:3]] == [0, 360, 0]
-    assert hours[1][2] > hours[0][2] >= 1
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from controllers.warmpool.autoscaling.history import DAY, HOUR, SLOT_SECONDS, SL
 MONDAY = 1_767_571_200.0  # 2026-01-05T00:00:00Z
 
 
-def a_history(*claims: float, boot: float = 60.0, time_zone: str = "UTC") -> DemandHistory:
-    history = DemandHistory(time_zone=time_zone)
+def a_history(*claims: float, boot: float = 60.0) -> DemandHistory:
+    history = DemandHistory()
     history.booted(boot)
     history.compete_within(boot)
     for time in claims:
@@ -37,7 +37,7 @@ def test_the_text_has_the_whole_history_in_a_few_kb() -> None:
     assert len(text) < 8000
     assert found.encode(now) == text
     for later in (now, now + HOUR):
-        assert found.replicas(later, 0.01, with_forecast=True) == history.replicas(later, 0.01, with_forecast=True)
+        assert found.replicas(later, 0.01) == history.replicas(later, 0.01)
     assert [*found.replay()] == [*history.replay()]
 
 
@@ -63,7 +63,6 @@ def changed(**fields: object) -> str:
         changed(version=99),
         changed(rate=float("inf")),
         changed(rate=-1),
-        changed(zone="../../etc/passwd"),
         changed(slots=[[1]]),
         changed(recent=[[0, 1]]),
         changed(idle=None),
@@ -75,52 +74,16 @@ def test_a_text_of_another_form_is_an_empty_history(text: str) -> None:
 
 def test_a_forged_text_cannot_demand_endless_work() -> None:
     huge = 10**30
-    found = DemandHistory.decode(changed(slots=[[1, huge, huge]], recent=[[0, huge, huge]], forecast=[]))
+    found = DemandHistory.decode(changed(slots=[[1, huge, huge]], recent=[[0, huge, huge]]))
     assert len([*found.replay()]) <= 100_000
-    assert found.replicas(MONDAY, 0.01, with_forecast=False) <= 200_000
+    assert found.replicas(MONDAY, 0.01) <= 200_000
 
 
 def test_the_rate_is_that_of_recent_claims() -> None:
     history = a_history(*(MONDAY + each * 60 for each in range(600)))
     end = MONDAY + 600 * 60
-    assert history.expected(end, with_forecast=False) == pytest.approx(1, rel=0.05)
-    assert history.expected(end + 5 * HOUR, with_forecast=False) < 0.001
-
-
-def test_the_forecast_is_that_of_the_same_hour_of_the_week() -> None:
-    claims = [MONDAY + day * DAY + 8 * HOUR + each for day in (0, 7) for each in range(30)]
-    history = a_history(MONDAY, *claims, MONDAY + 14 * DAY)
-    assert history.forecast(MONDAY + 14 * DAY + 8.5 * HOUR) == 30
-    assert history.forecast(MONDAY + 15 * DAY + 8.5 * HOUR) == 0
-    ahead = MONDAY + 14 * DAY + 8 * HOUR - 90
-    assert history.expected(ahead, with_forecast=True) == pytest.approx(0.5)
-    assert history.expected(ahead, with_forecast=False) < 0.01
-
-
-def test_until_a_week_is_known_other_days_stand_in() -> None:
-    history = a_history(MONDAY, *(MONDAY + 8 * HOUR + each for each in range(30)), MONDAY + DAY)
-    assert history.forecast(MONDAY + DAY + 8 * HOUR) == 30
-
-
-def test_the_newest_week_counts_half() -> None:
-    history = a_history(
-        MONDAY, MONDAY + HOUR, MONDAY + 7 * DAY + HOUR + 1, MONDAY + 7 * DAY + HOUR + 2, MONDAY + 8 * DAY
-    )
-    assert history.forecast(MONDAY + 14 * DAY + HOUR) == 1.5
-
-
-def test_hours_are_those_of_the_time_zone_through_summer_time() -> None:
-    friday, monday = 1_774_594_800.0, 1_774_850_400.0  # 8 o'clock in Berlin on 2026-03-27 and, after the change, 03-30
-    history = a_history(friday - HOUR, *(friday + each for each in range(20)), friday + DAY, time_zone="Europe/Berlin")
-    assert history.forecast(monday) == 20
-    assert history.forecast(monday + HOUR) == 0
-
-
-def test_another_time_zone_moves_the_known_hours() -> None:
-    history = a_history(MONDAY, *(MONDAY + 8 * HOUR + each for each in range(20)), MONDAY + DAY)
-    history.use_time_zone("Asia/Tokyo")
-    assert history.forecast(MONDAY + 7 * DAY + 8 * HOUR) == 20
-    assert DemandHistory.decode(history.encode(MONDAY + DAY)).time_zone == "Asia/Tokyo"
+    assert history.expected(end) == pytest.approx(1, rel=0.05)
+    assert history.expected(end + 5 * HOUR) < 0.001
 
 
 def test_a_time_before_the_last_claim_counts_as_its_time() -> None:
@@ -141,11 +104,11 @@ def test_idle_hours_are_those_of_the_day() -> None:
 
 def test_another_boot_time_starts_the_counts_anew_and_a_similar_one_keeps_them() -> None:
     history = a_history(*(MONDAY + each for each in range(50)), boot=60)
-    counts = history.recent_table.counts
+    counts = history.table.counts
     history.compete_within(70)
-    assert (history.window_seconds, history.recent_table.counts) == (60, counts)
+    assert (history.window_seconds, history.table.counts) == (60, counts)
     history.compete_within(90)
-    assert (history.window_seconds, history.recent_table.counts) == (90, {})
+    assert (history.window_seconds, history.table.counts) == (90, {})
 
 
 def test_late_claims_make_the_pool_larger_and_claims_in_time_smaller() -> None:
@@ -154,7 +117,7 @@ def test_late_claims_make_the_pool_larger_and_claims_in_time_smaller() -> None:
         history = busy_weeks(weeks=1)
         for each in range(2000):
             history.served(late=late and each % 20 == 0)
-        sizes.append(history.replicas(MONDAY + 7 * DAY, 0.05, with_forecast=False))
+        sizes.append(history.replicas(MONDAY + 7 * DAY, 0.05))
     assert sizes[0] <= sizes[1]
 
 

@@ -3,10 +3,12 @@ that expands to an endless or huge one.
 
 kubectl reads YAML with sigs.k8s.io/yaml, whose rules (resolve.go of go-yaml v2) differ from those of PyYAML: `y` is
 true, `22:30:00` and `52:54:00:12:34:56` are text, `1e9` and `0o17` are numbers, `08` is 8. It converts the result to
-JSON, so that `1.0` becomes 1 and keys become text. A text that begins with `{` is a stream of JSON documents.
+JSON, so that `1.0` becomes 1 and keys become text. A text that begins with `{` is a stream of JSON documents. Any other
+text is split at the lines that begin with `---`, and only the first document of each part is read.
 """
 
 import base64
+import codecs
 import json
 import math
 import re
@@ -31,6 +33,9 @@ _WORDS: dict[str, bool | float | None] = {
 }
 _INTEGER = re.compile(r"([-+]?)(?:0[xX]([0-9a-fA-F]+)|0[bB]([01]+)|0[oO]?([0-7]+)|(0|[1-9][0-9]*))")
 _BASES = (16, 2, 8, 10)
+_SIGN_OF_BINARY = re.compile("^0b([-+])")
+_UNDERSCORE = re.compile("(?<=[0-9])_(?=[0-9])")
+_SEPARATOR = re.compile("^---(.*)$", re.MULTILINE)
 _SPACE = re.compile(r"\s*")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -45,7 +50,8 @@ def resolve(text: str) -> str | bool | int | float | None:
     if text in _WORDS:
         return _WORDS[text]
     if text[0] == ".":
-        number = float(text) if _FLOAT.fullmatch(text) else math.inf
+        digits = _UNDERSCORE.sub("", text)
+        number = float(digits) if _FLOAT.fullmatch(digits) else math.inf
         return text if math.isinf(number) else number
     if text[0] in "+-0123456789" and len(text) <= MAX_DIGITS:
         digits = text.replace("_", "")
@@ -57,7 +63,7 @@ def resolve(text: str) -> str | bool | int | float | None:
 
 
 def _integer(digits: str) -> int | None:
-    found = _INTEGER.fullmatch(digits)
+    found = _INTEGER.fullmatch(_SIGN_OF_BINARY.sub(r"\g<1>0b", digits))
     if found is None:
         return None
     sign, *parts = found.groups()
@@ -78,6 +84,13 @@ class _Loader(yaml.SafeLoader):
         if tag is not None and tag.removeprefix(_TAG) in ("str", "seq", "map")
     }
 
+    has_end = False
+    """whether `...` ends the last document"""
+    ESCAPE_REPLACEMENTS = {  # type: ignore[misc]  # noqa: RUF012 (PyYAML reads it from the class)
+        "'": "'",
+        **{escape: text for escape, text in yaml.SafeLoader.ESCAPE_REPLACEMENTS.items() if escape != "/"},
+    }
+
     def scan_to_next_token(self) -> None:
         """Skips tabs too, wherever they are no indentation."""
         super().scan_to_next_token()
@@ -95,6 +108,46 @@ class _Loader(yaml.SafeLoader):
         self.forward(length)
         at_end = self.peek() in "\r\n\x85\u2028\u2029"
         return super().scan_plain_spaces(indent, start_mark) if at_end else [blanks]
+
+    def scan_block_scalar(self, style: Any) -> Any:
+        """Reads tabs after `|` and `>` as spaces."""
+        length = 1
+        while self.peek(length) in "+-0123456789 \t":
+            length += 1
+        if "\t" in (head := self.prefix(length)):
+            self.buffer = head.replace("\t", " ") + self.buffer[self.pointer + length :]
+            self.pointer = 0
+        return super().scan_block_scalar(style)
+
+    def scan_block_scalar_indentation(self) -> Any:
+        found = super().scan_block_scalar_indentation()
+        if self.peek() == "\t":
+            message = "found a tab where spaces are the indentation"
+            raise yaml.scanner.ScannerError(None, None, message, self.get_mark())
+        return found
+
+    def compose_document(self) -> Any:
+        self.get_event()  # type: ignore[no-untyped-call]
+        found = self.compose_node(None, None)
+        self.has_end = self.get_event().explicit  # type: ignore[no-untyped-call]
+        self.anchors = {}
+        return found
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        """Reads a scalar with the tag `!` as text."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        event.tag = _TAG + "str" if event.tag == "!" else event.tag
+        return super().compose_scalar_node(anchor)
+
+    def compose_sequence_node(self, anchor: Any) -> Any:
+        """Ignores the tags of lists, as kubectl does."""
+        self.peek_event().tag = None  # type: ignore[no-untyped-call]
+        return super().compose_sequence_node(anchor)
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Ignores the tags of objects, as kubectl does."""
+        self.peek_event().tag = None  # type: ignore[no-untyped-call]
+        return super().compose_mapping_node(anchor)
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """A later anchor of the same name replaces the earlier one."""
@@ -122,11 +175,15 @@ class _Loader(yaml.SafeLoader):
         return super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        return {self._key(node, key): value for key, value in super().construct_mapping(node, deep).items()}
+        self.flatten_mapping(node)
+        return {self._key(key): self.construct_object(value, deep) for key, value in node.value}
 
-    def _key(self, node: Any, key: Any) -> str:
-        if key is None:
-            raise yaml.constructor.ConstructorError(None, None, "null is no key of a JSON object", node.start_mark)
+    def _key(self, node: Any) -> str:
+        """The key as text, because `1` and `true` are different keys in JSON and the same one in Python."""
+        key = self.construct_object(node, deep=True)
+        if isinstance(key, dict | list) or key is None:
+            what = "null" if key is None else "an object or a list"
+            raise yaml.constructor.ConstructorError(None, None, f"{what} is no key of a JSON object", node.start_mark)
         if isinstance(key, bool):
             return "true" if key else "false"
         return key if isinstance(key, str) else str(key)
@@ -149,12 +206,10 @@ def _in_json(value: float) -> int | float:
 
 
 def _construct_other(loader: Any, node: Any) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return loader.construct_yaml_map(node)
-    if isinstance(node, yaml.SequenceNode):
-        return loader.construct_yaml_seq(node)
     text = loader.construct_scalar(node)
-    return base64.b64decode(text).decode(errors="replace") if node.tag == _TAG + "binary" else text
+    if node.tag != _TAG + "binary":
+        return text
+    return base64.b64decode("".join(text.splitlines()), validate=True).decode(errors="replace")
 
 
 def _type_of(value: Any) -> str:
@@ -170,7 +225,8 @@ _Loader.add_constructor(None, _construct_other)
 def load_all(text: str | bytes) -> list[Any]:
     """The documents of a text, without empty ones. Raises `InvalidYAML`."""
     try:
-        found = _json_documents(text) or [each for each in yaml.load_all(text, _Loader) if each is not None]
+        text = _decoded(text)
+        found = _json_documents(text) or [each for each in _yaml_documents(text) if each is not None]
         _check_size(found, max(len(text), MAX_EXPANDED_VALUES))
     except RecursionError:
         raise InvalidYAML("nested too deeply") from None
@@ -179,9 +235,45 @@ def load_all(text: str | bytes) -> list[Any]:
     return found
 
 
-def _json_documents(text: str | bytes) -> list[Any]:
+def _decoded(text: str | bytes) -> str:
+    if isinstance(text, str):
+        return text
+    encoding = "utf-16" if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    try:
+        return text.decode(encoding)
+    except UnicodeDecodeError as error:
+        raise InvalidYAML(f"unacceptable character at byte {error.start}: no {error.encoding}") from None
+
+
+def _yaml_documents(text: str) -> Iterator[Any]:
+    """The first document of each part between the lines that begin with `---`."""
+    start = lines = 0
+    for separator in (*_SEPARATOR.finditer(text), None):
+        part = text[start : separator.start() if separator else None]
+        yield _first_document(part, lines)
+        lines += part.count("\n")
+        if separator is None:
+            return
+        if (rest := separator[1].strip()) and not rest.startswith("#"):
+            raise InvalidYAML(f"line {lines + 1}: only a comment may follow ---, not {rest[:60]!r}")
+        start = separator.end()
+
+
+def _first_document(text: str, line: int) -> Any:
+    """`line` is the number of lines before the text, for the places in messages."""
+    loader = _Loader(text.removeprefix("\n").removeprefix("\ufeff"))
+    loader.line = line + text.startswith("\n")
+    try:
+        found = loader.get_data() if loader.check_data() else None  # type: ignore[no-untyped-call]
+        if not loader.has_end:
+            loader.check_data()  # type: ignore[no-untyped-call]  # It raises if more text follows without `...`.
+        return found
+    finally:
+        loader.dispose()
+
+
+def _json_documents(text: str) -> list[Any]:
     """The documents of a text that is a stream of JSON; none if it is anything else."""
-    text = text.decode(errors="replace") if isinstance(text, bytes) else text
     decoder = json.JSONDecoder(parse_int=_json_number, parse_float=_json_number, parse_constant=_json_number)
     found, place = [], _skip_space(text, 0)
     try:

@@ -104,10 +104,11 @@ async def mutate(*, remembers: bool) -> AsyncIterator[ASGIApp]:
     from defaulter.contract import Defaulter, KnownShapes
     from runtime.circuit_breaker import CircuitBreaker
     from webhook.admission import Admission
-    from webhook.app import WebhookParts, create_app
+    from webhook.app import create_app
     from webhook.defaulting import DefaultingHandler
     from webhook.hardware_drift import HardwareDrift
     from webhook.metrics import Metrics
+    from webhook.parts import WebhookParts
 
     known_shapes = KnownShapes(monotonic) if remembers else None
     async with Defaulter(os.environ["DEFAULTER"], 2.0, known_shapes=known_shapes) as defaulter:

@@ -44,7 +44,7 @@ from runtime.errors import NotFound
 from runtime.metrics import Metrics as RuntimeMetrics
 from runtime.transport import Request
 from webhook.admission import Admission
-from webhook.app import WebhookParts, create_app
+from webhook.app import create_app
 from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
@@ -52,6 +52,7 @@ from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
+from webhook.parts import WebhookParts
 from webhook.rate_limit import RateLimiter
 from webhook.templates import TemplateReview
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import defaulter.app
-import webhook.queries
+import webhook.app
 from monitoring import (
     architecture,
     behaviours,
@@ -31,7 +31,7 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/sentences.md"): sentences.page(),
         Path("docs/reference/settings.md"): settings.page(),
         Path("docs/kubevirt-versions.md"): kubevirt_versions.page(),
-        Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.queries.openapi_document(), indent=2) + "\n",
+        Path("docs/reference/openapi-webhook.json"): json.dumps(webhook.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/openapi-defaulter.json"): json.dumps(defaulter.app.openapi_document(), indent=2) + "\n",
         Path("docs/reference/dashboard.md"): dashboard.page(),
         licences.PAGE: licences.page(),

@@ -52,14 +52,18 @@ from runtime.resource import VMIS, VMS
 from runtime.transport import Request
 from service.json_api import with_endpoints
 from service.server import HEALTH_PATHS, health_app
-from webhook import queries
+from tests.webhook.builders import review
+from webhook.app import openapi_document
 
 pytestmark = pytest.mark.libvirt
 
 DRY_RUN, EXPLAIN, VERSION = "/apis/vms/dryrun", "/apis/policies/explain", "/version"
+REVIEWS = ("/mutate", "/validate")
 PLANS = (POOL.plan_path, REPLICA_SET.plan_path)
 OPERATIONS = [("defaulter", DEFAULTS_PATH), ("webhook", DRY_RUN), ("webhook", EXPLAIN)]
 OPERATIONS += [("controllers", path) for path in PLANS]
+WITH_TOKEN = [each for each in OPERATIONS if each[0] != "defaulter"]
+OPERATIONS += [("webhook", path) for path in REVIEWS]
 CHECKS = [
     status_code_conformance,
     content_type_conformance,
@@ -172,7 +176,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 def part(*, plans: bool) -> Json:
     """What the webhook's document says about the paths of the webhook, or about those of the controllers."""
-    document = queries.openapi_document()
+    document = openapi_document()
     paths = {path: item for path, item in document["paths"].items() if (path in PLANS) is plans}
     return {**document, "paths": paths}
 
@@ -239,6 +243,7 @@ VALID: dict[str, Callable[[Random], Json]] = {
     EXPLAIN: to_explain,
     POOL.plan_path: lambda random: documents.ours(random, POOL),
     REPLICA_SET.plan_path: lambda random: documents.ours(random, REPLICA_SET),
+    **dict.fromkeys(REVIEWS, lambda random: review(to_default(random))),
 }
 randoms = st.integers(0, 2**32).map(Random)
 
@@ -308,7 +313,7 @@ def test_each_field_of_a_defaulting_request_is_checked(services: Services) -> No
 
 METHODS_OF: dict[str, dict[str, set[str]]] = {
     "defaulter": {DEFAULTS_PATH: {"POST"}, VERSION: {"GET"}, "/openapi.json": {"GET"}, "/docs": {"GET"}},
-    "webhook": {path: {"POST"} for path in (DRY_RUN, EXPLAIN, "/mutate", "/validate")}
+    "webhook": {path: {"POST"} for path in (DRY_RUN, EXPLAIN, *REVIEWS)}
     | {path: {"GET"} for path in ("/openapi.json", "/docs")},
     "controllers": {path: {"POST"} for path in PLANS},
 }
@@ -372,7 +377,7 @@ def test_a_refused_body_has_a_documented_answer(
     check(service.schema[path]["POST"].Case(), answer)
 
 
-@pytest.mark.parametrize(("name", "path"), [each for each in OPERATIONS if each[0] != "defaulter"])
+@pytest.mark.parametrize(("name", "path"), WITH_TOKEN)
 def test_a_request_without_a_token_has_a_documented_answer(services: Services, name: str, path: str) -> None:
     service = services[name]
     answer = service.request("POST", path, json=VALID[path](Random(1)))
@@ -390,7 +395,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("fault", "statuses"), FAULTS)
-@pytest.mark.parametrize(("name", "path"), [each for each in OPERATIONS if each[0] != "defaulter"])
+@pytest.mark.parametrize(("name", "path"), WITH_TOKEN)
 def test_an_api_server_that_fails_has_a_documented_answer(
     services: Services, name: str, path: str, fault: ApiError, statuses: set[int]
 ) -> None:

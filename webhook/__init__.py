@@ -2,8 +2,8 @@
 
 Begin with `review` (requests and responses as values) and `admission` (which handler decides which kind).
 
-    app             routes of the API server, health checks and metrics
-    queries         routes for users and programs; loaded with the first query
+    app             the FastAPI application: routes of the API server, health checks and metrics
+    queries         its routes for users and programs
     admission       dispatch by kind, checks that a kind declares, completion of claims
     defaulting      defaults of VMs and VMIs from the defaulter (fails open)
     hardware_drift  detection of changes by other webhooks after defaulting

@@ -1,78 +1,84 @@
-"""Answers admission for the API server, health checks and metrics, and passes queries to `webhook.queries`.
+"""The FastAPI application of the webhook: admission for the API server, health checks, metrics, and the queries of
+`webhook.queries`.
 
-None of these needs FastAPI, whose middleware and routes would take more processor time than a review, and whose modules
-take 12 MB (docs/performance.md).
+FastAPI parses neither the body nor the answer of a review. A body counts towards limits before it is parsed, and orjson
+is faster than Pydantic, which would also drop the fields of objects that no model has.
 """
 
-import asyncio
-import logging
-import math
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable
+from functools import cache
 from time import perf_counter
-from types import MappingProxyType
 from typing import Any
 
 import orjson
+from fastapi import APIRouter, Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from apimachinery.problem import Problem
-from runtime.api import Api
+from service import api_docs
 from service.callers import address_of
-from service.cpu_lane import BudgetSpent, CpuLane, LaneFull, compute
-from service.request_body import BodyReader, RequestRefused, parse
+from service.cpu_lane import BudgetSpent, LaneFull, compute
+from service.request_body import RequestRefused, parse
 from service.server import HEALTH_PATHS, health
 from webhook import models
-from webhook.admission import Admission
-from webhook.callers import QUERY_HELD_BYTES, AdmissionBodies
-from webhook.dryrun import DryRun
-from webhook.explain import PolicyExplainer
-from webhook.metrics import Metrics
-from webhook.rate_limit import RateLimiter
+from webhook.error_responses import error_response, failure_response
+from webhook.parts import WebhookParts, parts_of
+from webhook.queries import (
+    WITHOUT_DEFAULTER,
+    InFlightLimit,
+    QueryRoute,
+    authorize_api_docs,
+    document_plans,
+    json_body,
+    queries,
+)
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review, to_admission_review
-
-log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
 Decide = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
-State = Callable[[], Mapping[str, str] | None]
 
-QUERY_PATHS = ("/apis/vms/dryrun", "/apis/policies/explain", "/openapi.json", "/docs")
-COSTLY_BODY_BYTES = 32 * 1024
-COSTLY_OBJECTS = 400
-"""A review of a usual VM or pool is smaller: it takes the event loop a few milliseconds."""
 _NAMESPACE = re.compile(rb'"namespace":\s*"([a-z0-9.-]{1,253})"')
+REVIEW: dict[str, Any] = {
+    "responses": {
+        **WITHOUT_DEFAULTER,
+        200: {"model": models.AnsweredReview, "description": "The decision, with the JSON patch of a changed object."},
+    },
+    "openapi_extra": json_body({"$ref": "#/components/schemas/AdmissionReview"}),
+}
+
+admission = APIRouter()
 
 
-@dataclass
-class WebhookParts:
-    api: Api
-    admission: Admission
-    dry_run: DryRun
-    explain: PolicyExplainer
-    metrics: Metrics
-    reviews: AdmissionBodies = field(default_factory=AdmissionBodies)
-    bodies: BodyReader = field(
-        default_factory=lambda: BodyReader(held_bytes=QUERY_HELD_BYTES, held_bytes_per_holder=QUERY_HELD_BYTES // 2)
-    )
-    """of queries. Admission has memory of its own, so that queries never refuse a review."""
-    rate_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=20, burst=60))
-    address_limiter: RateLimiter = field(default_factory=lambda: RateLimiter(per_second=100, burst=300))
-    """of all tokens of an address, because tokens are verified only after the body is read"""
-    lane: CpuLane = field(default_factory=lambda: CpuLane(budget_seconds=1.0, max_per_tenant=32))
-    """for the computations of costly requests. The largest VM within the bounds takes about half a second."""
-    max_queries_in_flight: int = 32
-    """Limit for all callers, because a caller with a new token in each request evades the rate limiter."""
+@admission.post("/mutate", summary="Admit and change", **REVIEW)
+async def mutate(http: Request) -> Response:
+    """Checks an object of a Poolhouse kind, and adds the hardware of a VM or VMI. For API servers, which show a client
+    certificate if the cluster has one for them."""
+    return await answer_review(http, parts_of(http).admission.mutate)
 
-    def lane_of(self, body: bytes, tenant: str) -> AbstractContextManager[None]:
-        """Enters the lane with a costly body."""
-        objects = body.count(b"{")
-        costly = len(body) > COSTLY_BODY_BYTES or objects > COSTLY_OBJECTS
-        return self.lane.enter(tenant, objects + len(body) // 100) if costly else nullcontext()
+
+@admission.post("/validate", summary="Admit", **REVIEW)
+async def validate(http: Request) -> Response:
+    """Checks an object after all webhooks have changed it. For API servers, like `/mutate`."""
+    check = parts_of(http).admission.validate
+    return await answer_review(http, lambda request: compute(check, request))
+
+
+async def answer_review(http: Request, decide: Decide) -> Response:
+    began, path, parts = perf_counter(), http.scope["path"], parts_of(http)
+    try:
+        async with parts.reviews.read(http.scope, http.receive) as body:
+            with parts.lane_of(body, f"{address_of(http.scope)} {namespace_in(body)}"):
+                request = await compute(read_review, body)
+                response = await decide(request)
+                answer = await compute(render_review, request, response)
+    except Exception as error:
+        return failure_response(parts.metrics, path, error)
+    parts.metrics.reviewed(path[1:], request, response, perf_counter() - began)
+    return Response(answer, media_type="application/json")
 
 
 def namespace_in(body: bytes) -> str:
@@ -80,52 +86,6 @@ def namespace_in(body: bytes) -> str:
     another one only chooses whose share of the lane it uses, among those of its own address."""
     found = _NAMESPACE.search(body, 0, 4096)
     return found[1].decode() if found else ""
-
-
-class Webhook:
-    """An ASGI app. It loads the modules of queries in a thread with the first query."""
-
-    def __init__(self, parts: WebhookParts, ready: State = lambda: None) -> None:
-        self._parts, self._ready = parts, ready
-        self._decide: dict[str, Decide] = {"/mutate": parts.admission.mutate, "/validate": self._validate}
-        self._queries: asyncio.Task[ASGIApp] | None = None
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            raise ValueError(f"a connection for {scope['type']} is not answered")
-        path = scope["path"]
-        if path in QUERY_PATHS:
-            self._queries = self._queries or asyncio.create_task(asyncio.to_thread(load_queries, self._parts))
-            await (await asyncio.shield(self._queries))(scope, receive, send)
-            return
-        try:
-            response = self._health(scope) if path in HEALTH_PATHS else await self._respond(scope, receive)
-        except Exception as error:
-            response = failure_response(self._parts.metrics, path, error)
-        await response(scope, receive, send)
-
-    def _health(self, scope: Scope) -> Response:
-        if scope["method"] not in ("GET", "HEAD"):
-            raise HTTPException(405, headers={"Allow": "GET, HEAD"})
-        status, media_type, body = health(scope["path"], self._ready, self._parts.metrics.registry)
-        return Response(body, status, media_type=media_type)
-
-    async def _validate(self, request: AdmissionRequest) -> AdmissionResponse:
-        return await compute(self._parts.admission.validate, request)
-
-    async def _respond(self, scope: Scope, receive: Receive) -> Response:
-        if scope["path"] not in self._decide:
-            raise HTTPException(404)
-        if scope["method"] != "POST":
-            raise HTTPException(405, headers={"Allow": "POST"})
-        began, path, parts = perf_counter(), scope["path"], self._parts
-        async with parts.reviews.read(scope, receive) as body:
-            with parts.lane_of(body, f"{address_of(scope)} {namespace_in(body)}"):
-                request = await compute(read_review, body)
-                response = await self._decide[path](request)
-                answer = await compute(render_review, request, response)
-        parts.metrics.reviewed(path[1:], request, response, perf_counter() - began)
-        return Response(answer, media_type="application/json")
 
 
 def read_review(body: bytes) -> AdmissionRequest:
@@ -136,39 +96,71 @@ def render_review(request: AdmissionRequest, response: AdmissionResponse) -> byt
     return orjson.dumps(to_admission_review(request, response))
 
 
-def create_app(parts: WebhookParts, ready: State = lambda: None) -> ASGIApp:
-    return Webhook(parts, ready)
+documentation = APIRouter(route_class=QueryRoute, include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
 
 
-def load_queries(parts: WebhookParts) -> ASGIApp:
-    from webhook.queries import create_queries
-
-    return create_queries(parts)
-
-
-def error_response(
-    status: int, *problems: Problem, wait: float | None = None, headers: Mapping[str, str] = MappingProxyType({})
-) -> Response:
-    """The response for an error. All errors have this form, even those for unknown paths."""
-    headers = {**headers, **({"WWW-Authenticate": "Bearer"} if status == 401 else {})}
-    if wait is not None:
-        headers["Retry-After"] = str(max(1, math.ceil(wait)))
-    return JSONResponse(models.ErrorResponse(problems=problems).model_dump(mode="json"), status, headers)
+@documentation.get("/openapi.json")
+async def openapi() -> JSONResponse:
+    return JSONResponse(openapi_document())
 
 
-def failure_response(metrics: Metrics, path: str, error: Exception) -> Response:
-    """The response to a request whose handling has failed."""
-    match error:
-        case LaneFull():
-            message = "too many large requests of this namespace or address are waiting; try again in a second"
-            error = RequestRefused(429, message, retry_after_seconds=1)
-        case BudgetSpent():
-            error = RequestRefused(503, "the document needs too much processor time; make it smaller")
-    match error:
-        case RequestRefused():
-            metrics.unreadable.labels(path, str(error.status)).inc()
-            return error_response(error.status, Problem("", error.message), wait=error.retry_after_seconds)
-        case HTTPException():
-            return error_response(error.status_code, Problem("", error.detail), headers=error.headers or {})
-    log.error("%s failed", path, exc_info=error)
-    return error_response(500, Problem("", "internal error; the webhook's log has the details"))
+@documentation.get("/docs")
+async def docs() -> HTMLResponse:
+    return HTMLResponse(api_docs.page(openapi_document()))
+
+
+probes = APIRouter(include_in_schema=False)
+
+
+async def probe(http: Request) -> Response:
+    status, media_type, body = health(http.scope["path"], lambda: None, parts_of(http).metrics.registry)
+    return Response(body, status, media_type=media_type)
+
+
+for path in HEALTH_PATHS:
+    probes.add_api_route(path, probe, methods=["GET", "HEAD"])
+
+
+def create_app(parts: WebhookParts) -> FastAPI:
+    app = _routes()
+    app.state.parts = parts
+    app.state.in_flight = InFlightLimit(parts)
+
+    async def invalid(http: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        return error_response(400, *(Problem(str(each["loc"][-1]), each["msg"]) for each in error.errors()))
+
+    async def failed(http: Request, error: Exception) -> Response:
+        return failure_response(parts.metrics, http.scope["path"], error)
+
+    app.add_exception_handler(RequestValidationError, invalid)
+    for kind in (RequestRefused, LaneFull, BudgetSpent, HTTPException, Exception):
+        app.add_exception_handler(kind, failed)
+    return app
+
+
+def _routes() -> FastAPI:
+    # FastAPI's own documentation routes are disabled: they need no token, and load scripts from the internet.
+    app = FastAPI(
+        title="Poolhouse webhook",
+        version="v1alpha1",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    for router in (admission, queries, documentation, probes):
+        app.include_router(router)
+    return app
+
+
+@cache
+def openapi_document() -> Json:
+    """The OpenAPI document of the webhook, and of the plans, which the controllers serve. The model of reviews is
+    added, because FastAPI does not parse them."""
+    app = _routes()
+    document_plans(app)
+    document: Json = app.openapi()
+    review = models.AdmissionReview.model_json_schema(ref_template="#/components/schemas/{model}")
+    document["components"]["schemas"] |= {**review.pop("$defs"), "AdmissionReview": review}
+    return document

@@ -43,7 +43,7 @@ from service.cpu_lane import SWITCH_SECONDS
 from service.server import serve
 from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
-from webhook.app import WebhookParts, create_app
+from webhook.app import create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
 from webhook.claimed_pools import ClaimedPool
 from webhook.claims import ClaimReview
@@ -54,6 +54,7 @@ from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.hook_sidecar import HookSidecar
 from webhook.metrics import Metrics
+from webhook.parts import WebhookParts
 from webhook.plans import PlanClient
 from webhook.snapshots import SnapshotSupport
 from webhook.templates import TemplateReview

@@ -23,6 +23,52 @@ class ErrorResponse(Body):
     object: None = None
 
 
+class ReviewedKind(Body):
+    group: str | None = None
+    version: str | None = None
+    kind: str = Field(min_length=1)
+
+
+class ReviewRequest(Body):
+    """What the API server asks about one object. Other fields are not read."""
+
+    uid: str = Field(min_length=1, description="The answer repeats it.")
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    kind: ReviewedKind
+    namespace: str | None = None
+    name: str | None = None
+    sub_resource: str | None = None
+    object: Json | None = Field(default=None, description="Required for CREATE and UPDATE.")
+    old_object: Json | None = None
+    user_info: Json | None = None
+    dry_run: Any = None
+
+
+class AdmissionReview(Body):
+    """The question of an API server."""
+
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: ReviewRequest
+
+
+class ReviewResponse(Body):
+    uid: str
+    allowed: bool
+    patch_type: Literal["JSONPatch"] = Field(default="JSONPatch", description="Set if `patch` is.")
+    patch: str = Field(default="", description="The changes of the object, in base64.")
+    status: Json = Field(default_factory=dict, description="Why the object is denied, as a Status with causes.")
+    warnings: list[str] = []
+
+
+class AnsweredReview(Body):
+    """The answer to an API server."""
+
+    api_version: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    response: ReviewResponse
+
+
 class QueryError(Exception):
     """An error whose response has a status other than 200, and problems."""
 

@@ -1,24 +1,19 @@
-"""The HTTP routes for users and programs: queries with typed requests and responses, and their OpenAPI document at
-`/openapi.json` and `/docs`."""
+"""The HTTP routes for users and programs: queries with typed requests and responses."""
 
 import hashlib
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from time import monotonic, perf_counter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Security
-from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BeforeValidator
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.types import ASGIApp
+from starlette.responses import Response
 
 from apimachinery.problem import Problem
 from kinds import KINDS
@@ -26,15 +21,15 @@ from kinds.kind import Kind
 from runtime import access_review
 from runtime.errors import ApiError
 from runtime.resource import VMIS, VMS
-from service import api_docs
 from service.callers import address_of
-from service.cpu_lane import BudgetSpent, LaneFull, compute
+from service.cpu_lane import compute
 from service.request_body import RequestRefused, parse
 from webhook import models
 from webhook.api_errors import query_error
-from webhook.app import WebhookParts, error_response, failure_response
 from webhook.dryrun import LIBVIRT_VM, Operation
+from webhook.error_responses import error_response
 from webhook.explain import parse_question
+from webhook.parts import WebhookParts, parts_of
 
 Json = dict[str, Any]
 
@@ -47,7 +42,7 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     500: {"model": models.ErrorResponse, "description": "An error of the service, whose log has the details."},
     503: {"model": models.ErrorResponse, "description": "A service that the answer needs gave none. See Retry-After."},
 }
-PLAN_ERRORS = {code: answer for code, answer in ERRORS.items() if code != 501}
+WITHOUT_DEFAULTER = {code: answer for code, answer in ERRORS.items() if code != 501}
 CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "description": "The controllers"}]
 
 
@@ -83,66 +78,6 @@ class InFlightLimit:
             self._in_flight -= 1
 
 
-def create_queries(parts: WebhookParts) -> ASGIApp:
-    app = _query_app()
-    app.state.parts = parts
-    app.state.in_flight = InFlightLimit(parts)
-
-    async def invalid(http: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return error_response(400, *(Problem(str(each["loc"][-1]), each["msg"]) for each in error.errors()))
-
-    async def failed(http: Request, error: Exception) -> Response:
-        return failure_response(parts.metrics, http.url.path, error)
-
-    app.add_exception_handler(RequestValidationError, invalid)
-    for kind in (RequestRefused, LaneFull, BudgetSpent, HTTPException, Exception):
-        app.add_exception_handler(kind, failed)
-    return app
-
-
-@cache
-def openapi_document() -> Json:
-    """The OpenAPI document of the webhook's queries and of the plans, which the controllers serve."""
-    app = _query_app()
-    for kind in KINDS:
-        if kind.plan_path:
-            app.add_api_route(
-                kind.plan_path,
-                _plan,
-                methods=["POST"],
-                summary=f"Plan for a {kind.kind}",
-                responses=PLAN_ERRORS,
-                dependencies=[Security(BEARER)],
-                openapi_extra={**_request_body(_planned(kind)), "servers": CONTROLLERS},
-            )
-    return app.openapi()
-
-
-async def _plan() -> models.PlanResponse:
-    """Says what the controller would do with the object. The caller needs the right to list its VMs or VMIs."""
-    raise NotImplementedError("the controllers serve plans")
-
-
-def _query_app() -> FastAPI:
-    # FastAPI's own documentation routes are disabled: they need no token, and load scripts from the internet.
-    app = FastAPI(
-        title="Poolhouse webhook",
-        version="v1alpha1",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-    )
-    app.include_router(queries)
-    return app
-
-
-def _parts(http: Request) -> WebhookParts:
-    parts: WebhookParts = http.app.state.parts
-    return parts
-
-
 async def caller_token(
     http: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
 ) -> AsyncIterator[str]:
@@ -153,7 +88,7 @@ async def caller_token(
 
 
 async def read_document(http: Request, token: Annotated[str, Depends(caller_token)]) -> AsyncIterator[Document]:
-    parts, address = _parts(http), address_of(http.scope)
+    parts, address = parts_of(http), address_of(http.scope)
     async with parts.bodies.raw(http.scope, http.receive, address) as body:
         with parts.lane_of(body, address):
             yield Document(await compute(parse, body), token)
@@ -168,7 +103,7 @@ async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller
     }
     path = access_review.SELF_SUBJECT_ACCESS_REVIEWS
     try:
-        allowed = access_review.is_allowed(await _parts(http).api.request("POST", path, body=review, token=token))
+        allowed = access_review.is_allowed(await parts_of(http).api.request("POST", path, body=review, token=token))
     except ApiError as error:
         raise query_error(error) from None
     if not allowed:
@@ -187,14 +122,14 @@ class QueryRoute(APIRoute):
                 response = await handle(http)
             except models.QueryError as error:
                 response = error_response(error.status, *error.problems, wait=error.retry_after_seconds)
-            seconds = _parts(http).metrics.questions.labels(self.name, str(response.status_code))
+            seconds = parts_of(http).metrics.questions.labels(self.name, str(response.status_code))
             seconds.observe(perf_counter() - began)
             return response
 
         return timed
 
 
-def _request_body(*schemas: Json) -> Json:
+def json_body(*schemas: Json) -> Json:
     """Describes a request body in the OpenAPI document. `read_document` reads the body, because FastAPI does not limit
     its size."""
     schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
@@ -242,7 +177,7 @@ queries = APIRouter(route_class=QueryRoute)
     summary="Dry run",
     responses=ERRORS,
     response_model_exclude_unset=True,
-    openapi_extra=_request_body(DRY_RUN_OBJECT),
+    openapi_extra=json_body(DRY_RUN_OBJECT),
 )
 async def dry_run(
     http: Request,
@@ -251,7 +186,7 @@ async def dry_run(
 ) -> models.DryRunResponse:
     """Decides what admission says about a VM, a VMI or an object of a Poolhouse kind. Nothing is stored. The caller
     needs the right to create or update the object."""
-    return await _parts(http).dry_run.answer(document.json, document.token, operation)
+    return await parts_of(http).dry_run.answer(document.json, document.token, operation)
 
 
 @queries.post(
@@ -260,12 +195,12 @@ async def dry_run(
     summary="Explain migration policies",
     responses=ERRORS,
     response_model_exclude_unset=True,
-    openapi_extra=_request_body(models.ExplainRequest.model_json_schema(), EXPLAINED_OBJECT),
+    openapi_extra=json_body(models.ExplainRequest.model_json_schema(), EXPLAINED_OBJECT),
 )
 async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> models.ExplainResponse:
     """Says which migration policy a VM obeys and why. The body names a VM and what to assume, or is a VM or VMI. The
     caller needs the right to read the VM, its namespace and migration policies."""
-    explainer = _parts(http).explain
+    explainer = parts_of(http).explain
     try:
         return models.ExplainResponse.model_validate(
             await explainer.explain(parse_question(document.json), document.token)
@@ -274,19 +209,29 @@ async def explain(http: Request, document: Annotated[Document, Depends(read_docu
         raise query_error(error) from None
 
 
-@queries.get("/openapi.json", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
-async def openapi() -> JSONResponse:
-    return JSONResponse(openapi_document())
-
-
-@queries.get("/docs", include_in_schema=False, dependencies=[Depends(authorize_api_docs)])
-async def docs() -> HTMLResponse:
-    return HTMLResponse(api_docs.page(openapi_document()))
-
-
 def parse_token(authorization: str) -> str:
     scheme, _, token = authorization.partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
         raise RequestRefused(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
     return token
+
+
+def document_plans(app: FastAPI) -> None:
+    """Adds the plans, which the controllers serve, to the document of an application that is only documented."""
+    for kind in KINDS:
+        if kind.plan_path:
+            app.add_api_route(
+                kind.plan_path,
+                _plan,
+                methods=["POST"],
+                summary=f"Plan for a {kind.kind}",
+                responses=WITHOUT_DEFAULTER,
+                dependencies=[Security(BEARER)],
+                openapi_extra={**json_body(_planned(kind)), "servers": CONTROLLERS},
+            )
+
+
+async def _plan() -> models.PlanResponse:
+    """Says what the controller would do with the object. The caller needs the right to list its VMs or VMIs."""
+    raise NotImplementedError("the controllers serve plans")

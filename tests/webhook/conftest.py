@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook import app
 from webhook.admission import Admission
-from webhook.app import WebhookParts, create_app
+from webhook.app import create_app
 from webhook.callers import AdmissionBodies
 from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, PolicyConflicts
@@ -30,6 +30,7 @@ from webhook.dryrun import DryRun
 from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
+from webhook.parts import WebhookParts
 from webhook.rate_limit import RateLimiter
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review
 from webhook.templates import TemplateReview

@@ -21,7 +21,7 @@ from tests.service.test_request_body import whole
 from tests.service.test_server import serving
 from tests.webhook.builders import disk, review, vm
 from webhook.admission import Admission
-from webhook.app import WebhookParts, create_app
+from webhook.app import create_app
 from webhook.callers import (
     UNKNOWN_BODY_BYTES,
     UNKNOWN_CONNECTIONS_PER_ADDRESS,
@@ -33,6 +33,7 @@ from webhook.callers import (
 )
 from webhook.defaulting import NoDefaulter
 from webhook.metrics import Metrics
+from webhook.parts import WebhookParts
 from webhook.rate_limit import RateLimiter
 
 JSON = [(b"content-type", b"application/json")]

@@ -21,6 +21,11 @@ def stops(live: str, base: str, new: str) -> bool:
     return live != HALTED and merge_run_strategy(live, base, new) == HALTED
 
 
+def starts(live: str, base: str, new: str) -> bool:
+    """Whether KubeVirt starts a halted VM when it gets the template."""
+    return live == HALTED and merge_run_strategy(live, base, new) in RUNNING
+
+
 def _runs(strategy: str) -> bool | None:
     """None for a run strategy that leaves the choice to users."""
     return True if strategy in RUNNING else False if strategy == HALTED else None

@@ -229,7 +229,8 @@ def _obstacle(snapshot: PoolSnapshot, vm: VM) -> Waiting | None:
 def _without_disruption(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot | None) -> Decision | None:
     """The decision for a VM that must not or need not be stopped. None for other VMs."""
     if vm.halted and (source is not None or snapshot.outdated(vm)):
-        return begin(snapshot, vm, source) if source is not None else _update(snapshot, vm, "it is halted")
+        reason = "it is halted: the update starts it" if snapshot.starts(vm) else "it is halted"
+        return begin(snapshot, vm, source) if source is not None else _update(snapshot, vm, reason)
     if not isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive):
         return Waiting(vm.name, "the update strategy is opportunistic, and it is not halted")
     if source is not None:

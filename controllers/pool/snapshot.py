@@ -236,6 +236,11 @@ class PoolSnapshot:
             return False
         return power.stops(vm.run_strategy, has.run_strategy, self.revision.run_strategy)
 
+    def starts(self, vm: VM) -> bool:
+        """Whether the update of the halted VM starts a guest, because the author has changed the run strategy."""
+        has = self.revisions_by_label.get(vm.revision)
+        return has is not None and power.starts(vm.run_strategy, has.run_strategy, self.revision.run_strategy)
+
     def uses_replaced_disk(self, vm: VM) -> bool:
         """Whether the VMI still uses a disk that an update has replaced in the VM."""
         if not vm.replaced_disks or vm.vmi is None:

@@ -9,7 +9,7 @@ import pytest
 
 from controllers.pool.actions import Update
 from controllers.pool.plan import plan
-from controllers.pool.power import merge_run_strategy, stops
+from controllers.pool.power import merge_run_strategy, starts, stops
 from controllers.pool.revisions import Revision, content, current_revision, document_hash
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import Pool, PoolSnapshot
@@ -107,6 +107,7 @@ def test_a_hash_of_an_earlier_release_stands_for_its_entry(size: str) -> None:
 def test_merged_run_strategies(live: str, base: str, new: str, expected: str) -> None:
     assert merge_run_strategy(live, base, new) == expected
     assert stops(live, base, new) is (live != "Halted" == expected)
+    assert starts(live, base, new) is (live == "Halted" and expected in ("Always", "RerunOnFailure", "Once"))
 
 
 @pytest.mark.parametrize(
@@ -159,3 +160,14 @@ def test_an_author_halts_vms_that_are_halted_without_a_disruption() -> None:
     found = plan(snapshot(now, *vms, revision=new, revisions=(old, new)), NOW)
     updates = sorted((each.name, each.halts) for each in found.actions if isinstance(each, Update))
     assert updates == [("web-1", False), ("web-2", False)]
+
+
+def test_a_plan_says_that_an_author_starts_vms() -> None:
+    old = revision_of(pool_with(power=HALTED))
+    now = pool_with()
+    new = revision_of(now, old)
+    stopped = halted(1, revision=old.label, run_strategy="Halted")
+    started = vm(2, vmi=vmi("web-2", revision=old.label), revision=old.label)
+    found = plan(snapshot(now, stopped, started, revision=new, revisions=(old, new)), NOW)
+    reasons = {each.name: each.reason for each in found.actions if isinstance(each, Update)}
+    assert reasons == {"web-1": "it is halted: the update starts it", "web-2": "the change needs no restart"}

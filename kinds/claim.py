@@ -69,7 +69,8 @@ class Personalization(Model):
         ]
         | None
     ) = None
-    """Host name of the guest. Applies only to a VM that boots for the claim."""
+    """Host name of the guest. Requires `overrides` or `application`, because a guest gets its name when it boots: the
+    claim gets a VM that is created for it."""
 
 
 class ClaimSpec(Model):

@@ -343,7 +343,8 @@ class Personalization(Model):
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that are added to the VM and its VMI."""
     hostname: str | None = None
-    """Host name of the guest. Applies only to a VM that boots for the claim."""
+    """Host name of the guest. Requires `overrides` or `application`, because a guest gets its name when it boots: the
+    claim gets a VM that is created for it."""
 
 class ClaimSpec(Model):
     """Desired VM. Only `ttlSeconds`, `ttlSecondsAfterFinished` and `release` can be changed later."""

@@ -1,8 +1,8 @@
 """Applies `spec.personalization` of a claim to its VM: labels, SSH keys and a hostname.
 
-Every VM can get labels. Only a VM that boots for its claim can get a hostname, or keys by cloud-init. A VM that booted
-before the claim can get SSH keys if the pool's template prepares it (`ssh_keys`). The condition Personalized lists what
-the VM did not get, with the cause and a solution.
+Every VM can get labels. A claim with a hostname gets a VM that boots for it, and that can get keys by cloud-init. A VM
+that booted before the claim can get SSH keys if the pool's template prepares it (`ssh_keys`). The condition
+Personalized lists what the VM did not get, with the cause and a solution.
 """
 
 import copy
@@ -38,6 +38,13 @@ SYNCHRONIZED = "AccessCredentialsSynchronized"
 
 def is_personalized(wish: Personalization | None) -> bool:
     return wish is not None and bool(wish.labels or wish.hostname or wish.ssh_public_key_secret)
+
+
+def hostname_needs_boot(wish: Personalization | None, template: Json) -> str:
+    """Why only a VM that is created for the claim can get the hostname, or an empty string."""
+    if wish is None or not wish.hostname or "spec" not in template:
+        return ""
+    return "the hostname of the claim is set when its VM boots"
 
 
 def forbidden(wish: Personalization | None, allowed: tuple[str, ...] | None) -> str:
@@ -102,9 +109,9 @@ def impossible(
     if reserved:
         message = f"labels: {', '.join(reserved)}: reserved; choose other names"
         found.append(Failure(ClaimReason.LABELS_REJECTED, message))
-    if wish.hostname and (is_instance or launch_type != "Cold"):
-        message = "hostname: the VM booted before it was claimed; claim from a pool with 0 replicas to have one created"
-        found.append(Failure(ClaimReason.ALREADY_BOOTED, message))
+    if wish.hostname and is_instance:
+        message = "hostname: AWS names an EC2 instance"
+        found.append(Failure(ClaimReason.UNSUPPORTED_ON_EC2, message))
     if wish.ssh_public_key_secret and is_instance:
         message = "ssh key: an EC2 instance has the key pair of its pool"
         found.append(Failure(ClaimReason.UNSUPPORTED_ON_EC2, message))

@@ -45,7 +45,6 @@ class ClaimReason(Reason):
     APPLICATION_AT_BOOT = "ApplicationAtBoot", "cloud-init starts the application; Poolhouse does not see its state."
     # Personalization
     PERSONALIZED = "Personalized", "The VM got everything that `spec.personalization` asks for."
-    ALREADY_BOOTED = "AlreadyBooted", "The VM booted before it was claimed: a hostname can only be set at boot."
     VM_SECRET_MISSING = (
         "VMSecretMissing",
         "The VM has neither a Secret for SSH keys nor a cloud-init volume to pass them.",

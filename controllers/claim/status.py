@@ -13,7 +13,7 @@ from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_micro_time, parse_time
 from controllers.claim.application import needs_boot
 from controllers.claim.overrides import mismatch
-from controllers.claim.personalization import personalized_condition
+from controllers.claim.personalization import hostname_needs_boot, personalized_condition
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.steps import ClaimEvent
@@ -99,7 +99,12 @@ def launch(s: ClaimSnapshot, vm: WarmVM) -> tuple[LaunchType, str]:
 
 def mismatch_of(claim: Claim, pool: WarmPool) -> str:
     """Why no waiting VM of the pool can serve the claim, or an empty string."""
-    return mismatch(claim.overrides, pool.template) or needs_boot(claim.spec.application, pool.template)
+    spec, template = claim.spec, pool.template
+    return (
+        mismatch(claim.overrides, template)
+        or hostname_needs_boot(spec.personalization, template)
+        or needs_boot(spec.application, template)
+    )
 
 
 def application_conditions(s: ClaimSnapshot) -> list[Condition]:

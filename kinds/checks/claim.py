@@ -102,6 +102,17 @@ def personalization_labels(document: Json) -> Iterator[Problem]:
             )
 
 
+def hostname_of_a_waiting_vm(document: Json) -> Iterator[Problem]:
+    """A hostname that a claim of a waiting VM asks for: its guest has booted."""
+    wanted = at(document, "spec", "personalization", "hostname")
+    given = at(with_annotation_overrides(document), "spec", "overrides")
+    if wanted and not given and at(document, "spec", "application") is None:
+        yield Problem(
+            "spec.personalization.hostname",
+            "is only for VMs that are created for their claim: add spec.overrides or spec.application, or leave it out",
+        )
+
+
 def empty_annotations(document: Json) -> Iterator[Problem]:
     for annotation in OVERRIDE_ANNOTATIONS:
         value = at(document, "metadata", "annotations", annotation)
@@ -133,4 +144,4 @@ def virtual_kubelet_annotations(document: Json) -> Iterator[str]:
             yield f"{child_path('metadata.annotations', key)} has no effect here: {advice}"
 
 
-CHECKS = (personalization_labels, empty_annotations, unknown_annotations)
+CHECKS = (personalization_labels, hostname_of_a_waiting_vm, empty_annotations, unknown_annotations)

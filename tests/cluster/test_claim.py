@@ -125,14 +125,13 @@ async def test_a_paused_or_stopped_vm_is_activated(
 
 async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: RunningControllers) -> None:
     await desk.pool(0)
-    await desk.claim("cold", poolName="web", personalization={"hostname": "mine", "sshPublicKeySecret": "keys"})
+    await desk.claim("cold", poolName="web", personalization={"sshPublicKeySecret": "keys"})
     await desk.claim("refused", poolName="web", onEmpty="Fail")
     status = await desk.becomes("cold", "Ready")
     assert (status["launchType"], status["launchReason"].partition(":")[0]) == ("Cold", "PoolEmpty")
     await used(desk, status)
     vm = await desk.vm(status["vmRef"]["name"])
     assert vm is not None
-    assert vm["spec"]["template"]["spec"]["hostname"] == "mine"
     assert vm["metadata"]["labels"][meta.WARM_STATE] == "InUse"
     assert await desk.reason("cold", "Personalized") == "VMSecretMissing", "its template has no cloud-init"
     await desk.becomes("refused", "Failed")
@@ -238,7 +237,7 @@ async def allow_secrets(desk: Counter) -> None:
 async def test_vms_are_created_for_overrides(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(1, placements=[{"name": "east"}, {"name": "west", "weight": 0}])
     await desk.claim("large", poolName="web", annotations={meta.INSTANCE_TYPE: "large"})
-    await desk.claim("west", poolName="web", overrides={"placement": "west"})
+    await desk.claim("west", poolName="web", overrides={"placement": "west"}, personalization={"hostname": "mine"})
     await desk.claim("odd", poolName="web", overrides={"placement": "north"})
     large, west = await desk.becomes("large", "Ready"), await desk.becomes("west", "Ready")
     for status in (large, west):
@@ -248,6 +247,7 @@ async def test_vms_are_created_for_overrides(desk: Counter, running: RunningCont
     assert other is not None
     assert vm["spec"]["instancetype"]["name"] == "large"
     assert other["metadata"]["labels"][meta.PLACEMENT] == "west"
+    assert other["spec"]["template"]["spec"]["hostname"] == "mine"
     await desk.becomes("odd", "Failed")
     assert await desk.reason("odd") == "OverrideNotAllowed"
     assert await desk.ready() == 1, "no claim got the ready VM"

@@ -79,9 +79,10 @@ class Users:
         spec: Json = {"poolName": "web", "bindTimeoutSeconds": self.random.choice([3, 8])}
         spec |= self.random.choice([{}, {}, {"onEmpty": "Queue"}, {"onEmpty": "Fail"}, {"ttlSeconds": 3}])
         if self.random.random() < 0.2:
-            spec["personalization"] = {"labels": {"team": "blue"}, "hostname": "mine"}
+            spec["personalization"] = {"labels": {"team": "blue"}}
         if self.random.random() < 0.1:
             spec["overrides"] = {"instancetype": "large"}
+            spec["personalization"] = {"hostname": "mine"}
         await self.desk.claim(f"c{self.made}", **spec)
         return f"claim c{self.made} {spec}"
 

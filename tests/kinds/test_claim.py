@@ -25,7 +25,19 @@ def told(document: Json) -> dict[str, str]:
         pytest.param(claim("a" * 63, poolName="web"), id="the longest name"),
         pytest.param(claim(overrides={"image": "tiny", "placement": "a"}, ttlSeconds=60), id="one made otherwise"),
         pytest.param(claim(annotations={INSTANCE_TYPE: "m5.large"}), id="the document's annotation"),
-        pytest.param(claim(personalization={"labels": {"team": "red"}, "hostname": "mine"}), id="one's own"),
+        pytest.param(claim(personalization={"labels": {"team": "red"}}), id="one's own"),
+        pytest.param(
+            claim(personalization={"hostname": "mine"}, overrides={"instancetype": "large"}),
+            id="a hostname of a VM that is created for the overrides",
+        ),
+        pytest.param(
+            claim(personalization={"hostname": "mine"}, annotations={INSTANCE_TYPE: "large"}),
+            id="a hostname of a VM that is created for an annotation",
+        ),
+        pytest.param(
+            claim(personalization={"hostname": "mine"}, application={"containers": [{"name": "a", "image": "a"}]}),
+            id="a hostname of a VM that is created for an application",
+        ),
     ],
 )
 def test_a_valid_claim_has_no_problems(document: Json) -> None:
@@ -40,6 +52,12 @@ def test_a_valid_claim_has_no_problems(document: Json) -> None:
         pytest.param(claim(onEmpty="Wait"), "spec.onEmpty", "ColdStart, Queue or Fail", id="something else to do"),
         pytest.param(claim(pool="web"), "spec.pool", 'use "poolName"', id="another word"),
         pytest.param(claim(poolName="a" * 57), "spec.poolName", "between 1 and 56 characters", id="no pool's name"),
+        pytest.param(
+            claim(personalization={"hostname": "mine"}),
+            "spec.personalization.hostname",
+            "add spec.overrides or spec.application",
+            id="a hostname of a VM that has booted",
+        ),
         pytest.param(
             claim(personalization={"labels": {"poolhouse.dev/claim-uid": "x"}}),
             'spec.personalization.labels["poolhouse.dev/claim-uid"]',

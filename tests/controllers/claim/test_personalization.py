@@ -51,16 +51,12 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
             [],
             id="keys with a Secret",
         ),
-        pytest.param(
-            ALL, {"launch_type": "Warm"}, ["AlreadyBooted", "VMSecretMissing"], id="a running VM gets labels only"
-        ),
-        pytest.param(
-            ALL, {"launch_type": "Resumed", "has_secret": True}, ["AlreadyBooted"], id="and keys with a Secret"
-        ),
+        pytest.param(ALL, {"launch_type": "Warm"}, ["VMSecretMissing"], id="a running VM gets labels only"),
+        pytest.param(ALL, {"launch_type": "Resumed", "has_secret": True}, [], id="and keys with a Secret"),
         pytest.param(
             ALL,
             {"launch_type": "Warm", "is_instance": True},
-            ["AlreadyBooted", "UnsupportedOnEC2"],
+            ["UnsupportedOnEC2", "UnsupportedOnEC2"],
             id="an EC2 instance",
         ),
         pytest.param({"labels": {"team": "blue"}}, {"launch_type": "Warm"}, [], id="labels reach every VM"),
@@ -139,8 +135,8 @@ def test_keys_by_the_secret_of_the_vm() -> None:
         pytest.param(ALL, (), [("True", "Personalized")], id="everything was given"),
         pytest.param(
             ALL,
-            (Failure("AlreadyBooted", "hostname: no"), Failure("InvalidPublicKeys", "ssh key: no")),
-            [("False", "AlreadyBooted")],
+            (Failure("VMSecretMissing", "ssh key: no"), Failure("LabelsRejected", "labels: no")),
+            [("False", "VMSecretMissing")],
             id="the reason of the first failure, the messages of all",
         ),
     ],

@@ -163,6 +163,15 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             snapshot(
+                a_claim(overrides={"placement": "east"}, personalization={"hostname": "mine"}),
+                pool=a_pool(placements=[{"name": "east"}]),
+                candidate=READY,
+            ),
+            (CreateVM, "OverrideMismatch"),
+            id="a claim with a hostname gets no VM that has booted",
+        ),
+        pytest.param(
+            snapshot(
                 a_claim(overrides={"instancetype": "large"}), pool=a_pool(claimPolicy={"allowedOverrides": ["image"]})
             ),
             ("Failed", "OverrideNotAllowed"),

@@ -1,8 +1,8 @@
-"""Address and credentials of the API server. The only module that imports the Kubernetes client.
+"""Address and credentials of the API server. The only module that uses the Kubernetes client.
 
 `kubernetes.aio.config` reads kubeconfigs and service accounts, runs exec plugins and renews tokens. The typed models of
-the Kubernetes client are not used, see `lean_imports`: they take nine times as long to parse as JSON, and its watch
-reconnects two thousand times a second to a server that hangs up.
+the Kubernetes client are not used, see `kubernetes_config`: they take nine times as long to parse as JSON. Its watch is
+not used either, because it reconnects two thousand times a second to a server that hangs up.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
 from runtime.errors import Unreachable
-from runtime.lean_imports import import_kubernetes_config
+from runtime.kubernetes_config import import_config
 
 # The shortest time between two reads of a kubeconfig whose credentials the API server refuses.
 RELOAD_SECONDS = 10.0
@@ -33,10 +33,8 @@ class Credentials:
 
     async def load(self) -> None:
         # A process that needs only ApiError does not import the client.
-        import_kubernetes_config()
-        from kubernetes.aio import client, config
-
-        settings = client.Configuration()
+        config, configuration = import_config()
+        settings = configuration()
         try:
             if self._kubeconfig is None:
                 config.load_incluster_config(client_configuration=settings)

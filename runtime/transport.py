@@ -14,11 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+import aiohttp
 import orjson
 
 from runtime.clock import ApiServerClock
 from runtime.errors import Unreachable, error_from_response
-from runtime.lean_imports import aiohttp
 
 if TYPE_CHECKING:
     from runtime.metrics import Metrics

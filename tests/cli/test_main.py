@@ -251,8 +251,8 @@ import asyncio, sys
 from cli.main import poolhouse
 import cli.overview, cli.tree, cli.completion
 from runtime.api import Api
-from runtime.lean_imports import import_kubernetes_config
-import_kubernetes_config()
+from runtime.kubernetes_config import import_config
+import_config()
 heavy = ("pydantic", "prometheus_client", "rich", "kubernetes.aio.client.models", "kubernetes.client", "cryptography")
 print([name for name in heavy if name in sys.modules])
 """

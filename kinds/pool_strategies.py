@@ -195,6 +195,9 @@ class UpdateProactive(Model):
         return (*self.steps, *_LAST_STEPS) if self.analysis is not None else self.steps
 
 
+_DEFAULT_UPDATE = UpdateProactive()
+
+
 class UpdateStrategy(Model):
     """How VMs get a new template. At most one strategy can be given."""
 
@@ -211,4 +214,4 @@ class UpdateStrategy(Model):
 
     @property
     def chosen(self) -> EmptyObject | UpdateProactive:
-        return self.unmanaged or self.opportunistic or self.proactive or UpdateProactive()
+        return self.unmanaged or self.opportunistic or self.proactive or _DEFAULT_UPDATE

@@ -7,19 +7,23 @@ deletes a VM. A restart of the controller can therefore only delay healing.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from itertools import islice
+from functools import partial
 
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.actions import Action, Heal
+from controllers.pool.disruptions import Disruption
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
+from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain
 from controllers.pool.restores import awaits_restore
+from controllers.pool.rule import Plan, Rule
 from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.pool.waiting import Waiting
 from controllers.pool.windows import windows
+from controllers.shared.conditions import MAX_NAMES, condition
 from controllers.shared.vm import VM
+from kinds.metav1 import Condition
 from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
 FIRST_PAUSE = timedelta(minutes=1)
@@ -29,29 +33,43 @@ BREAKER_PAUSE = timedelta(minutes=5)
 """How long the open circuit breaker stops healing before one VM is replaced."""
 
 
-def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Replaces failing VMs, within the limit of VMs in progress."""
-    breaker = circuit_breaker(snapshot, now)
-    is_open = breaker is not None and breaker.open
-    if is_open and not _may_probe(snapshot, now):
-        return
-    limit = 1 if is_open else max(0, snapshot.pool.max_unavailable - _in_progress(snapshot, now))
-    found = (
+def heal(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:
+    """Replaces failing VMs, the worst first."""
+    for vm, reason in failing(snapshot, now):
+        yield Disruption(vm, "Healing", partial(_replacement, vm, reason))
+
+
+def _replacement(vm: VM, reason: str) -> Action:
+    if vm.replaced_disks:
         # Its replaced disks would be deleted with it.
-        retain(vm, "the VM is about to be replaced")
-        if vm.replaced_disks
-        else Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
-        for vm, reason in failing(snapshot, now)
-        if not _pauses(snapshot, vm, now) and not _obstacle(snapshot, vm, now)
-    )
-    yield from islice(found, limit)
+        return retain(vm, "the VM is about to be replaced")
+    return Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
 
 
-def held_back(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
-    """Failing VMs that are not replaced until a user removes the obstacle, or a maintenance window opens."""
-    for vm, _ in failing(snapshot, now):
-        if reason := _obstacle(snapshot, vm, now):
-            yield Waiting(vm.name, f"it is not replaced, though it fails: {reason}")
+def pause_refusal(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
+    """Why a VM that was replaced before is not replaced again now, or ""."""
+    known = (snapshot.pool.status.healing or Healing()).machines
+    found = next((each for each in known if each.name == vm.name), None)
+    if found is None or now >= (end := _pause_end(found, now)):
+        return ""
+    return f"it was replaced {count_noun(found.attempts, 'time')}, and is not replaced again before {format_time(end)}"
+
+
+def breaker_refusal(snapshot: PoolSnapshot, now: datetime) -> str:
+    """Why no VM is replaced now, or "". After its pause the open circuit breaker lets one VM through."""
+    breaker = circuit_breaker(snapshot, now)
+    return breaker.message or "" if breaker is not None and breaker.open and not _may_probe(snapshot, now) else ""
+
+
+def budget_refusal(snapshot: PoolSnapshot, replaced: int, now: datetime) -> str:
+    """Why no further VM is replaced than the `replaced` ones of this plan, or ""."""
+    breaker, progress = circuit_breaker(snapshot, now), _in_progress(snapshot, now)
+    if breaker is not None and breaker.open:
+        return f"one VM is replaced to try whether it helps: {breaker.message}" if replaced else ""
+    if replaced + progress < snapshot.pool.max_unavailable:
+        return ""
+    in_progress = count_noun(replaced + progress, "VM", "is", "are")
+    return f"{in_progress} in progress, maxUnavailable is {snapshot.pool.max_unavailable}"
 
 
 @once
@@ -62,7 +80,7 @@ def failing(snapshot: PoolSnapshot, now: datetime) -> list[tuple[VM, str]]:
 
     def is_spared(vm: VM) -> bool:
         """Whether the VM is ready again while healing must not replace it."""
-        return vm.ready and bool(_is_open(snapshot) or _obstacle(snapshot, vm, now))
+        return vm.ready and (_is_open(snapshot) or _is_kept(snapshot, vm, now))
 
     def rank(found: tuple[VM, str]) -> tuple[bool, bool, int, str]:
         vm, _ = found
@@ -149,23 +167,25 @@ def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
     )
 
 
-def _obstacle(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
-    """Why this VM must not be replaced, or ""."""
+def disk_at_risk(snapshot: PoolSnapshot, vm: VM) -> str:
+    """Why this VM must not be replaced with its disks, or ""."""
     if awaits_restore(snapshot, vm):
         return "its disks are restored from a snapshot, and would be deleted with it"
     if disk := snapshot.shared_disks.get(vm.name):
         return f"its disk would be deleted with it: {disk}"
     # The controller could delete the VM, but not create it again.
-    if snapshot.disk_conflict:
-        return snapshot.disk_conflict.message
+    return snapshot.disk_conflict.message if snapshot.disk_conflict else ""
+
+
+def waits_for_window(snapshot: PoolSnapshot) -> bool:
     healing = snapshot.pool.spec.autohealing
-    waits = healing is not None and healing.only_in_maintenance_windows
-    return windows(snapshot, now).refusal if waits else ""
+    return healing is not None and healing.only_in_maintenance_windows
 
 
-def _pauses(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
-    known = (snapshot.pool.status.healing or Healing()).machines
-    return any(each.name == vm.name and now < _pause_end(each, now) for each in known)
+def _is_kept(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
+    """Whether the VM is not replaced until a user removes an obstacle, or a maintenance window opens."""
+    closed = waits_for_window(snapshot) and windows(snapshot, now).refusal
+    return bool(disk_at_risk(snapshot, vm) or closed)
 
 
 def _is_open(snapshot: PoolSnapshot) -> bool:
@@ -208,3 +228,33 @@ def _is_ahead(text: str | None, now: datetime) -> bool:
     from such a time would last too long."""
     time = known_time(text or "")
     return time is not None and time > now + FIRST_PAUSE
+
+
+def healed(actions: Iterable[Action]) -> tuple[str, ...]:
+    """The names of the VMs that the actions replace."""
+    return tuple(each.name for each in actions if isinstance(each, Heal))
+
+
+def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
+    found = healing_status(snapshot, healed(plan.actions), now)
+    if found is None:
+        return
+    if found.breaker is not None and found.breaker.open:
+        yield condition("Healing", False, PoolReason.TOO_MANY_FAILING, found.breaker.message)
+    elif found.machines:
+        names = ", ".join(f"{each.name} ({each.attempts})" for each in found.machines[:MAX_NAMES])
+        message = (
+            f"{count_noun(len(found.machines), 'VM', 'was', 'were')} replaced, with the number of attempts: {names}"
+        )
+        yield condition("Healing", True, PoolReason.VMS_REPLACED, message)
+    else:
+        yield condition("Healing", False, PoolReason.NO_FAILING_VMS)
+
+
+HEALING = Rule(
+    "Healing",
+    heal,
+    context="it is not replaced, though it fails: ",
+    again=(seconds_until_healing,),
+    conditions=_conditions,
+)

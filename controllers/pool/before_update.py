@@ -5,11 +5,10 @@ ControllerRevision of the template that the VM had. It is deleted with that revi
 with the pool.
 """
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
-from controllers.pool.actions import PruneSnapshot, TakeSnapshot
+from controllers.pool.actions import TakeSnapshot
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
 from controllers.pool.waiting import Waiting
@@ -26,25 +25,25 @@ NOT_SERVED = (
 )
 
 
-def before_update(snapshot: PoolSnapshot, vm: VM, now: datetime) -> TakeSnapshot | Waiting | None:
-    """What must happen before the VM may be updated; None if it may be updated now."""
+def before_update(snapshot: PoolSnapshot, vm: VM, now: datetime) -> TakeSnapshot | str:
+    """What must be done before the VM may be updated, or why it must wait, or ""."""
     if not is_needed(snapshot, vm):
-        return None
+        return ""
     if not snapshot.serves_snapshots:
-        return Waiting(vm.name, NOT_SERVED)
+        return NOT_SERVED
     found = snapshot.next_snapshot(vm)
     if found is None or found.deleting:
-        return _take(snapshot, vm) if found is None else Waiting(vm.name, f"its snapshot {found.name} is being deleted")
+        return _take(snapshot, vm) if found is None else f"its snapshot {found.name} is being deleted"
     if found.failed:
-        return Waiting(vm.name, f"its snapshot {found.name} failed: {found.problem or 'no reason given'}")
+        return f"its snapshot {found.name} failed: {found.problem or 'no reason given'}"
     if not found.ready:
         progress = f": {found.problem}" if found.problem else ""
-        return Waiting(vm.name, f"its snapshot {found.name} is not ready yet{progress}")
-    if _is_old(found, now):
-        return Waiting(vm.name, f"its snapshot {found.name} is a day old, and is taken again")
+        return f"its snapshot {found.name} is not ready yet{progress}"
+    if is_old(found, now):
+        return f"its snapshot {found.name} is a day old, and is taken again"
     # KubeVirt takes a moment to allow changes of the VM's run strategy and volumes again.
     locked = vm.snapshot_in_progress
-    return Waiting(vm.name, f"KubeVirt has not released it after snapshot {locked}") if locked else None
+    return f"KubeVirt has not released it after snapshot {locked}" if locked else ""
 
 
 def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:
@@ -60,40 +59,8 @@ def is_needed(snapshot: PoolSnapshot, vm: VM) -> bool:
 @once
 def held_by_snapshots(snapshot: PoolSnapshot, now: datetime) -> tuple[Waiting, ...]:
     """Outdated VMs that wait because of a snapshot that is not ready, failed or is impossible."""
-    found = (before_update(snapshot, vm, now) for vm in snapshot.active if snapshot.outdated(vm))
-    return tuple(each for each in found if isinstance(each, Waiting))
-
-
-def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnapshot]:
-    """Deletes failed snapshots after a pause, so that they are taken again, those whose VM was not updated for a day,
-    and those that a newer one replaces."""
-    next_of = {snapshot_name(vm) for vm in snapshot.active} if snapshot.vm_snapshots else set()
-    newest: dict[tuple[str, str], VMSnapshot] = {}
-    for each in sorted(snapshot.vm_snapshots, key=lambda each: each.update):
-        if each.deleting:
-            continue
-        if each.failed:
-            if now >= _retry_at(each):
-                yield PruneSnapshot(each.name, each.uid, "it failed, and is taken again if it is needed")
-        elif each.ready and each.name in next_of and _is_old(each, now):
-            yield PruneSnapshot(each.name, each.uid, "it is a day old, and its VM is not updated yet")
-        elif each.ready:
-            key = each.vm_uid, each.revision
-            if key in newest:
-                yield PruneSnapshot(newest[key].name, newest[key].uid, f"{each.name} is newer")
-            newest[key] = each
-
-
-def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    """Seconds until the next snapshot is taken again: one that failed, or one whose VM was not updated for a day."""
-    kept = [each for each in snapshot.vm_snapshots if not each.deleting]
-    next_of = {snapshot_name(vm) for vm in snapshot.active} if kept else set()
-    times = (
-        (RETRY_AFTER if each.failed else MAX_AGE) - (now - parse_time(each.created_at))
-        for each in kept
-        if each.failed or each.name in next_of
-    )
-    return min((left for time in times if (left := time.total_seconds()) > 0), default=None)
+    found = ((vm.name, before_update(snapshot, vm, now)) for vm in snapshot.active if snapshot.outdated(vm))
+    return tuple(Waiting(name, answer) for name, answer in found if answer and isinstance(answer, str))
 
 
 def _take(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot:
@@ -104,9 +71,9 @@ def _take(snapshot: PoolSnapshot, vm: VM) -> TakeSnapshot:
     return TakeSnapshot(vm.name, vm.uid, snapshot_name(vm), vm.revision, name, uid, vm.updates + 1, reason)
 
 
-def _is_old(each: VMSnapshot, now: datetime) -> bool:
+def is_old(each: VMSnapshot, now: datetime) -> bool:
     return now - parse_time(each.created_at) >= MAX_AGE
 
 
-def _retry_at(each: VMSnapshot) -> datetime:
+def retry_at(each: VMSnapshot) -> datetime:
     return parse_time(each.created_at) + RETRY_AFTER

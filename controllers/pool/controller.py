@@ -13,6 +13,7 @@ from controllers.pool import simulate
 from controllers.pool.actions import Action, Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolOutcome, PoolWriter
+from controllers.pool.autohealing import healed
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.decisions import decisions, membership_changed
@@ -31,13 +32,15 @@ from controllers.pool.observe import (
     is_unowned,
     observe,
 )
-from controllers.pool.plan import Plan, plan
+from controllers.pool.plan import plan
 from controllers.pool.prometheus import Prometheus
+from controllers.pool.retention import release
 from controllers.pool.revisions import Revision
 from controllers.pool.rollback import with_abort
-from controllers.pool.scaling import release, with_invalid_scale_in
+from controllers.pool.rule import Plan
+from controllers.pool.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
-from controllers.pool.status import healed, invalid_spec_status, pool_status
+from controllers.pool.status import invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
@@ -173,7 +176,7 @@ class PoolController:
         begun = self.clock()
         decided = plan(snapshot, now)
         memory.planning_seconds = self.clock() - begun
-        if healed(decided):
+        if healed(decided.actions):
             # The status is written first: a controller without this record could replace a VM again and again.
             await self._remember_healing(pool, pool_status(snapshot, decided, now), memory)
         self._report_scale_in(snapshot, memory)
@@ -186,7 +189,7 @@ class PoolController:
         memory.healing, memory.update = fresh.healing, fresh.update
         del memory.measurements[:measured], memory.failed_vmis[:failed]
         self._measure(pool, done)
-        if healed(done) != healed(decided):
+        if healed(done.actions) != healed(decided.actions):
             # A VM that was not replaced must not have a pause.
             await self._remember_healing(pool, fresh, memory)
         self.metrics.pool(pool, fresh)
@@ -239,7 +242,7 @@ class PoolController:
         created = sum(isinstance(each, Create) for each in done.actions)
         deleted = sum(isinstance(each, Delete) for each in done.actions)
         replaced = sum(len(each.replacements) for each in done.actions if isinstance(each, Update))
-        self.metrics.healed(pool.key, len(healed(done)))
+        self.metrics.healed(pool.key, len(healed(done.actions)))
         self.metrics.disks_replaced(pool.key, replaced)
         self.metrics.scaled(pool.key, created=created, deleted=deleted)
 

@@ -4,26 +4,19 @@ The VM's annotations are the only record of a hold: when it began, and which hoo
 controllers therefore neither forgets nor repeats it. The owner of a hook ends it by removing the annotation
 `hook.poolhouse.dev/NAME`. After the last hook has ended, the next plan deletes or restarts the VM.
 
-The plan of a pool is computed without hooks. `gate` then puts a `Hold` in the place of each deletion or restart of a VM
-that is not held, and leaves out those of VMs whose hooks have not ended. So a held VM stays the choice of scale-in,
-healing or update, and counts as unavailable in their budgets.
+Hooks are the last gate. A VM that is held stays the choice of scale-in, healing or update, and counts as unavailable in
+their budgets.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from apimachinery.timestamps import format_time, known_time
-from controllers.pool.actions import Action, EndHold, Hold, SetInService
-from controllers.pool.autohealing import failing
-from controllers.pool.lifetime import end_lifetimes
-from controllers.pool.rollout import stops
-from controllers.pool.scaling import select_victims
+from controllers.pool.actions import Action, Hold
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
-from kinds import meta
 from kinds.pool_lifecycle import LifecycleHook
 
 ABANDON = "Abandon"
@@ -44,59 +37,17 @@ class HookState:
         return not (self.abandoned or self.timed_out)
 
 
-def gate(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> tuple[list[Action], list[Waiting]]:
-    """The actions that need not wait for hooks, with a Hold for each VM that is not held yet; and the VMs that wait."""
-    hooks = snapshot.pool.spec.lifecycle_hooks
-    found, waits = list[Action](), list[Waiting]()
-    vms = {vm.name: vm for vm in snapshot.active} if hooks else {}
-    for action in actions:
-        transition, vm = action.stops, vms.get(action.name)
-        wanted = [hook for hook in hooks if hook.transition == transition]
-        # Before the restore of a halted VM, there is nothing to stop.
-        idle = vm is not None and vm.vmi is None and transition == "Restarting"
-        if vm is None or not wanted or idle:
-            found.append(action)
-        elif vm.hold is None or not vm.held or vm.hold.transition != transition:
-            found.append(_hold(vm, wanted, action.reason, now))
-        elif pending := pending_hooks(snapshot, vm, now):
-            waits.append(Waiting(vm.name, _waits(pending)))
-        else:
-            found.append(_with_results(action, states(snapshot, vm, now)))
-    return found, waits
-
-
-def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Ends the holds of VMs that have been restarted, or that the pool no longer wants to delete or restart."""
-    holds = [(vm, vm.hold) for vm in snapshot.active if vm.hold is not None]
-    if not holds:
-        return
-    leaving = {vm.uid for vm in select_victims(snapshot, now)} | {vm.uid for vm, _ in failing(snapshot, now)}
-    expired = {each.name for each in end_lifetimes(snapshot, now)}
-    stopping = stops(snapshot, now) | {vm.uid for vm in snapshot.active if vm.name in expired}
-    # KubeVirt stops these VMs soon.
-    stopping |= snapshot.restores_by_vm.keys()
-    for vm, hold in holds:
-        if not vm.held:
-            reason = "it was restarted"
-        elif hold.transition == "Terminating" and vm.uid not in leaving:
-            reason = "it is not deleted any more"
-        elif hold.transition != "Terminating" and vm.uid not in stopping and not (vm.vmi and vm.vmi.deleting):
-            reason = "it is not restarted any more"
-        else:
-            continue
-        yield EndHold(vm.name, vm.uid, vm.resource_version, tuple(name for name, _ in hold.hooks), reason)
-
-
-def set_in_service(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Brings the label poolhouse.dev/in-service of VMIs up to date: held VMs do not have it."""
-    if not snapshot.pool.spec.lifecycle_hooks:
-        return
-    for vm in snapshot.active:
-        if vm.vmi is None or vm.vmi.deleting or vm.vmi.final:
-            continue
-        if (meta.IN_SERVICE in vm.vmi.labels) == vm.held:
-            reason = "it is held for lifecycle hooks" if vm.held else "it is not held"
-            yield SetInService(vm.name, vm.vmi.uid, not vm.held, reason)
+def before_stop(snapshot: PoolSnapshot, vm: VM, action: Action, now: datetime) -> Hold | str:
+    """The Hold that must come before the action, or why the action must wait for hooks, or ""."""
+    transition = action.stops
+    wanted = [hook for hook in snapshot.pool.spec.lifecycle_hooks if hook.transition == transition]
+    # Before the restore of a halted VM, there is nothing to stop.
+    if not wanted or (vm.vmi is None and transition == "Restarting"):
+        return ""
+    if vm.hold is None or not vm.held or vm.hold.transition != transition:
+        return _hold(vm, wanted, action.reason, now)
+    pending = pending_hooks(snapshot, vm, now)
+    return _waits(pending) if pending else ""
 
 
 def seconds_until_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
@@ -152,6 +103,9 @@ def _waits(pending: Iterable[HookState]) -> str:
     return f"lifecycle hooks hold it: {names}"
 
 
-def _with_results(action: Action, ended: Iterable[HookState]) -> Action:
+def with_results(snapshot: PoolSnapshot, vm: VM, action: Action, now: datetime) -> Action:
+    """The action whose reason names the hooks that have not ended by themselves."""
+    of_action = vm.held and vm.hold is not None and vm.hold.transition == action.stops
+    ended = states(snapshot, vm, now) if of_action else []
     early = [f"{hook.name} {'timed out' if hook.timed_out else 'was abandoned'}" for hook in ended if not hook.pending]
     return action.because(f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action

@@ -1,62 +1,33 @@
-"""Restarts VMs whose VMI is older than maxLifetimeSeconds, within the disruption budget."""
+"""The rule that restarts VMs whose VMI is older than maxLifetimeSeconds."""
 
 import hashlib
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from functools import partial
 
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.actions import Action, Restart
-from controllers.pool.progress import count_outdated, deadline_exceeded
+from controllers.pool.disruptions import Disruption
+from controllers.pool.progress import count_outdated
 from controllers.pool.restores import awaits_restore
-from controllers.pool.selection import (
-    DisruptionBudget,
-    is_behind,
-    may_be_restarted,
-    restart,
-    update_has_begun,
-)
-from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.pool.waiting import Waiting
-from controllers.pool.windows import windows
-from controllers.pool.zones import ZoneGuard
+from controllers.pool.rule import Rule
+from controllers.pool.selection import is_behind, may_be_restarted, restart, update_has_begun
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 
 JITTER = 0.1
 """Part of the lifetime by which VMs are restarted earlier, so that VMs that started together do not end together."""
 
 
-def end_lifetimes(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    yield from (each for each in decisions(snapshot, now) if isinstance(each, Restart))
-
-
-def outlived(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
-    """VMs whose lifetime has ended, and why they still run."""
-    yield from (each for each in decisions(snapshot, now) if isinstance(each, Waiting))
-
-
-@once
-def decisions(snapshot: PoolSnapshot, now: datetime) -> list[Restart | Waiting]:
-    """A decision for each VM whose lifetime has ended, the longest ago first. An update restarts VMs that need it,
-    unless it waits or its strategy leaves them."""
+def ended(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:
+    """A restart of each VM whose lifetime has ended, the longest ago first. An update restarts VMs that need it, unless
+    it waits or its strategy leaves them."""
     found = [(end, vm) for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None and end <= now]
     if found and count_outdated(snapshot, now):
         found = [(end, vm) for end, vm in found if not is_behind(snapshot, vm)]
-    if not found:
-        return []
-    decided: list[Restart | Waiting] = []
-    stopped, closed = deadline_exceeded(snapshot, now), windows(snapshot, now).refusal
-    budget, zones = DisruptionBudget.of(snapshot), ZoneGuard.of(snapshot)
     for end, vm in sorted(found, key=lambda each: (not each[1].held, each[0], each[1].name)):
-        assert vm.vmi is not None
         begun = not vm.available and update_has_begun(snapshot, vm)
-        refusal = stopped or (vm.available and closed) or zones.refusal(vm) or budget.refusal(vm, begun=begun)
-        if refusal:
-            decided.append(Waiting(vm.name, f"its lifetime has ended: {refusal}"))
-            continue
-        budget, zones = budget.without(vm, begun=begun), zones.without(vm)
         reason = f"its VMI is older than maxLifetimeSeconds allows since {format_time(end)}"
-        decided.append(restart(vm, reason))
-    return decided
+        yield Disruption(vm, "Lifetime", partial(restart, vm, reason), begun=begun)
 
 
 def lifetime_end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
@@ -77,3 +48,6 @@ def seconds_until_end(snapshot: PoolSnapshot, now: datetime) -> float | None:
         return None
     ends = (end for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None)
     return min((left for end in ends if (left := (end - now).total_seconds()) > 0), default=None)
+
+
+LIFETIMES = Rule("Lifetime", ended, context="its lifetime has ended: ", again=(seconds_until_end,))

@@ -6,11 +6,10 @@ one. The VM restarts when the new disk is ready. After that the old disk is reta
 can be repeated after a crash, and no step deletes a disk.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.pool.actions import Action, DiskReplacement, RetainDisks
+from controllers.pool.actions import DiskReplacement, RetainDisks
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, replacement_name, same_origin
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
@@ -42,13 +41,6 @@ def annotations(
         pending.pop(each.new, None)
         now[each.entry] = wanted[each.entry]
     return format_hashes(tuple(now.items())), format_hashes(tuple(pending.items()))
-
-
-def retain_replaced(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Retains the disks that updates have replaced, once no VMI uses them."""
-    for vm in snapshot.active:
-        if vm.replaced_disks and (not snapshot.uses_replaced_disk(vm) or (vm.vmi is not None and vm.vmi.final)):
-            yield retain(vm, "an update has replaced the disk")
 
 
 def retain(vm: VM, reason: str) -> RetainDisks:

@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time
-from controllers.pool.actions import Action, DateDisk, DeleteDisks
+from controllers.pool.actions import Action, DateDisk, DeleteDisks, ReleaseDisks, ReturnDisk
 from controllers.pool.disk_templates import parse_hashes
+from controllers.pool.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.surge import extra_vms
-from controllers.shared.vm import RetainedDisk
+from controllers.shared.vm import VM, RetainedDisk
 from kinds.pool_lifecycle import RetainedDisks
 
 PAUSE_OF_USED_DISK = timedelta(hours=1)
@@ -87,3 +88,32 @@ def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> b
 def _pause_end(disk: RetainedDisk) -> datetime | None:
     seen = known_time(disk.used_at)
     return seen + PAUSE_OF_USED_DISK if seen is not None else None
+
+
+def release_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    for vm in snapshot.awaiting_release:
+        yield release(vm, "its disks are retained")
+
+
+def release(vm: VM, reason: str) -> ReleaseDisks:
+    return ReleaseDisks(
+        vm.name, vm.uid, vm.disks, vm.disk_templates, vm.persists_state, vm.retained_by or vm.owner_uid, reason
+    )
+
+
+def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Sets existing VMs as owners of their retained disks, so that the disks are deleted with the VM."""
+    by_name = {vm.name: vm for vm in snapshot.active}
+    for disk in snapshot.retained_disks:
+        vm = by_name.get(disk.retained_for)
+        if vm is not None and (disk.persistent_state or disk.name in vm.disks):
+            yield ReturnDisk(vm.name, vm.uid, disk.name, f"{vm.name} exists again")
+
+
+RETENTION = Rule(
+    "Retention",
+    steps=(return_disks, delete_disks),
+    # A deleted VM waits for the release of its disks.
+    always=(release_disks,),
+    again=(seconds_until_expiry,),
+)

@@ -1,34 +1,36 @@
 """Selects the VMs that a pool creates and deletes, explains a blocked scale-in, and releases retained disks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import groupby
 
 from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import (
     Action,
-    Adopt,
     Create,
     Delete,
-    ReleaseDisks,
     RemoveFinalizer,
-    ReturnDisk,
     SaveRevision,
 )
 from controllers.pool.autohealing import was_healed
+from controllers.pool.disruptions import Cause, Disruption
 from controllers.pool.progress import deadline_exceeded
+from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import disks_of_new_vm
 from controllers.pool.replacement import retain as retain_disks
+from controllers.pool.rule import Plan, Rule
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.steps import stable_revision, update_limit, with_template
-from controllers.pool.surge import extra_vms, is_replaced, replaced_vms
+from controllers.pool.surge import extra_vms, is_replaced
 from controllers.pool.zones import in_zone_order
-from controllers.shared.conditions import join_names
+from controllers.shared.conditions import condition, join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM
 from kinds import meta
+from kinds.metav1 import Condition
 from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
 DELETION_TIMEOUT = timedelta(minutes=5)
@@ -45,8 +47,6 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     missing = wanted - len(snapshot.active) - len(_awaited(snapshot, now))
     if missing <= 0 or snapshot.disk_conflict:
         return
-    if not snapshot.revision_saved:
-        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
     reason = count_of(len(snapshot.active), wanted, "VM", "exists", "exist")
     if extra:
         reason += f", {extra} more than replicas during the update"
@@ -70,6 +70,12 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     yield from (create for _, _, create in sorted(found, key=lambda each: each[:2]))
 
 
+def save_new_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[SaveRevision]:
+    """Saves the revision before VMs get it."""
+    if not snapshot.revision_saved and any(found):
+        yield SaveRevision(snapshot.revision.name, snapshot.revision.number, "the template is new")
+
+
 def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
     if snapshot.pool.spec.replicas <= len(snapshot.active):
         return None
@@ -86,33 +92,39 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
     return [vm for vm in snapshot.deleting if abs(now - _deleted_at(vm, now)) < DELETION_TIMEOUT]
 
 
-def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    retain = retains_disks(snapshot)
-    wanted = count_verb(snapshot.pool.spec.replicas, "is", "are")
-    reason = f"{count_noun(len(snapshot.active), 'VM', 'exists', 'exist')}, {wanted} wanted"
-    for vm in select_victims(snapshot, now)[: snapshot.burst]:
-        why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
-        if not vm.replaced_disks:
-            yield Delete(vm.name, vm.uid, vm.resource_version, why, retain, vm.may_become_available)
-        elif snapshot.uses_replaced_disk(vm):
-            # Its replaced disks would be deleted with it.
-            yield retain_disks(vm, "the VM is about to be deleted")
-
-
-def select_victims(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
-    """The VMs to delete, in order. If too few VMs would stay available, only unavailable VMs are selected."""
+def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:
+    """Deletes the VMs above `replicas`, or those whose place a VM with the new template has taken."""
     excess = len(snapshot.active) - snapshot.pool.spec.replicas
     if excess <= 0:
-        return []
-    more = excess - extra_vms(snapshot, now)
-    if snapshot.surges and more <= 0:
-        return list(replaced_vms(snapshot, candidates(snapshot), excess, now))
-    budget, found = DisruptionBudget.of(snapshot), list[VM]()
-    for vm in candidates(snapshot):
-        if len(found) < more and not budget.forbids(vm):
-            found.append(vm)
-            budget = budget.without(vm)
-    return found
+        return
+    wanted = count_verb(snapshot.pool.spec.replicas, "is", "are")
+    reason = f"{count_noun(len(snapshot.active), 'VM', 'exists', 'exist')}, {wanted} wanted"
+    found, cause = candidates(snapshot), _cause(snapshot, now)
+    if cause == "Replacement":
+        # VMs that are not available come first, because no VM must take their place before they go.
+        found = sorted((vm for vm in found if is_replaced(snapshot, vm)), key=lambda vm: vm.available)
+    for vm in found:
+        yield Disruption(vm, cause, partial(_deletion, snapshot, vm, reason))
+
+
+def most_deletions(snapshot: PoolSnapshot, now: datetime) -> int:
+    """How many VMs scale-in may choose."""
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    return max(0, excess if _cause(snapshot, now) == "Replacement" else excess - extra_vms(snapshot, now))
+
+
+def _cause(snapshot: PoolSnapshot, now: datetime) -> Cause:
+    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    return "Replacement" if snapshot.surges and excess <= extra_vms(snapshot, now) else "ScaleIn"
+
+
+def _deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
+    why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
+    if not vm.replaced_disks:
+        retain = retains_disks(snapshot)
+        return Delete(vm.name, vm.uid, vm.resource_version, why, retain, vm.may_become_available)
+    # Its replaced disks would be deleted with it. Those that its VMI no longer uses are being retained.
+    return retain_disks(vm, "the VM is about to be deleted") if snapshot.uses_replaced_disk(vm) else None
 
 
 def candidates(snapshot: PoolSnapshot) -> list[VM]:
@@ -145,10 +157,9 @@ def retains_disks(snapshot: PoolSnapshot) -> bool:
     return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
 
 
-def blocked_reason(snapshot: PoolSnapshot, now: datetime) -> str:
-    """Why the pool keeps too many VMs, or ""."""
+def blocked_reason(snapshot: PoolSnapshot, possible: int, now: datetime) -> str:
+    """Why the pool keeps too many VMs, or "", if `possible` of them can be deleted now."""
     excess = len(snapshot.active) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
-    possible = len(select_victims(snapshot, now))
     if excess <= possible:
         return ""
     too_many = f"{count_noun(excess, 'VM', 'is', 'are')} too many"
@@ -174,32 +185,6 @@ def _protected(snapshot: PoolSnapshot) -> str:
     return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"
 
 
-def adopt(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    for vm in snapshot.active:
-        if not vm.adopted:
-            yield Adopt(vm.name, vm.uid, "its owner reference to the pool lacks controller: true")
-
-
-def release_disks(snapshot: PoolSnapshot) -> Iterator[Action]:
-    for vm in snapshot.awaiting_release:
-        yield release(vm, "its disks are retained")
-
-
-def release(vm: VM, reason: str) -> ReleaseDisks:
-    return ReleaseDisks(
-        vm.name, vm.uid, vm.disks, vm.disk_templates, vm.persists_state, vm.retained_by or vm.owner_uid, reason
-    )
-
-
-def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Sets existing VMs as owners of their retained disks, so that the disks are deleted with the VM."""
-    by_name = {vm.name: vm for vm in snapshot.active}
-    for disk in snapshot.retained_disks:
-        vm = by_name.get(disk.retained_for)
-        if vm is not None and (disk.persistent_state or disk.name in vm.disks):
-            yield ReturnDisk(vm.name, vm.uid, disk.name, f"{vm.name} exists again")
-
-
 def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Removes finalizers that an earlier process left: it stopped before it deleted the VM."""
     if len(snapshot.active) > snapshot.pool.spec.replicas:
@@ -207,3 +192,20 @@ def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     for vm in snapshot.active:
         if vm.retains_disks:
             yield RemoveFinalizer(vm.name, vm.uid, vm.resource_version, "it stays")
+
+
+def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
+    reason = PoolReason.NO_CANDIDATES if plan.blocked else PoolReason.NOT_BLOCKED
+    yield condition("ScaleInBlocked", bool(plan.blocked), reason, plan.blocked)
+
+
+SCALE_OUT = Rule("ScaleOut", scale_out, before=save_new_revision, again=(seconds_until_deletion_timeout,))
+SCALE_IN = Rule(
+    "ScaleIn",
+    scale_in,
+    most=most_deletions,
+    # The condition ScaleInBlocked has the reason.
+    reports=False,
+    steps=(cancel_deletions,),
+    conditions=_conditions,
+)

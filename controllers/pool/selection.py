@@ -110,14 +110,13 @@ class DisruptionBudget:
         if not begun and self.in_progress >= self.max_unavailable:
             in_progress = count_noun(self.in_progress, "VM", "is", "are")
             return f"{in_progress} in progress, maxUnavailable is {self.max_unavailable}"
-        if self.forbids(vm):
-            available = count_noun(self.available, "VM", "is", "are")
-            return f"{available} available, {self.min_available} must stay available"
-        return ""
+        return self.refusal_of_stop(vm)
 
-    def forbids(self, vm: VM) -> bool:
-        """Whether too few VMs would be available without this VM."""
-        return vm.available and self.available - 1 < self.min_available
+    def refusal_of_stop(self, vm: VM) -> str:
+        """Why too few VMs would be available without this VM, or ""."""
+        if not vm.available or self.available > self.min_available:
+            return ""
+        return f"{count_noun(self.available, 'VM', 'is', 'are')} available, {self.min_available} must stay available"
 
     def without(self, vm: VM, *, begun: bool = False) -> DisruptionBudget:
         return replace(self, available=self.available - vm.available, in_progress=self.in_progress + (not begun))

@@ -6,15 +6,13 @@ from datetime import datetime
 
 from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import format_time
-from controllers.pool import lost_base
-from controllers.pool.actions import Heal, RunJob
+from controllers.pool import rules
+from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
-from controllers.pool.autohealing import healing_status
-from controllers.pool.before_update import NOT_SERVED, held_by_snapshots
+from controllers.pool.autohealing import healed, healing_status
 from controllers.pool.failures import why_not_started
 from controllers.pool.history import history
-from controllers.pool.hooks import held, pending_hooks
-from controllers.pool.plan import Plan
+from controllers.pool.hooks import held
 from controllers.pool.progress import (
     count_outdated,
     deadline_exceeded,
@@ -24,14 +22,13 @@ from controllers.pool.progress import (
 )
 from controllers.pool.reasons import PoolReason
 from controllers.pool.retention import expires_at
+from controllers.pool.rule import Plan
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
-from controllers.pool.surge import is_replaced
-from controllers.pool.windows import refusal_of_updates
-from controllers.shared.conditions import MAX_NAMES, condition, join_names, merge, set_times
+from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide, exceeds_quota
-from controllers.shared.vm import VM, RetainedDisk
+from controllers.shared.vm import RetainedDisk
 from kinds import meta
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus, RetainedDiskStatus
@@ -89,7 +86,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "kept": tuple(_retained(each, pool.spec.retained_disks) for each in retained),
             "update": progress,
             "history": history(snapshot, wanted, complete, now),
-            "healing": healing_status(snapshot, healed(plan), now),
+            "healing": healing_status(snapshot, healed(plan.actions), now),
             "conditions": conditions,
         }
     )
@@ -146,10 +143,6 @@ def _is_settled(snapshot: PoolSnapshot, now: datetime) -> bool:
     return not (excess or snapshot.deleting or is_progressing(snapshot, now))
 
 
-def healed(plan: Plan) -> tuple[str, ...]:
-    return tuple(each.name for each in plan.actions if isinstance(each, Heal))
-
-
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     yield _available(snapshot)
     if snapshot.pool.spec.paused:
@@ -161,19 +154,13 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition("ReplicaFailure", True, snapshot.failure.reason, snapshot.failure.message)
     else:
         yield condition("ReplicaFailure", False, PoolReason.NO_FAILURE)
-    reason = PoolReason.NO_CANDIDATES if plan.blocked else PoolReason.NOT_BLOCKED
-    yield condition("ScaleInBlocked", bool(plan.blocked), reason, plan.blocked)
     if snapshot.shared_disks:
         yield condition("DisksShared", True, PoolReason.DISK_CONFLICT, _shared_disks(snapshot))
     else:
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
-    yield _disks_outdated(snapshot)
-    yield _snapshot_failure(snapshot, now)
-    yield _held(snapshot, now)
-    yield _unowned(snapshot)
-    yield _revision_lost(snapshot)
-    yield from _healing(snapshot, plan, now)
-    yield _progressing(snapshot, now)
+    for rule in rules.RULES:
+        yield from rule.conditions(snapshot, plan, now)
+    yield _progressing(snapshot, plan, now)
 
 
 def _available(snapshot: PoolSnapshot) -> Condition:
@@ -193,99 +180,7 @@ def _shared_disks(snapshot: PoolSnapshot) -> str:
     return f"{named}{more}: two VMs that write to one disk destroy it, so stop all of them but one"
 
 
-def _disks_outdated(snapshot: PoolSnapshot) -> Condition:
-    found = [vm for vm in snapshot.active if snapshot.outdated_disks(vm)]
-    if not found:
-        return condition("DisksOutdated", False, PoolReason.DISKS_UP_TO_DATE)
-    kept = [vm.name for vm in found if not (snapshot.disks_to_replace(vm) or is_replaced(snapshot, vm))]
-    message = (
-        f"{count_of(len(found), len(snapshot.active), 'VM', 'has', 'have')} disks that were created from an older"
-        f" template: {join_names(vm.name for vm in found)}."
-    )
-    if len(kept) < len(found):
-        what = "" if snapshot.surges else "the disks of "
-        message += f" Updates replace {what}{count_noun(len(found) - len(kept), 'VM')}."
-    if kept:
-        message += f" {join_names(kept)}: {_why_kept(snapshot)}; a VM that is deleted is created with new disks."
-    return condition("DisksOutdated", True, PoolReason.DISK_TEMPLATE_CHANGED, message)
-
-
-def _snapshot_failure(snapshot: PoolSnapshot, now: datetime) -> Condition:
-    held, unserved = held_by_snapshots(snapshot, now), not snapshot.serves_snapshots
-    restores = [each for each in snapshot.restores_by_vm.values() if each.failed]
-    failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
-    if held and unserved:
-        message = f"{count_noun(len(held), 'VM', 'is', 'are')} not updated: {NOT_SERVED}"
-        return condition("SnapshotFailure", True, PoolReason.SNAPSHOTS_NOT_SERVED, message)
-    if restores:
-        message = "the restore failed of " + join_names(f"{each.vm_name} ({each.problem})" for each in restores)
-        return condition("SnapshotFailure", True, PoolReason.RESTORE_FAILED, message)
-    if held and failed:
-        reasons = {each.name: each.reason for each in held}
-        why = next((reasons[vm.name] for vm in failed if vm.name in reasons), "")
-        message = f"not updated because of failed snapshots: {join_names(vm.name for vm in failed)}; {why}"
-        return condition("SnapshotFailure", True, PoolReason.SNAPSHOT_FAILED, message)
-    return condition("SnapshotFailure", False, PoolReason.NO_SNAPSHOT_FAILURE)
-
-
-def _unowned(snapshot: PoolSnapshot) -> Condition:
-    if not snapshot.unowned:
-        return condition("UnownedVMs", False, PoolReason.NO_UNOWNED_VMS)
-    message = (
-        f"{join_names(snapshot.unowned)}: the name and the label of this pool, but no owner. The pool neither counts"
-        " nor changes them, and Services may select them. `poolhouse attach` takes them into the pool; without the"
-        f" label {meta.POOL} they are VMs of their own"
-    )
-    return condition("UnownedVMs", True, PoolReason.NO_OWNER, message)
-
-
-def _revision_lost(snapshot: PoolSnapshot) -> Condition:
-    found = sorted((vm for vm in snapshot.active if vm.left_fields), key=lambda vm: vm.name)
-    if not found:
-        return condition("RevisionLost", False, PoolReason.NO_REVISION_LOST)
-    message = (
-        f"{join_names(vm.name for vm in found)}: the ControllerRevision of the former template was gone, so that an"
-        f" update removed nothing. It may have left {lost_base.show(found[0].left_fields)}: {lost_base.REMEDY}"
-    )
-    return condition("RevisionLost", True, PoolReason.REVISION_LOST, message)
-
-
-def _held(snapshot: PoolSnapshot, now: datetime) -> Condition:
-    found = held(snapshot)
-    if not found:
-        return condition("VMsHeld", False, PoolReason.NO_VMS_HELD)
-    names = join_names(_hooks(vm, [hook.name for hook in pending_hooks(snapshot, vm, now)]) for vm in found)
-    message = f"{count_noun(len(found), 'VM', 'waits', 'wait')} for lifecycle hooks: {names}"
-    return condition("VMsHeld", True, PoolReason.WAITING_FOR_HOOKS, message)
-
-
-def _hooks(vm: VM, names: list[str]) -> str:
-    return f"{vm.name} ({', '.join(names) or 'all ended'})"
-
-
-def _why_kept(snapshot: PoolSnapshot) -> str:
-    if snapshot.replaces_disks or snapshot.surges:
-        return f"no update replaces the disks, because {meta.SCALE_IN} protects the VM or the disks have other names"
-    return "replacePolicy is Never, so no update replaces the disks"
-
-
-def _healing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
-    found = healing_status(snapshot, healed(plan), now)
-    if found is None:
-        return
-    if found.breaker is not None and found.breaker.open:
-        yield condition("Healing", False, PoolReason.TOO_MANY_FAILING, found.breaker.message)
-    elif found.machines:
-        names = ", ".join(f"{each.name} ({each.attempts})" for each in found.machines[:MAX_NAMES])
-        message = (
-            f"{count_noun(len(found.machines), 'VM', 'was', 'were')} replaced, with the number of attempts: {names}"
-        )
-        yield condition("Healing", True, PoolReason.VMS_REPLACED, message)
-    else:
-        yield condition("Healing", False, PoolReason.NO_FAILING_VMS)
-
-
-def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
+def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition:
     wanted, active = snapshot.pool.spec.replicas, len(snapshot.active)
     if snapshot.failure:
         return condition("Progressing", False, snapshot.failure.reason, snapshot.failure.message)
@@ -301,10 +196,10 @@ def _progressing(snapshot: PoolSnapshot, now: datetime) -> Condition:
     if limit.waits is not None:
         message = f"{_with_template(snapshot)}; {limit.reason}"
         return condition("Progressing", True, limit.waits, message)
-    outdated, closed = count_outdated(snapshot, now), refusal_of_updates(snapshot, now)
+    outdated, closed = count_outdated(snapshot, now), next((each for each in plan.waits if each.progressing), None)
     behind = f"{count_of(outdated, active, 'VM', 'is', 'are')} not up to date"
-    if outdated and closed:
-        return condition("Progressing", True, PoolReason.WAITING_FOR_WINDOW, f"{behind}; {closed}")
+    if outdated and closed is not None and closed.progressing:
+        return condition("Progressing", True, closed.progressing, f"{behind}; {closed.reason}")
     if outdated:
         return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, behind))
     if _is_updating(snapshot):

@@ -7,15 +7,25 @@ repeats nor skips a step.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.analysis import begun, describe, followed, has_passed, obstacle
+from controllers.pool.actions import Action
+from controllers.pool.analysis import (
+    begun,
+    describe,
+    followed,
+    has_passed,
+    jobs_to_run,
+    obstacle,
+    seconds_until_overdue,
+)
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, document_hash
+from controllers.pool.rule import Rule
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from kinds.pool import UpdateProgress
@@ -198,3 +208,14 @@ def _allowed(steps: Sequence[UpdateStep], replicas: int, largest: int) -> int:
 def _reached(snapshot: PoolSnapshot, number: int) -> bool:
     """Whether enough VMs run the template and are available. Halted VMs are available."""
     return sum(not is_behind(snapshot, vm) and vm.available for vm in snapshot.active) >= number
+
+
+def _run_jobs(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    yield from jobs_to_run(snapshot, update_limit(snapshot, now).progress)
+
+
+def _seconds_until_promotion(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    return update_limit(snapshot, now).again_seconds
+
+
+STEPS = Rule("Steps", steps=(_run_jobs,), again=(seconds_until_overdue, _seconds_until_promotion))

@@ -4,7 +4,6 @@ The pool creates a VM with the new template under a free name. When it is availa
 template. At least `replicas` VMs stay available, apart from those that were not available before.
 """
 
-from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from apimachinery.counting import count_noun
@@ -39,18 +38,6 @@ def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     allowed = max(0, min(resolve(strategy.max_surge, replicas), replaced, outdated - kept))
     # VMs that exist already wait for the next maintenance window with the VMs that they replace.
     return min(allowed, max(0, len(snapshot.active) - replicas)) if refusal_of_updates(snapshot, now) else allowed
-
-
-def replaced_vms(snapshot: PoolSnapshot, candidates: Iterable[VM], excess: int, now: datetime) -> Iterator[VM]:
-    """The replaced VMs that can be deleted now, besides those of a scale-in. VMs that are not available come first,
-    because no VM must take their place before they go."""
-    left = [vm for vm in candidates if is_replaced(snapshot, vm)]
-    available, closed = sum(vm.available for vm in snapshot.active), refusal_of_updates(snapshot, now)
-    for vm in sorted(left, key=lambda vm: vm.available)[:excess]:
-        if vm.available and (closed or available <= snapshot.pool.spec.replicas):
-            return
-        available -= vm.available
-        yield vm
 
 
 def replacement_reason(snapshot: PoolSnapshot) -> str:

@@ -1,0 +1,60 @@
+"""Asks the gates about what a rule wants."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+
+from controllers.pool import gates
+from controllers.pool.actions import Action
+from controllers.pool.disruptions import Decision, Disruption, decide
+from controllers.pool.hooks import with_results
+from controllers.pool.rule import Rule
+from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.pool.waiting import Waiting
+from controllers.shared.vm import VM
+
+
+@once
+def decisions(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[Decision, ...]:
+    """What becomes of all that the rule wants, apart from lifecycle hooks."""
+    most = rule.most(snapshot, now) if rule.most is not None else None
+    return tuple(decide(snapshot, now, rule.wanted(snapshot, now), gates.GATES, most))
+
+
+def chosen(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> list[VM]:
+    """The VMs that the rule changes now or after their lifecycle hooks, each with its wanted action."""
+    by_name = {vm.name: vm for vm in snapshot.active}
+    found = []
+    for each in decisions(snapshot, now, rule):
+        if each.waiting is None:
+            name = each.wanted.vm.name if isinstance(each.wanted, Disruption) else each.wanted.name
+            found.append(by_name[name])
+    return found
+
+
+def waiting(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> Iterator[Waiting]:
+    """The VMs for which the rule must wait."""
+    for each in decisions(snapshot, now, rule) if rule.reports else ():
+        if each.waiting is not None:
+            update = isinstance(each.wanted, Disruption) and each.wanted.cause == "Update"
+            progressing = each.waiting.progressing if update else None
+            yield replace(each.waiting, reason=f"{rule.context}{each.waiting.reason}", progressing=progressing)
+
+
+def act(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[list[Action], list[Waiting]]:
+    """The rule's next actions, and the VMs that wait for lifecycle hooks. A VM that is not held yet gets a Hold."""
+    found, waits = list[Action](), list[Waiting]()
+    possible = [each for each in decisions(snapshot, now, rule) if each.action is not None]
+    for each in possible[: snapshot.burst]:
+        assert each.action is not None
+        if not isinstance(each.wanted, Disruption):
+            found.append(each.action)
+            continue
+        answer = gates.hooks(snapshot, now, each.wanted, each.action)
+        if isinstance(answer, Action):
+            found.append(answer)
+        elif answer:
+            waits.append(Waiting(each.wanted.vm.name, answer, "LifecycleHooks"))
+        else:
+            found.append(with_results(snapshot, each.wanted.vm, each.action, now))
+    return [*rule.before(snapshot, found), *found], waits

@@ -1,0 +1,134 @@
+"""The gates of a pool: everything that may delay the stop of a VM, in the order in which they are asked.
+
+The table at the end is the whole answer to "why does the pool not stop this VM now", together with what the rules want.
+A new gate is a function and a row.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from controllers.pool.actions import Action
+from controllers.pool.autohealing import breaker_refusal, budget_refusal, disk_at_risk, pause_refusal, waits_for_window
+from controllers.pool.before_update import before_update
+from controllers.pool.disruptions import Answer, Cause, Disruption, Gate, Taken
+from controllers.pool.hooks import before_stop
+from controllers.pool.progress import deadline_exceeded
+from controllers.pool.reasons import PoolReason
+from controllers.pool.replacement import unready_disk
+from controllers.pool.rollout import not_updatable, refusal_of_strategy
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.steps import update_limit, with_template
+from controllers.pool.surge import is_replaced, replacement_reason
+from controllers.pool.windows import windows
+
+
+def step(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """Steps and a partition let some VMs keep the old template."""
+    limit = update_limit(snapshot, now)
+    if not snapshot.outdated(wanted.vm) or limit.allowed - with_template(snapshot) > taken.updated:
+        return ""
+    return limit.reason or "enough VMs have the template"
+
+
+def template_fits(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """A VM with another name has no template. A disk of the template may belong to somebody else."""
+    return "" if is_replaced(snapshot, wanted.vm) else not_updatable(snapshot, wanted.vm)
+
+
+def strategy(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    return refusal_of_strategy(snapshot, wanted)
+
+
+def new_disk(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """A VM that has the template restarts when the disks that replace others are ready."""
+    return "" if snapshot.outdated(wanted.vm) else unready_disk(snapshot, wanted.vm)
+
+
+def disks_at_risk(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """Healing deletes a VM with its disks."""
+    return disk_at_risk(snapshot, wanted.vm)
+
+
+def deadline(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    return deadline_exceeded(snapshot, now)
+
+
+def window(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """Maintenance windows protect VMs that serve somebody, and healing only where the spec says so."""
+    applies = waits_for_window(snapshot) if wanted.cause == "Healing" else wanted.vm.available
+    return windows(snapshot, now).refusal if applies else ""
+
+
+def surge(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """With maxSurge a new VM comes first. Scale-in then deletes the old one."""
+    return replacement_reason(snapshot) if is_replaced(snapshot, wanted.vm) else ""
+
+
+def zone(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    return taken.zones.refusal(wanted.vm)
+
+
+def budget(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """Too few VMs would be available. VMs in progress delay all but scale-in."""
+    if wanted.cause == "Replacement":
+        enough = not wanted.vm.available or taken.budget.available > snapshot.pool.spec.replicas
+        return "" if enough else replacement_reason(snapshot)
+    if wanted.cause == "ScaleIn":
+        return taken.budget.refusal_of_stop(wanted.vm)
+    return taken.budget.refusal(wanted.vm, begun=wanted.begun)
+
+
+def healing_pause(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    return pause_refusal(snapshot, wanted.vm, now) or breaker_refusal(snapshot, now)
+
+
+def healing_budget(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    return budget_refusal(snapshot, len(taken.stopped), now)
+
+
+def snapshot_before(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """Takes the snapshot of the VM, and waits until it is ready."""
+    return before_update(snapshot, wanted.vm, now) if wanted.updates else ""
+
+
+def hooks(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, action: Action) -> Answer:
+    """The last gate, which is asked about what the others let through: lifecycle hooks hold the VM, and end. A VM that
+    waits for its hooks stays the choice of its rule, and counts as unavailable for the other gates."""
+    return before_stop(snapshot, wanted.vm, action, now)
+
+
+def only(*causes: Cause) -> Callable[[Cause], bool]:
+    return lambda cause: cause in causes
+
+
+def all_but(*exempt: Cause) -> Callable[[Cause], bool]:
+    """A rule with a new cause is held by these gates."""
+    return lambda cause: cause not in exempt
+
+
+UPDATES = only("Update", "Rollback", "Restore")
+# Scale-in must not wait for an update, and a VM that fails serves nobody.
+NOT_URGENT = all_but("ScaleIn", "Replacement", "Healing")
+
+GATES: tuple[Gate, ...] = (
+    Gate("Step", step, UPDATES, every_change=True),
+    Gate("TemplateFits", template_fits, UPDATES, every_change=True),
+    Gate("DisksAtRisk", disks_at_risk, only("Healing")),
+    Gate("Strategy", strategy, UPDATES, every_change=True),
+    Gate("NewDisk", new_disk, UPDATES),
+    Gate("ProgressDeadline", deadline, NOT_URGENT),
+    # A user asks for a restore and waits for it. A rollback ends what has failed.
+    Gate(
+        "MaintenanceWindow",
+        window,
+        all_but("ScaleIn", "Restore", "Rollback"),
+        progressing=PoolReason.WAITING_FOR_WINDOW,
+    ),
+    Gate("Surge", surge, UPDATES, every_change=True),
+    # Scale-in balances zones by its order.
+    Gate("FailureDomain", zone, NOT_URGENT),
+    Gate("DisruptionBudget", budget, all_but("Healing")),
+    Gate("HealingPause", healing_pause, only("Healing")),
+    Gate("HealingBudget", healing_budget, only("Healing")),
+    Gate("SnapshotBeforeUpdate", snapshot_before, only("Update", "Rollback"), every_change=True, keeps_place=True),
+)

@@ -1,0 +1,77 @@
+"""The rule that deletes snapshots of VMs and their restores, and reports those that have failed."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from apimachinery.counting import count_noun
+from apimachinery.timestamps import parse_time
+from controllers.pool.actions import PruneSnapshot
+from controllers.pool.before_update import MAX_AGE, NOT_SERVED, RETRY_AFTER, held_by_snapshots, is_old, retry_at
+from controllers.pool.reasons import PoolReason
+from controllers.pool.restores import label_states, prune_restores
+from controllers.pool.rule import Plan, Rule
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
+from controllers.shared.conditions import condition, join_names
+from kinds.metav1 import Condition
+
+
+def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnapshot]:
+    """Deletes failed snapshots after a pause, so that they are taken again, those whose VM was not updated for a day,
+    and those that a newer one replaces."""
+    next_of = {snapshot_name(vm) for vm in snapshot.active} if snapshot.vm_snapshots else set()
+    newest: dict[tuple[str, str], VMSnapshot] = {}
+    for each in sorted(snapshot.vm_snapshots, key=lambda each: each.update):
+        if each.deleting:
+            continue
+        if each.failed:
+            if now >= retry_at(each):
+                yield PruneSnapshot(each.name, each.uid, "it failed, and is taken again if it is needed")
+        elif each.ready and each.name in next_of and is_old(each, now):
+            yield PruneSnapshot(each.name, each.uid, "it is a day old, and its VM is not updated yet")
+        elif each.ready:
+            key = each.vm_uid, each.revision
+            if key in newest:
+                yield PruneSnapshot(newest[key].name, newest[key].uid, f"{each.name} is newer")
+            newest[key] = each
+
+
+def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until the next snapshot is taken again: one that failed, or one whose VM was not updated for a day."""
+    kept = [each for each in snapshot.vm_snapshots if not each.deleting]
+    next_of = {snapshot_name(vm) for vm in snapshot.active} if kept else set()
+    times = (
+        (RETRY_AFTER if each.failed else MAX_AGE) - (now - parse_time(each.created_at))
+        for each in kept
+        if each.failed or each.name in next_of
+    )
+    return min((left for time in times if (left := time.total_seconds()) > 0), default=None)
+
+
+def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
+    held, unserved = held_by_snapshots(snapshot, now), not snapshot.serves_snapshots
+    restores = [each for each in snapshot.restores_by_vm.values() if each.failed]
+    failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
+    if held and unserved:
+        message = f"{count_noun(len(held), 'VM', 'is', 'are')} not updated: {NOT_SERVED}"
+        yield condition("SnapshotFailure", True, PoolReason.SNAPSHOTS_NOT_SERVED, message)
+        return
+    if restores:
+        message = "the restore failed of " + join_names(f"{each.vm_name} ({each.problem})" for each in restores)
+        yield condition("SnapshotFailure", True, PoolReason.RESTORE_FAILED, message)
+        return
+    if held and failed:
+        reasons = {each.name: each.reason for each in held}
+        why = next((reasons[vm.name] for vm in failed if vm.name in reasons), "")
+        message = f"not updated because of failed snapshots: {join_names(vm.name for vm in failed)}; {why}"
+        yield condition("SnapshotFailure", True, PoolReason.SNAPSHOT_FAILED, message)
+        return
+    yield condition("SnapshotFailure", False, PoolReason.NO_SNAPSHOT_FAILURE)
+
+
+SNAPSHOTS = Rule(
+    "Snapshots",
+    steps=(prune_snapshots, label_states, prune_restores),
+    again=(seconds_until_retry,),
+    conditions=_conditions,
+)

@@ -1,0 +1,133 @@
+"""A feature is one module: a made-up rule and a made-up gate, which the rest of the pool need not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import get_args
+
+import pytest
+
+from controllers.pool import gates, rules
+from controllers.pool.actions import Restart
+from controllers.pool.disruptions import Answer, Cause, Disruption, Gate, Taken
+from controllers.pool.gates import GATES, all_but, only
+from controllers.pool.plan import plan
+from controllers.pool.reasons import PoolReason
+from controllers.pool.rule import Plan, Rule
+from controllers.pool.rules import RULES
+from controllers.pool.selection import restart
+from controllers.pool.simulate import simulate
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.status import pool_status
+from controllers.shared.conditions import condition
+from kinds.metav1 import Condition
+from tests.controllers.pool.builders import NOW, a_pool, snapshot, vm, vmi
+
+LUNCH = "it is lunch time until 13:00"
+
+
+def lunch(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """The made-up gate: no VM is stopped between 12 and 13 o'clock."""
+    return LUNCH if now.hour == 12 else ""
+
+
+LUNCH_GATE = Gate("Lunch", lunch, all_but(), progressing=PoolReason.WAITING_FOR_WINDOW)
+
+
+def tired(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:
+    """The made-up rule: VMs with the label `tired` are restarted."""
+    for each in snapshot.active:
+        if "tired" in each.labels and each.vmi is not None and each.vmi.uid.startswith("run-"):
+            yield Disruption(each, "Lifetime", partial(restart, each, "it is tired"))
+
+
+def tired_condition(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
+    names = [each.name for each in snapshot.active if "tired" in each.labels]
+    if names:
+        yield condition("Tired", True, PoolReason.UPDATING, ", ".join(names))
+
+
+TIRED = Rule("Tired", tired, context="it is tired: ", again=(lambda snapshot, now: 7.0,), conditions=tired_condition)
+
+AT_ONE = NOW.replace(hour=13)
+AT_NOON = NOW.replace(hour=12)
+OLD = snapshot(a_pool(2, maxUnavailable=1), vm(1, vmi=vmi("web-1", revision="r0"), revision="r0"), vm(2))
+WITH_TIRED = snapshot(a_pool(2, maxUnavailable=1), vm(1, labels={"tired": ""}), vm(2, labels={"tired": ""}))
+
+
+@pytest.fixture
+def with_lunch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "GATES", (*GATES, LUNCH_GATE))
+
+
+@pytest.fixture
+def with_tired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "RULES", (*RULES, TIRED))
+
+
+def fresh(observed: PoolSnapshot) -> PoolSnapshot:
+    """The snapshot without what was computed with other rules and gates."""
+    return replace(observed)
+
+
+def words(observed: PoolSnapshot, now: datetime) -> list[tuple[str, str]]:
+    return [(each.name, each.reason) for each in plan(observed, now).waits]
+
+
+@pytest.mark.usefixtures("with_lunch")
+def test_a_gate_is_one_function_and_one_row() -> None:
+    observed = fresh(OLD)
+    assert plan(observed, AT_NOON).actions == ()
+    assert words(observed, AT_NOON) == [("web-1", LUNCH)], "the plan, and so `poolhouse why`, has the gate's sentence"
+    found = {each.type: each for each in pool_status(observed, plan(observed, AT_NOON), AT_NOON).conditions}
+    assert found["Progressing"].reason == PoolReason.WAITING_FOR_WINDOW
+    assert found["Progressing"].message.endswith(LUNCH)
+    foreseen = simulate(observed, AT_NOON)
+    assert (foreseen.steps, [each.reason for each in foreseen.waits]) == ((), [LUNCH])
+    assert [each.verb for each in plan(observed, AT_ONE).actions] == ["Update"]
+
+
+@pytest.mark.usefixtures("with_tired")
+def test_a_rule_is_one_module_and_one_line() -> None:
+    observed = fresh(WITH_TIRED)
+    found = plan(observed, AT_ONE)
+    assert [(type(each), each.name) for each in found.actions] == [(Restart, "web-1")]
+    budget = "it is tired: 1 VM is in progress, maxUnavailable is 1"
+    assert ("web-2", budget) in words(observed, AT_ONE), "the gates hold for a rule that they do not know"
+    assert found.again_seconds == 7.0
+    conditions = {each.type: each.message for each in pool_status(observed, found, AT_ONE).conditions}
+    assert conditions["Tired"] == "web-1, web-2"
+    assert [[each.name for each in step.actions] for step in simulate(observed, AT_ONE).steps] == [["web-1"], ["web-2"]]
+
+
+@pytest.mark.usefixtures("with_tired", "with_lunch")
+def test_a_new_gate_holds_for_a_new_rule() -> None:
+    observed = fresh(WITH_TIRED)
+    assert plan(observed, AT_NOON).actions == ()
+    assert words(observed, AT_NOON) == [("web-1", f"it is tired: {LUNCH}"), ("web-2", f"it is tired: {LUNCH}")]
+
+
+EXEMPTIONS = {
+    "Step": only("Update", "Rollback", "Restore"),
+    "TemplateFits": only("Update", "Rollback", "Restore"),
+    "DisksAtRisk": only("Healing"),
+    "Strategy": only("Update", "Rollback", "Restore"),
+    "NewDisk": only("Update", "Rollback", "Restore"),
+    "ProgressDeadline": all_but("ScaleIn", "Replacement", "Healing"),
+    "MaintenanceWindow": all_but("ScaleIn", "Restore", "Rollback"),
+    "Surge": only("Update", "Rollback", "Restore"),
+    "FailureDomain": all_but("ScaleIn", "Replacement", "Healing"),
+    "DisruptionBudget": all_but("Healing"),
+    "HealingPause": only("Healing"),
+    "HealingBudget": only("Healing"),
+    "SnapshotBeforeUpdate": only("Update", "Rollback"),
+}
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
+def test_each_gate_holds_for_the_causes_that_the_docs_name(gate: Gate) -> None:
+    causes = get_args(Cause)
+    assert [gate.concerns(each, True) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]

@@ -3,8 +3,8 @@
 `canonical` returns one form for all spellings of a value, by the types of KubeVirt's fields:
 
 - Equal quantities are equal: `1Ti` and `1024Gi`, `1` and `"1000m"`. A size of huge pages is text in KubeVirt.
-- Null and an empty list count as absent. So do false, 0, empty text and an empty map in a field that is no pointer in
-  Go, because Go decodes them to the same value as an absent field.
+- Null and an empty list count as absent, and null in a list as an empty item. So do false, 0, empty text and an empty
+  map in a field that is no pointer in Go, because Go decodes them to the same value as an absent field.
 - An empty object counts as absent if KubeVirt makes no difference (`_WITHOUT_EFFECT`). Other empty objects are choices,
   such as `masquerade: {}`.
 - A value that KubeVirt or CDI uses for an absent field counts as absent (`_DEFAULTS`). In a VM without a preference,
@@ -162,6 +162,9 @@ _SETS = frozenset(
 )
 """lists whose items have no order"""
 
+_EMPTY_ITEMS: Mapping[str, Any] = {"object": {}, "string": ""}
+"""the value that Go decodes null to in a list, by the type of the items"""
+
 _RUN_STRATEGIES = {True: "Always", False: "Halted"}
 
 _NOTATIONS: Mapping[tuple[str, str], Callable[[str], str]] = {
@@ -276,6 +279,8 @@ def _fields_of(type_name: str) -> Mapping[str, Field]:
 def _field(value: Any, owner: str, name: str, field: Field | None) -> Any:
     if field is None:
         return canonical(value)
+    if field.is_list and isinstance(value, list):
+        value = [_EMPTY_ITEMS.get(field.value) if each is None else each for each in value]
     match field.type:
         case "Quantity":
             return _quantity(value)

@@ -91,6 +91,16 @@ def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
     return tuple(dict.fromkeys(found))
 
 
+async def authenticate(api: Api, token: str) -> None:
+    """Raises `QueryError` if the API server does not know the token. Nobody else learns what is wrong with a
+    document."""
+    review = access_review.self_subject_access_review("get", VMS, "default")
+    try:
+        await api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=token)
+    except ApiError as error:
+        raise query_error(error) from None
+
+
 @dataclass
 class DryRun:
     api: Api
@@ -103,10 +113,10 @@ class DryRun:
         try:
             target = parse_target(document)
         except QueryError:
-            await self._authenticate(token)
+            await authenticate(self.api, token)
             raise
         if target is None:
-            await self._authenticate(token)
+            await authenticate(self.api, token)
             return _denied(Problem("kind", f"poolhouse does not check this kind: {document['kind']!r:.80}"))
         try:
             await self._authorize(target, token, operation)
@@ -117,15 +127,6 @@ class DryRun:
             if target.document["kind"] == LIBVIRT_VM[1]:
                 return await self._default_libvirt_vm(target)
             return await self._at_api_server(target, token, operation)
-        except ApiError as error:
-            raise query_error(error) from None
-
-    async def _authenticate(self, token: str) -> None:
-        """Raises `QueryError` if the API server does not know the token. Nobody else learns what is wrong with a
-        document."""
-        review = access_review.self_subject_access_review("get", VMS, "default")
-        try:
-            await self.api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=token)
         except ApiError as error:
             raise query_error(error) from None
 

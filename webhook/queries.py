@@ -26,7 +26,7 @@ from service.cpu_lane import compute
 from service.request_body import RequestRefused, parse
 from webhook import models
 from webhook.api_errors import query_error
-from webhook.dryrun import LIBVIRT_VM, Operation
+from webhook.dryrun import LIBVIRT_VM, Operation, authenticate
 from webhook.error_responses import error_response
 from webhook.explain import parse_question
 from webhook.parts import WebhookParts, parts_of
@@ -202,9 +202,12 @@ async def explain(http: Request, document: Annotated[Document, Depends(read_docu
     caller needs the right to read the VM, its namespace and migration policies."""
     explainer = parts_of(http).explain
     try:
-        return models.ExplainResponse.model_validate(
-            await explainer.explain(parse_question(document.json), document.token)
-        )
+        question = parse_question(document.json)
+    except models.QueryError:
+        await authenticate(parts_of(http).api, document.token)
+        raise
+    try:
+        return models.ExplainResponse.model_validate(await explainer.explain(question, document.token))
     except ApiError as error:
         raise query_error(error) from None
 

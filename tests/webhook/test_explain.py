@@ -50,6 +50,23 @@ async def ask(webhook: RunningWebhook, document: Any, token: str | None = "jane"
     return told.status_code, told.json()
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({}, id="no question"),
+        pytest.param({"kind": "Secret", "apiVersion": "v1"}, id="another kind"),
+        pytest.param({"kind": "VirtualMachine", "name": "web"}, id="neither form"),
+    ],
+)
+async def test_an_unknown_token_learns_nothing(webhook: RunningWebhook, document: Json) -> None:
+    unknown = 401, status(401, "Unauthorized")
+    webhook.api_server.script = api_server(selfsubjectaccessreviews=unknown)
+    code, told = await ask(webhook, document)
+    assert (code, told["problems"]) == (401, [{"path": "", "message": "the API server does not know this token"}])
+    webhook.api_server.script = api_server(selfsubjectaccessreviews=(201, {"status": {"allowed": False}}))
+    assert (await ask(webhook, document))[0] == 400
+
+
 async def test_the_winner_the_runner_up_and_every_setting(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     code, told = await ask(webhook, ASKED)

@@ -118,7 +118,9 @@ def _in_namespace(manifest: Manifest, cluster: Cluster) -> Manifest:
     namespace than that of `-n`, as kubectl does."""
     metadata = typed(dict, manifest.document, "metadata") or {}
     if not typed(str, metadata, "name"):
-        raise Failed(f"{manifest.place}: metadata.name: is missing; give the object a name")
+        from kinds.checks.metadata import name_problem
+
+        raise Failed(f"{manifest.place}: metadata.name: {name_problem(metadata.get('name'))}")
     metadata = {**metadata, "namespace": metadata.get("namespace") or cluster.namespace}
     if cluster.requested_namespace not in (None, metadata["namespace"]):
         raise Failed(

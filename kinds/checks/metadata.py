@@ -36,6 +36,13 @@ def is_label_value(value: str) -> bool:
     return value == "" or _QUALIFIED.fullmatch(value) is not None
 
 
+def name_problem(found: Any) -> str:
+    """What is wrong with a name that is missing, or that YAML reads as another value than text."""
+    if found in (None, ""):
+        return "is missing; give the object a name"
+    return f"must be text, not {quoted(found)}; write it in quotes"
+
+
 def effective_name(document: Any) -> str | None:
     """The object's name, or a text as long as the name that the API server will generate."""
     name, prefix = at(document, "metadata", "name"), at(document, "metadata", "generateName")
@@ -66,7 +73,7 @@ def metadata_problems(document: Json) -> Iterator[Problem]:
     yield from annotation_problems(metadata.get("annotations"), "metadata.annotations")
     name = effective_name(document)
     if name is None:
-        yield Problem("metadata.name", "is missing; give the object a name")
+        yield Problem("metadata.name", name_problem(metadata.get("name")))
     elif not is_subdomain(name):
         yield Problem(
             "metadata.name", f"must be lower case letters, digits, '-' and '.', at most 253, not {quoted(name)}"

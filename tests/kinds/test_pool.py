@@ -348,6 +348,11 @@ WRONG = [
     pytest.param({**pool(), "specs": {}}, {"specs": "is not a field here"}, id="an unknown field beside spec"),
     pytest.param({**pool(), "metadata": {}}, {"metadata.name": "is missing"}, id="no name"),
     pytest.param(
+        {**pool(), "metadata": {"name": False}},
+        {"metadata.name": "must be text, not false; write it in quotes"},
+        id="a name that YAML reads as false",
+    ),
+    pytest.param(
         {**pool(), "apiVersion": "pool.kubevirt.io/v1beta1"}, {"apiVersion": "kubevirt.io/v1"}, id="another pool"
     ),
 ]

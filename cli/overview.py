@@ -13,7 +13,7 @@ from apimachinery.counting import count_noun
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
-from cli.health import COLOURS, assess, assess_phase, format_age
+from cli.health import COLOURS, assess, format_age
 from cli.live import LiveLines
 from cli.output import Column, Failed, Listing, echo, field, is_structured
 from cli.parameters import qualified_name, short_name
@@ -53,7 +53,8 @@ LISTING = Listing(
 def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
     """Show all pools, replica sets, warm pools, claims and migration policies, with their health.
 
-    The state is Healthy, Progressing or Degraded, by the conditions of the object. Finished claims are left out.
+    The state is Healthy, Progressing, Suspended or Degraded, by the conditions Ready, Reconciling and Stalled, as in
+    Argo CD. Finished claims are left out.
     """
     nothing = f"no object is degraded in {cluster.place}" if wrong else f"no objects of Poolhouse in {cluster.place}"
 
@@ -90,7 +91,7 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
 
 def object_row(kind: ResourceType, document: Json, now: datetime) -> Json:
     spec, status = document.get("spec") or {}, document.get("status") or {}
-    health = assess_phase(document, kind.phases) if kind.phases else assess(document)
+    health = assess(document)
     scales = spec.get("replicas") is not None
     return {
         "kind": kind.kind,

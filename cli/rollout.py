@@ -8,17 +8,16 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from apimachinery.counting import count_noun, count_of, count_verb
-from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options
 from cli.completion import complete_names
 from cli.conflicts import again_if_changed
+from cli.health import assess
 from cli.output import (
     Column,
     Failed,
@@ -44,13 +43,6 @@ OBSERVE_SECONDS = 15.0
 """how long an act waits for the controller to observe earlier changes, in addition to the time of the requests"""
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60
-FINAL_REASONS = (
-    PoolReason.PROGRESS_DEADLINE_EXCEEDED,
-    PoolReason.UPDATE_ABORTED,
-    PoolReason.INVALID_SPEC,
-    PoolReason.DISK_CONFLICT,
-)
-"""reasons that end `rollout status`; after other reasons, such as an exceeded quota, the controller retries"""
 WAITING_REASONS = (
     PoolReason.UPDATE_PAUSED,
     PoolReason.ANALYSIS_RUNNING,
@@ -106,7 +98,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
             async with asyncio.timeout(seconds or None):
                 while True:
                     document = await get_pool(api, cluster, pool)
-                    state, message = progress(document, api.now())
+                    state, message = progress(document)
                     if state == "Complete" and not await _counts_hold(api, document):
                         state, message = "Progressing", f"{pool}: {UNOBSERVED}"
                     # The error of a failed update contains the message.
@@ -212,41 +204,49 @@ def finished_vms(document: Json) -> int:
     return min(int(status.get(f"{each}Replicas") or 0) for each in ("updated", "available"))
 
 
-def progress(document: Json, now: datetime) -> tuple[State, str]:
-    """Returns the state of the update and a message."""
-    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    name, desired = metadata["name"], spec["replicas"]
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
+def progress(document: Json) -> tuple[State, str]:
+    """Returns the state of the update, which the controller decides, and a message."""
+    name, health = document["metadata"]["name"], assess(document)
     if not is_observed(document):
         return "Progressing", f"{name}: {UNOBSERVED}"
+    match health.state:
+        case "Healthy":
+            return "Complete", f"{name}: {_complete(document)}"
+        case "Degraded":
+            return "Failed", f"{name}: {health.message}"
+    return "Progressing", f"{name}: {_remaining(document, health.message)}"
+
+
+def _remaining(document: Json, health: str) -> str:
+    """What is left of an update, in numbers if nothing holds it up."""
+    name, spec, status = document["metadata"]["name"], document["spec"], document.get("status") or {}
+    conditions: dict[str, Json] = {each["type"]: each for each in status.get("conditions") or ()}
+    condition = conditions.get("Progressing", {})
+    if document["metadata"].get("deletionTimestamp"):
+        return health
     if spec.get("paused"):
-        return "Progressing", f"{name}: paused until `rollout resume {name}`"
-    stopped = conditions.get("Progressing", {})
-    if stopped.get("status") == "False":
-        final = stopped.get("reason") in FINAL_REASONS or _deadline_exceeded(spec, status, now)
-        return "Failed" if final else "Progressing", f"{name}: {stopped.get('reason')}: {stopped.get('message')}"
-    if stopped.get("reason") in WAITING_REASONS:
-        return "Progressing", f"{name}: {stopped.get('message')}"
-    updated, available, ready = (status.get(f"{each}Replicas", 0) for each in ("updated", "available", "ready"))
-    total, terminating = status.get("replicas", 0), status.get("terminatingReplicas", 0)
-    if updated < desired == total and stopped.get("reason") == PoolReason.COMPLETE:
-        return "Complete", f"{name}: {stopped.get('message')}"
+        return f"paused until `rollout resume {name}`"
+    if condition.get("status") == "False":
+        return f"{condition.get('reason')}: {condition.get('message')}"
+    if condition.get("reason") in WAITING_REASONS:
+        return str(condition.get("message"))
+    desired, total, terminating = spec["replicas"], status.get("replicas", 0), status.get("terminatingReplicas", 0)
+    updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
     if updated < desired or total < desired:
-        return "Progressing", f"{name}: {count_of(updated, desired, 'VM', 'has', 'have')} the new template"
+        return f"{count_of(updated, desired, 'VM', 'has', 'have')} the new template"
     if total > desired or terminating:
         excess = max(total - desired, 0) + terminating
-        return "Progressing", f"{name}: {count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
-    if available < desired:
-        return "Progressing", f"{name}: {count_of(available, desired, 'VM', 'is', 'are')} available"
-    return "Complete", f"{name}: {_complete(desired, ready)}"
+        return f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
+    return f"{count_of(available, desired, 'VM', 'is', 'are')} available" if available < desired else health
 
 
-def _deadline_exceeded(spec: Json, status: Json, now: datetime) -> bool:
-    last, seconds = status.get("lastProgressTime"), spec.get("progressDeadlineSeconds")
-    return last is not None and seconds is not None and now >= parse_time(last) + timedelta(seconds=seconds)
-
-
-def _complete(desired: int, ready: int) -> str:
+def _complete(document: Json) -> str:
+    """What a complete pool has. A strategy that leaves VMs with an older template says so in the condition Ready."""
+    desired, status = document["spec"]["replicas"], document["status"]
+    ready = status.get("readyReplicas", 0)
+    said = next((each["message"] for each in status.get("conditions") or () if each["type"] == "Ready"), "")
+    if status.get("updatedReplicas", 0) < desired and said:
+        return str(said)
     match desired:
         case 0:
             return "spec.replicas is 0, and it has no VMs"

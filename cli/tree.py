@@ -14,7 +14,7 @@ from apimachinery.quantity import for_people
 from apimachinery.unstructured import Json
 from cli.cluster import Cluster, cluster_options, list_visible
 from cli.completion import complete_names
-from cli.health import assess, assess_phase
+from cli.health import assess
 from cli.live import FOLLOW, LiveLines
 from cli.output import Failed, align_columns, echo, is_structured, output_option, print_structured
 from cli.parameters import NAMED_KINDS, parse_name, qualified_name, short_name
@@ -140,10 +140,9 @@ def summarize(document: Json) -> str:
             size = (status.get("capacity") or (spec.get("resources") or {}).get("requests") or {}).get("storage")
             parts = (str(status.get("phase") or ""), for_people(size), _retained_for(document))
             return ", ".join(part for part in parts if part)
-    phases = next((kind.phases for kind in TREE_KINDS if kind.kind == document["kind"]), None)
-    if phases is not None:
-        return assess_phase(document, phases).message
     message = assess(document).message
+    if status.get("phase"):
+        return message
     ready = status.get("readyReplicas") or 0
     return f"{ready} of {spec.get('replicas', 0)} ready" + (f"; {message}" if message else "")
 

@@ -12,7 +12,7 @@ from console.page import Page, Part, Query, Slice, matches, object_path, with_qu
 from kinds import KINDS
 from kinds.kind import Kind
 
-ORDER = {"Degraded": 0, "Progressing": 1, "Healthy": 2}
+ORDER = {"Degraded": 0, "Progressing": 1, "Suspended": 2, "Healthy": 3}
 
 
 def overview(state: ClusterState, query: Query) -> Page:

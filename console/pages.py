@@ -15,7 +15,7 @@ from apimachinery.unstructured import Json
 from cli.cluster import Cluster
 from cli.fleet import collect
 from cli.hardware import describe
-from cli.health import assess, assess_phase
+from cli.health import assess
 from cli.output import Failed
 from cli.past import Identity, concerns, logged, merge, of_vm
 from cli.policy import impact_of
@@ -204,7 +204,7 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
 
 async def _head(context: Context, kind: Kind, document: Json) -> Part:
     now, status = context.state.now(), document.get("status") or {}
-    health = assess_phase(document, kind.phases) if kind.phases else assess(document)
+    health = assess(document)
     target = Target(kind.kind, document)
     return Part(
         "head",

@@ -129,7 +129,7 @@ def picture(snapshot: PoolSnapshot, document: Json, found: Sequence[Member], now
     done, restart = (sum(each.template == name for each in active) for name in ("new", "restart"))
     update = describe_update(snapshot, now) or {}
     return {
-        "message": progress(document, now)[1],
+        "message": progress(document)[1],
         "groups": groups(found),
         "total": len(active),
         "new": done,

@@ -11,7 +11,7 @@ from datetime import datetime
 from apimachinery.timestamps import known_time
 from apimachinery.unstructured import Json
 from cli.claim import describe
-from cli.health import assess_phase
+from cli.health import assess
 from cli.sizing import demand_of, explain, lines, replay_of
 from cli.svg import Series, step_chart
 from cli.warmpool import pool_row
@@ -195,7 +195,7 @@ def claims_table(state: ClusterState, query: Query, now: datetime, pool: tuple[s
             "namespace": metadata["namespace"],
             "path": object_path(CLAIM.short_name, metadata["namespace"], metadata["name"]),
             "phase": status.get("phase") or "Pending",
-            "state": assess_phase(each, CLAIM.phases).state if status.get("phase") not in CLAIM.phases.finished else "",
+            "state": assess(each).state if status.get("phase") not in CLAIM.phases.finished else "",
             "requester": requester,
             "message": describe(metadata["name"], status),
             "age": words.age(metadata.get("creationTimestamp"), now),

@@ -7,9 +7,8 @@ from typing import Literal
 
 from apimachinery.timestamps import known_time
 from apimachinery.unstructured import Json
-from cli.health import DEGRADED_REASONS, DEGRADED_WHILE_FALSE, DEGRADED_WHILE_TRUE
+from cli.health import holds
 from cli.rollout import WAITING_REASONS
-from controllers.claim.reasons import ClaimReason
 from controllers.pool.reasons import PoolReason
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
@@ -54,27 +53,25 @@ WORDS: dict[str, tuple[str, str]] = {
 }
 
 
-ENDED_CLAIMS = (ClaimReason.EXPIRED, ClaimReason.RELEASED)
 BY_REASON: dict[tuple[str, str], tuple[str, str]] = {
     ("Progressing", PoolReason.COMPLETE): ("Nothing is left to change", "Nothing is left to change"),
     **{("Progressing", reason): ("The update waits", "The update waits") for reason in WAITING_REASONS},
-    **{("Stalled", reason): ("It has ended", "It has not ended") for reason in ENDED_CLAIMS},
 }
 """words of a condition with a reason"""
 
 
 def condition_rows(status: Json, now: datetime) -> list[Json]:
-    """The conditions in words, with problems first."""
-    rows = [_condition(each, now) for each in status.get("conditions") or ()]
+    """The conditions in words, first those by which the controller says that the object needs help."""
+    conditions = status.get("conditions") or ()
+    found = {each["type"]: each for each in conditions}
+    problem = found["Stalled"].get("reason") if holds(found, "Stalled") else None
+    rows = [_condition(each, problem, now) for each in conditions]
     return sorted(rows, key=lambda each: not each["bad"])
 
 
-def _condition(condition: Json, now: datetime) -> Json:
+def _condition(condition: Json, problem: str | None, now: datetime) -> Json:
     kind, status = condition["type"], condition.get("status")
     known = WORDS.get(kind, (kind, f"not {kind}"))
-    degraded = (kind in DEGRADED_WHILE_TRUE and status == "True") or (
-        status == "False" and (kind in DEGRADED_WHILE_FALSE or condition.get("reason") in DEGRADED_REASONS)
-    )
     known = BY_REASON.get((kind, str(condition.get("reason"))), known)
     words = known[0] if status == "True" else known[1] if status == "False" else f"{kind} is unknown"
     return {
@@ -85,7 +82,7 @@ def _condition(condition: Json, now: datetime) -> Json:
         "message": condition.get("message") or "",
         "since": age(condition.get("lastTransitionTime"), now),
         "time": condition.get("lastTransitionTime") or "",
-        "bad": degraded and not (kind == "Stalled" and condition.get("reason") in ENDED_CLAIMS),
+        "bad": problem is not None and condition.get("reason") == problem,
     }
 
 

@@ -175,8 +175,8 @@ class ClaimStatus(StatusModel):
     attempts: Count = 0
     """Number of VMs that were tried."""
     conditions: Conditions = ()
-    """Conditions of the claim: Ready, Reconciling, Stalled, Bound, Personalized and ApplicationHealthy. A released
-    claim has no condition Ready."""
+    """Conditions of the claim: Ready, Reconciling, Stalled, Bound, Personalized and ApplicationHealthy. A claim
+    that was released or has expired has no condition Ready."""
 
 
 CLAIM = Kind(

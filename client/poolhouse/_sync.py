@@ -446,11 +446,14 @@ class Objects(Generic[T]):
 
     def wait_ready(self, name: str, *, timeout_seconds: float = 300.0, namespace: str | None = None) -> T:
         """The object, once it is as its spec requires: for a pool, also the end of its rollout. Raises Stalled at once
-        if it does not become ready without a change."""
+        if it does not become ready without a change, or has ended."""
         found = self.wait(
-            name, lambda each: each.ready or each.stalled, timeout_seconds=timeout_seconds, namespace=namespace
+            name,
+            lambda each: each.ready or each.stalled or each.ended,
+            timeout_seconds=timeout_seconds,
+            namespace=namespace,
         )
-        if found.stalled:
+        if not found.ready:
             raise Stalled(describe(found), found)
         return found
 

@@ -38,6 +38,8 @@ def describe(found: KubernetesObject) -> str:
     """Kind, name, and why the object is not ready."""
     where = f"{found.TYPE.kind} {found.metadata.namespace}/{found.name}".replace(" /", " ")
     condition = found.condition("Ready")
+    if found.ended:
+        return f"{where}: it has ended"
     if not found.observed or condition is None:
         return f"{where}: the controllers have not observed the last change yet"
     return f"{where}: {condition.reason}: {condition.message}"

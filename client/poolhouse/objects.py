@@ -104,12 +104,22 @@ class KubernetesObject(Model):
 
     @property
     def ready(self) -> bool:
-        return self.observed and self._holds("Ready")
+        return self._is_current and self._holds("Ready")
 
     @property
     def stalled(self) -> bool:
         """Whether the object does not become ready without a change."""
-        return self.observed and self._holds("Stalled")
+        return self._is_current and self._holds("Stalled")
+
+    @property
+    def ended(self) -> bool:
+        """Whether the object asks for nothing any more, such as a claim that was released or has expired."""
+        finished = getattr(self.status, "finished_at", None)  # type: ignore[attr-defined]
+        return self._is_current and finished is not None and not self._holds("Stalled")
+
+    @property
+    def _is_current(self) -> bool:
+        return self.observed and self.metadata.deletion_timestamp is None
 
     def _holds(self, type: str) -> bool:
         found = self.condition(type)

@@ -230,13 +230,13 @@ def _with_time(c: Condition, old: Condition | None, generation: int, now: dateti
 
 
 def readiness(phase: Phase, conditions: Mapping[str, Condition]) -> Readiness | None:
-    """The readiness of a claim, by its phase and the conditions Bound and Ready. None for a claim that was released:
-    its spec asks for no VM any more, so kstatus calls it Current, and no VM is Ready."""
-    if phase == "Released":
+    """The readiness of a claim, by its phase and the conditions Bound and Ready. None for a claim that was released
+    or has expired: it asks for no VM any more, so kstatus calls it Current, and no VM is Ready."""
+    if phase in ("Released", "Expired"):
         return None
     found = conditions.get("Bound" if phase in ("Pending", "Queued", "Allocating") else "Ready")
     reason, message = (found.reason, found.message) if found else (phase, "")
-    if phase in ("Failed", "Expired"):
+    if phase == "Failed":
         return Readiness("Stalled", reason, message)
     ready = phase == "Ready" and found is not None and found.status == "True"
     return Readiness("Ready" if ready else "Reconciling", reason, message)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from apimachinery.counting import count_noun, count_of, count_verb
-from apimachinery.timestamps import format_time
+from apimachinery.timestamps import format_time, parse_time
 from controllers.pool import rules
 from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
@@ -27,7 +27,7 @@ from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
-from controllers.shared.readiness import Readiness, Rule, decide, exceeds_quota
+from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.vm import RetainedDisk
 from kinds import meta
 from kinds.metav1 import Condition
@@ -126,16 +126,29 @@ READINESS = (
 
 
 def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: datetime) -> Readiness:
-    """The pool is ready if each VM is as the spec requires and is available, also while the pool is paused."""
-    if snapshot.failure and exceeds_quota(snapshot.failure.message) and not deadline_exceeded(snapshot, now):
-        return Readiness("Reconciling", snapshot.failure.reason, snapshot.failure.message)
+    """The pool is ready if each VM is as the spec requires and is available, also while the pool is paused. The
+    controller repeats what the API server refused; the pool is Stalled only after the progress deadline."""
     found = decide(conditions, READINESS)
     assert found is not None, "the condition Progressing is always there"
+    retries = snapshot.failure and found.reason == snapshot.failure.reason != PoolReason.DISK_CONFLICT
+    if retries and not _is_late(snapshot, now):
+        return replace(found, state="Reconciling")
     if found.state == "Ready":
         return replace(found, reason=PoolReason.READY)
     if found.reason == PoolReason.PAUSED and _is_settled(snapshot, now):
         return replace(found, state="Ready", message=f"{found.message}, and all VMs are as the spec requires")
     return found
+
+
+def _is_late(snapshot: PoolSnapshot, now: datetime) -> bool:
+    """Whether the pool has made no progress until its deadline. The deadline of a pool that was complete begins when a
+    VM becomes unavailable."""
+    pool, before = snapshot.pool, snapshot.pool.status
+    down = snapshot.missing or not all(vm.available for vm in snapshot.active)
+    known = before.observed_generation == pool.generation and before.update_revision == snapshot.revision.name
+    if not known or before.last_progress_time is None or pool.spec.paused or (down and not before.unavailable_replicas):
+        return False
+    return now >= parse_time(before.last_progress_time) + timedelta(seconds=pool.spec.progress_deadline_seconds)
 
 
 def _is_settled(snapshot: PoolSnapshot, now: datetime) -> bool:

@@ -181,6 +181,8 @@ def _waits(snapshot: ReplicaSetSnapshot, now: datetime) -> list[BackOff]:
 
 EARLY = timedelta(minutes=1)
 """A VMI that ran for a shorter time ended early."""
+RETRIED_FOR = timedelta(minutes=10)
+"""Time after which a VMI that the API server refuses needs a person. It is the default deadline of pools."""
 PAUSES = Backoff(base_seconds=10, cap_seconds=300)
 """The same pauses as KubeVirt's between starts of a crashing VM."""
 
@@ -229,7 +231,7 @@ def describe_end(vmi: VMI) -> str:
 def replica_set_status(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) -> ReplicaSetStatus:
     found = snapshot.replica_set
     before = found.status.conditions
-    conditions = (*_conditions(snapshot, plan), *readiness(snapshot, plan).conditions)
+    conditions = (*_conditions(snapshot, plan), *readiness(snapshot, plan, now).conditions)
     return ReplicaSetStatus(
         observed_generation=found.generation,
         replicas=len(snapshot.active),
@@ -273,10 +275,11 @@ def _failure(snapshot: ReplicaSetSnapshot, plan: Plan) -> tuple[str, str] | None
     return (ReplicaSetReason.FAILURE_START, str(plan.waits[0])) if plan.waits else None
 
 
-def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
+def readiness(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) -> Readiness:
     """The set is ready if as many VMIs as desired exist, and all are ready."""
     if failure := _failure(snapshot, plan):
-        return Readiness("Reconciling" if exceeds_quota(failure[1]) else "Stalled", *failure)
+        waits = exceeds_quota(failure[1]) or (snapshot.failure is not None and not _is_late(snapshot, now))
+        return Readiness("Reconciling" if waits else "Stalled", *failure)
     wanted, ready = snapshot.replica_set.spec.replicas, sum(vmi.ready for vmi in snapshot.active)
     message = f"{count_of(ready, wanted, 'VMI', 'is', 'are')} ready"
     if len(snapshot.active) == ready == wanted:
@@ -288,6 +291,15 @@ def readiness(snapshot: ReplicaSetSnapshot, plan: Plan) -> Readiness:
     if snapshot.replica_set.spec.paused:
         return Readiness("Waiting", ReplicaSetReason.PAUSED, f"{message}; {IS_PAUSED}")
     return Readiness("Reconciling", ReplicaSetReason.SCALING, message + _why_not_started(snapshot))
+
+
+def _is_late(snapshot: ReplicaSetSnapshot, now: datetime) -> bool:
+    """Whether the API server has refused VMIs for `RETRIED_FOR`. The controller goes on trying."""
+    known = {each.type: each for each in snapshot.replica_set.status.conditions}
+    failure = known.get("ReplicaFailure")
+    if failure is None or failure.status != "True" or failure.last_transition_time is None:
+        return False
+    return now >= parse_time(failure.last_transition_time) + RETRIED_FOR
 
 
 def _why_not_started(snapshot: ReplicaSetSnapshot) -> str:

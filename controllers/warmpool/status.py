@@ -115,23 +115,24 @@ NEED_HELP = frozenset(
         Reason.FAILED_STANDBY,
         Reason.VMS_FAILING,
         Reason.CONFLICTING_LABELS,
-        Reason.FAILED_CREATE,
         Reason.INVALID_TEMPLATE,
     }
 )
 """Reasons of Degraded that last until somebody changes the template, the image or a VM.
 
-The others end by themselves: nodes become ready again, and capacity returns. VMs that are not healthy in time need help
+The others end by themselves: nodes become ready again, capacity returns, and the controller creates a refused VM again,
+until the circuit breaker opens. VMs that are not healthy in time need help
 if the pool has too few others. A pool whose VMs wait can be claimed
 meanwhile, so its readiness follows from the condition Available."""
 READINESS = (
     Rule("Stalled", "Degraded", "True", NEED_HELP),
     Rule("Stalled", "RolloutComplete", "False", {Reason.PROGRESS_DEADLINE_EXCEEDED}),
+    Rule("Reconciling", "Degraded", "True", {Reason.FAILED_CREATE}),
     Rule("Reconciling", "Progressing", "True", {Reason.UPDATING}),
     Rule("Ready", "Available", "True"),
     Rule("Stalled", "Degraded", "True", {Reason.READINESS_TIMEOUT}),
     Rule("Reconciling", "Progressing", "False", {Reason.INSUFFICIENT_CAPACITY}),
-    Rule("Waiting", "Progressing", "False"),
+    Rule("Waiting", "Progressing", "False", {Reason.PAUSED, Reason.MAX_TOTAL_REACHED}),
     Rule("Reconciling", "Progressing", "True", {Reason.SCALING, Reason.HEALTH_UNKNOWN}),
     Rule("Reconciling", "Available", "False"),
 )

@@ -17,7 +17,13 @@ def thing(kind: str, name: str, *owners: Json, labels: Json | None = None, **res
         {"kind": each["kind"], "name": each["metadata"]["name"], "uid": each["metadata"]["uid"], "controller": True}
         for each in owners
     ]
-    metadata = {"name": name, "uid": f"{kind}-{name}", "ownerReferences": references, "labels": labels or {}}
+    metadata = {
+        "name": name,
+        "generation": 1,
+        "uid": f"{kind}-{name}",
+        "ownerReferences": references,
+        "labels": labels or {},
+    }
     return {"kind": kind, "metadata": metadata, **rest}
 
 

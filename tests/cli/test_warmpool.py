@@ -35,6 +35,8 @@ def test_the_row_of_a_pool_has_its_counts_and_problem() -> None:
     conditions = [
         {"type": "Available", "status": "False", "reason": "TooFew", "message": "1 of 3"},
         {"type": "Degraded", "status": "True", "reason": "Breaker", "message": "quota"},
+        {"type": "Ready", "status": "False", "reason": "Breaker", "message": "quota"},
+        {"type": "Stalled", "status": "True", "reason": "Breaker", "message": "quota"},
         {"type": "Default", "status": "False", "reason": "NotWanted", "message": ""},
     ]
     said = shown(

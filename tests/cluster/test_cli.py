@@ -43,7 +43,7 @@ async def test_a_pool_is_seen_in_its_namespace_and_in_all(control_plane: Any, pl
 
 async def test_a_degraded_object_makes_overview_exit_with_1(control_plane: Any, place: Place) -> None:
     made = await place.pool(2)
-    failing = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "quota"}
+    failing = {"type": "Stalled", "status": "True", "reason": "FailedCreate", "message": "quota"}
     failing |= {"lastTransitionTime": "2026-01-01T00:00:00Z"}
     status = {"status": {"observedGeneration": 1, "conditions": [failing]}}
     await place.api.patch(POOLS, place.namespace, made["metadata"]["name"], status, subresource="status")
@@ -127,7 +127,7 @@ async def spoil(place: Place) -> None:
     template["metadata"] = {**template.get("metadata", {}), "annotations": {"why": EVIL}}
     made = await place.pool(1, template=template)
     since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
-    failing = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": EVIL, **since}
+    failing = {"type": "Stalled", "status": "True", "reason": "FailedCreate", "message": EVIL, **since}
     status = {"status": {"observedGeneration": 1, "conditions": [failing]}}
     await place.api.patch(POOLS, place.namespace, "web", status, subresource="status")
     reference = controller_reference(POOL.api_version, POOL.kind, "web", made["metadata"]["uid"])

@@ -147,7 +147,7 @@ async def test_a_request_without_the_right_host_gets_nothing(client: Client) -> 
 
 async def test_names_are_text_and_never_markup(client: Client) -> None:
     evil = pool(1, name="<script>x</script>")
-    evil["status"]["conditions"] = [{"type": "Available", "status": "False", "reason": "R", "message": "<img src=x>"}]
+    evil["status"]["conditions"] = [{"type": "Stalled", "status": "True", "reason": "R", "message": "<img src=x>"}]
     client.add("VirtualMachinePool", evil)
     page = (await client.get("/?q=%22%3E%3Cscript%3E")).text + (await client.get("/")).text
     assert "<script>x" not in page

@@ -48,6 +48,7 @@ def test_the_overview_counts_states() -> None:
     assert [(name, number) for name, number, _ in summary(ROWS, {})["states"]] == [
         ("Degraded", 1),
         ("Progressing", 1),
+        ("Suspended", 0),
         ("Healthy", 1),
     ]
 

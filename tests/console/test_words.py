@@ -63,11 +63,19 @@ def condition(kind: str, status: str, reason: str = "R", message: str = "m") -> 
 
 
 def test_problems_come_first_and_have_words() -> None:
-    rows = condition_rows({"conditions": [condition("Progressing", "True"), condition("Available", "False")]}, NOW)
-    assert [(each["words"], each["bad"], each["since"]) for each in rows] == [
-        ("Too few VMs are available", True, "2m"),
-        ("A change is in progress", False, "2m"),
+    conditions = [
+        condition("Available", "False", "MinimumReplicasUnavailable"),
+        condition("Progressing", "False", "FailedCreate"),
+        condition("Stalled", "True", "FailedCreate"),
     ]
+    assert [
+        (each["words"], each["bad"], each["since"]) for each in condition_rows({"conditions": conditions}, NOW)
+    ] == [
+        ("A change makes no progress", True, "2m"),
+        ("It cannot go on without help", True, "2m"),
+        ("Too few VMs are available", False, "2m"),
+    ]
+    assert not any(each["bad"] for each in condition_rows({"conditions": conditions[:2]}, NOW))
 
 
 @pytest.mark.parametrize(
@@ -78,9 +86,9 @@ def test_progress_has_words_for_its_reason(reason: str, says: str) -> None:
     assert condition_rows({"conditions": [condition("Progressing", "True", reason)]}, NOW)[0]["words"] == says
 
 
-def test_a_claim_that_has_ended_needs_no_help() -> None:
-    rows = condition_rows({"conditions": [condition("Stalled", "True", "Expired")]}, NOW)
-    assert [(each["words"], each["bad"]) for each in rows] == [("It has ended", False)]
+def test_a_claim_that_has_expired_needs_no_help() -> None:
+    rows = condition_rows({"conditions": [condition("Bound", "False", "Expired")]}, NOW)
+    assert [(each["words"], each["bad"]) for each in rows] == [("It has no VM", False)]
 
 
 def test_a_condition_without_words_is_shown_as_it_is() -> None:

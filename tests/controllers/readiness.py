@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from apimachinery.timestamps import format_time
 from controllers.claim import status as claim_status
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure as ClaimFailure
@@ -17,8 +18,8 @@ from controllers.pool.snapshot import PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status as invalid_pool_status
 from controllers.pool.status import pool_status
 from controllers.replicaset.observe import ReplicaSetSnapshot
+from controllers.replicaset.plan import RETRIED_FOR, replica_set_status
 from controllers.replicaset.plan import plan as plan_set
-from controllers.replicaset.plan import replica_set_status
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.write_batches import Failure
 from controllers.warmpool.rate_limit import FailureBackoff
@@ -123,6 +124,27 @@ def _overdue_pool() -> PoolSnapshot:
     return pools.snapshot(pools.a_pool(1, status=status), pools.vm(1, ready=False, printable_status="ErrImagePull"))
 
 
+def _refused_pool(last_progress: str) -> PoolSnapshot:
+    status = {
+        "updateRevision": pools.REVISION.name,
+        "observedGeneration": 1,
+        "unavailableReplicas": 1,
+        "lastProgressTime": last_progress,
+    }
+    return pools.snapshot(pools.a_pool(1, status=status), failure=Failure("FailedCreate", "no"))
+
+
+def _refused_set(message: str) -> ReplicaSetSnapshot:
+    known = {
+        "type": "ReplicaFailure",
+        "status": "True",
+        "reason": "FailureCreate",
+        "message": message,
+        "lastTransitionTime": format_time(sets.NOW - RETRIED_FOR),
+    }
+    return sets.snapshot(sets.a_set(1, status={"conditions": [known]}), failure=Failure("FailureCreate", message))
+
+
 def _rows() -> list[Row]:
     p, s, w, c = pools, sets, warm, claims
     abort = UpdateAbort(reason="AbortedByUser", message="aborted", time=p.ago(5))
@@ -152,7 +174,15 @@ def _rows() -> list[Row]:
         _pool("paused with a missing VM", p.snapshot(p.a_pool(2, paused=True), p.vm(1)), "Suspended", "PoolPaused"),
         _pool("paused with a VM too many", p.snapshot(p.a_pool(0, paused=True), p.vm(1)), "Suspended", "PoolPaused"),
         _pool("a step pauses the update", _canary(p.vm(1), _old(2)), "Suspended", "UpdatePaused"),
-        _pool("refused", p.snapshot(1, failure=Failure("FailedCreate", "quota")), "Degraded", "FailedCreate"),
+        _pool("refused", p.snapshot(1, failure=Failure("FailedCreate", "no")), "Progressing", "FailedCreate"),
+        _pool("refused until the deadline", _refused_pool(p.ago(601)), "Degraded", "FailedCreate"),
+        _pool("refused before the deadline", _refused_pool(p.ago(599)), "Progressing", "FailedCreate"),
+        _pool(
+            "would use a disk of another owner",
+            p.snapshot(1, failure=Failure("DiskConflict", "root")),
+            "Degraded",
+            "DiskConflict",
+        ),
         _pool("deadline exceeded", _overdue_pool(), "Degraded", "ProgressDeadlineExceeded"),
         _pool(
             "aborted",
@@ -174,7 +204,9 @@ def _rows() -> list[Row]:
         _set("too many", s.snapshot(0, s.vmi("a")), "Progressing", "ScalingVMIs"),
         _set("paused and complete", s.snapshot(s.a_set(1, paused=True), s.vmi("a")), "Healthy", "Ready"),
         _set("paused with a missing VMI", s.snapshot(s.a_set(1, paused=True)), "Suspended", "Paused"),
-        _set("refused", s.snapshot(1, failure=Failure("FailureCreate", "quota")), "Degraded", "FailureCreate"),
+        _set("refused", s.snapshot(1, failure=Failure("FailureCreate", "no")), "Progressing", "FailureCreate"),
+        _set("refused for ten minutes", _refused_set("no"), "Degraded", "FailureCreate"),
+        _set("under a quota for ten minutes", _refused_set("exceeded quota: few"), "Progressing", "FailureCreate"),
         _set("VMIs end early", s.snapshot(1, s.ended("a", attempt=2, ran=3)), "Degraded", "FailureStart"),
         _policy("enforced", policies.given(enforcing=policies.enforcing()), "Healthy", "InSync"),
         _policy("without KubeVirt", policies.given(served=False), "Degraded", "CRDNotInstalled"),
@@ -207,7 +239,7 @@ def _rows() -> list[Row]:
         _warm(
             "refused",
             w.a_snapshot(1, failures=FailureBackoff(2, "FailedCreate", "no", w.ago(-5))),
-            "Degraded",
+            "Progressing",
             "FailedCreate",
         ),
         _warm(
@@ -231,7 +263,7 @@ def _rows() -> list[Row]:
         _claim("tried again", claim_status.retrying(bound, pending, w.NOW), "Progressing", "QuotaExceeded"),
         _claim("releasing", claim_status.releasing(in_use, w.NOW), "Progressing", "Released"),
         _claim("released", claim_status.released(in_use, w.NOW), "Healthy", ""),
-        _claim("expired", claim_status.expired(in_use, w.NOW), "Degraded", "Expired"),
+        _claim("expired", claim_status.expired(in_use, w.NOW), "Healthy", ""),
         _claim("failed", claim_status.failed(bound, pending, w.NOW), "Degraded", "QuotaExceeded"),
     ]
 

@@ -270,17 +270,32 @@ def test_the_status_lists_a_hundred_retained_disks() -> None:
 QUOTA = Failure("FailedCreate", "VM web-2 is forbidden: exceeded quota: few, requested: count=1, used: count=1")
 
 
-def test_a_quota_is_reconciled_until_the_progress_deadline() -> None:
-    """A quota may have room again without a change of the pool. Other refusals need somebody."""
-    full = snapshot(2, vm(1), failure=QUOTA)
+@pytest.mark.parametrize("failure", [QUOTA, Failure("FailedCreate", "no permission")], ids=["quota", "rights"])
+def test_a_refused_creation_is_reconciled_until_the_progress_deadline(failure: Failure) -> None:
+    """The controller tries again, and a quota or a right may be there without a change of the pool."""
+    full = snapshot(2, vm(1), failure=failure)
     first = again(full, PoolStatus(), 0)
     reconciling = condition(first, "Reconciling")
     assert reconciling is not None
-    assert (reconciling.reason, reconciling.message) == (QUOTA.reason, QUOTA.message)
+    assert (reconciling.reason, reconciling.message) == (failure.reason, failure.message)
     assert condition(first, "Stalled") is None
     late = condition(again(full, first, 601), "Stalled")
     assert late is not None
-    refused = condition(
-        again(replace(full, failure=Failure("FailedCreate", "no permission")), PoolStatus(), 0), "Stalled"
-    )
-    assert refused is not None
+
+
+def test_a_refused_update_of_a_pool_whose_vms_are_available_is_stalled_after_the_progress_deadline() -> None:
+    refused = snapshot(1, vm(1, revision="old"), failure=Failure("FailedUpdate", "no permission"))
+    first = again(refused, PoolStatus(), 0)
+    assert condition(first, "Reconciling") is not None
+    assert condition(again(refused, first, 601), "Stalled") is not None
+
+
+def test_a_vm_of_a_pool_that_was_complete_for_long_has_the_whole_deadline() -> None:
+    complete = again(snapshot(1, vm(1)), PoolStatus(), 0)
+    refused = snapshot(1, failure=Failure("FailedCreate", "no permission"))
+    assert condition(again(refused, complete, 86_400), "Reconciling") is not None
+
+
+def test_a_disk_of_another_owner_needs_a_person_at_once() -> None:
+    conflict = snapshot(1, failure=Failure("DiskConflict", "root is also pool db's"))
+    assert condition(again(conflict, PoolStatus(), 0), "Stalled") is not None

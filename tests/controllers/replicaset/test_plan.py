@@ -347,12 +347,23 @@ def test_the_status_of_an_invalid_spec_keeps_its_counts_and_has_a_reason(spec: d
     assert words in message
 
 
-def test_a_quota_is_reconciled_and_other_refusals_are_stalled() -> None:
-    full = Failure("FailureCreate", "exceeded quota: few, requested: count=1")
-    for failure, state in ((full, "Reconciling"), (REFUSED, "Stalled")):
-        found = {each.type: each for each in said(snapshot(1, failure=failure)).conditions}
-        assert found[state].status == "True"
-        assert found["Ready"].message == failure.message
+@pytest.mark.parametrize(
+    ("message", "seconds", "state"),
+    [
+        pytest.param("exceeded quota: few", 86_400, "Reconciling", id="a quota may have room again"),
+        pytest.param("no permission", 599, "Reconciling", id="tried again"),
+        pytest.param("no permission", 600, "Stalled", id="tried again for ten minutes"),
+    ],
+)
+def test_a_refusal_is_reconciled_until_it_needs_a_person(message: str, seconds: float, state: str) -> None:
+    failure = Failure("FailureCreate", message)
+    first = said(snapshot(1, failure=failure)).json()
+    assert "Reconciling" in {each["type"] for each in first["conditions"]}
+    for each in first["conditions"]:
+        each["lastTransitionTime"] = ago(seconds)
+    found = {each.type: each for each in said(snapshot(a_set(1, status=first), failure=failure)).conditions}
+    assert found[state].status == "True"
+    assert found["Ready"].message == failure.message
 
 
 @pytest.mark.parametrize(

@@ -211,7 +211,8 @@ UNKNOWN_NODE = {"node": NOT_READY_NODE}
     ("observed", "stalled"),
     [
         pytest.param(a_snapshot(2, refusal="406"), True, id="a refused pause"),
-        pytest.param(a_snapshot(2, failures=FAILED), True, id="creation refused"),
+        pytest.param(a_snapshot(2, failures=FAILED), False, id="creation refused, and tried again"),
+        pytest.param(a_snapshot(2, failures=replace(FAILED, consecutive=9)), True, id="creation refused for long"),
         pytest.param(a_snapshot(2, a_vm("a", NEW, **FAILING_VM)), True, id="a VM fails to start"),
         pytest.param(a_snapshot(2, failures=FULL), False, id="capacity returns"),
         pytest.param(a_snapshot(2, failures=replace(FULL, consecutive=9)), False, id="capacity, for a long time"),

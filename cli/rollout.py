@@ -133,7 +133,7 @@ UNOBSERVED = "the controller has not observed the change yet"
 def is_observed(document: Json) -> bool:
     """Whether the pool's status contains the answer of the controller to the last change of the spec, and to the
     requests in the annotations: an annotation does not change the generation."""
-    from controllers.pool.steps import promoted_steps
+    from controllers.pool.rules.steps import promoted_steps
     from kinds import meta
     from kinds.pool_strategies import UpdateProactive
 
@@ -509,7 +509,7 @@ def promote(cluster: Cluster, pool: str, full: bool, step: int | None, output: s
 @again_if_changed
 async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False, step: int | None = None) -> str:
     """Ends the present step of an update, or all, or the steps up to this one. Returns which was the last."""
-    from controllers.pool.steps import ALL
+    from controllers.pool.rules.steps import ALL
     from kinds import meta
     from kinds.pool_strategies import UpdateProactive
 

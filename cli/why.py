@@ -392,10 +392,10 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
-    from controllers.pool.lifetime import lifetime_end
     from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.plan import plan
     from controllers.pool.rollback import with_abort
+    from controllers.pool.rules.lifetime import lifetime_end
     from kinds import meta
 
     vm = next((each for each in snapshot.vms if each.name == name), None)

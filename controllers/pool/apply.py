@@ -7,7 +7,7 @@ from functools import partial
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
-from controllers.pool.rule import Plan
+from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.writes.context import Send, Templates, Writing
 from controllers.pool.writes.disks import release_disks

@@ -13,7 +13,6 @@ from controllers.pool import simulate
 from controllers.pool.actions import Action, Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolOutcome, PoolWriter
-from controllers.pool.autohealing import healed
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.decisions import decisions, membership_changed
@@ -34,11 +33,12 @@ from controllers.pool.observe import (
 )
 from controllers.pool.plan import plan
 from controllers.pool.prometheus import Prometheus
-from controllers.pool.retention import release
 from controllers.pool.revisions import Revision
 from controllers.pool.rollback import with_abort
-from controllers.pool.rule import Plan
-from controllers.pool.scaling import with_invalid_scale_in
+from controllers.pool.rules.autohealing import healed
+from controllers.pool.rules.retention import release
+from controllers.pool.rules.rule import Plan
+from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot

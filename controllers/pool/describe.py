@@ -5,9 +5,9 @@ from datetime import datetime
 
 from apimachinery.counting import count_noun
 from apimachinery.unstructured import Json
+from controllers.pool.rules.steps import resolve, stable_revision, update_limit
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.steps import resolve, stable_revision, update_limit
 from kinds.pool_analysis import AnalysisCheck, PrometheusCheck
 from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
 

@@ -7,16 +7,17 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from controllers.pool import rules, windows
 from controllers.pool.actions import Action
-from controllers.pool.autohealing import failing
-from controllers.pool.decide import act, chosen, waiting
-from controllers.pool.lifetime import ended
+from controllers.pool.gates import windows
+from controllers.pool.gates.decide import act, chosen, waiting
+from controllers.pool.gates.waiting import Waiting
 from controllers.pool.progress import count_outdated
-from controllers.pool.rule import Plan
-from controllers.pool.scaling import SCALE_IN, blocked_reason
+from controllers.pool.rules import table as rules
+from controllers.pool.rules.autohealing import failing
+from controllers.pool.rules.lifetime import ended
+from controllers.pool.rules.rule import Plan
+from controllers.pool.rules.scaling import SCALE_IN, blocked_reason
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.waiting import Waiting
 
 
 def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:

@@ -5,12 +5,12 @@ from datetime import datetime, timedelta
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import parse_time
 from controllers.pool.analysis import overdue
-from controllers.pool.before_update import held_by_snapshots
+from controllers.pool.gates.before_update import held_by_snapshots
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import unready_disk
+from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.pool.steps import update_limit, with_template
 from controllers.shared.conditions import join_names
 from kinds.pool import PoolStatus
 from kinds.pool_strategies import UpdateProactive

@@ -13,9 +13,9 @@ from apimachinery.timestamps import format_time
 from controllers.pool import analysis
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
+from controllers.pool.rules.steps import stable_revision
 from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.steps import stable_revision
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 from kinds.pool import UpdateAbort

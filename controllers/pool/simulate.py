@@ -9,13 +9,13 @@ from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.actions.snapshots import LATEST_TIME
 from controllers.pool.analysis import overdue
+from controllers.pool.gates.waiting import Waiting
 from controllers.pool.observe import POOL_SOURCE, Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollback import with_abort
+from controllers.pool.rules.steps import hash_steps, update_limit
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
-from controllers.pool.steps import hash_steps, update_limit
-from controllers.pool.waiting import Waiting
 from controllers.shared import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from kinds.pool import UpdateProgress

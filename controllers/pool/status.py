@@ -6,13 +6,11 @@ from datetime import datetime, timedelta
 
 from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool import rules
 from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
-from controllers.pool.autohealing import healed, healing_status
 from controllers.pool.failures import why_not_started
+from controllers.pool.gates.hooks import held
 from controllers.pool.history import history
-from controllers.pool.hooks import held
 from controllers.pool.progress import (
     count_outdated,
     deadline_exceeded,
@@ -21,11 +19,13 @@ from controllers.pool.progress import (
     wait_for_disks,
 )
 from controllers.pool.reasons import PoolReason
-from controllers.pool.retention import expires_at
-from controllers.pool.rule import Plan
+from controllers.pool.rules import table as rules
+from controllers.pool.rules.autohealing import healed, healing_status
+from controllers.pool.rules.retention import expires_at
+from controllers.pool.rules.rule import Plan
+from controllers.pool.rules.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
-from controllers.pool.steps import is_analysed, update_limit, update_progress, with_template
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.vm import RetainedDisk

@@ -14,7 +14,7 @@ from apimachinery.owner_references import controller_of
 from apimachinery.timestamps import format_time
 from cli.overview import object_row
 from controllers.pool.controller import build as build_pool
-from controllers.pool.hooks import ABANDON
+from controllers.pool.gates.hooks import ABANDON
 from controllers.pool.observe import POOLS, REVISIONS
 from controllers.shared.component import Component
 from controllers.shared.conditions import join_names

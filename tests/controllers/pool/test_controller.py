@@ -21,7 +21,7 @@ from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import POOLS, Stores
 from controllers.pool.plan import plan
-from controllers.pool.rule import Plan
+from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM

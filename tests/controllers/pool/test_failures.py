@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import EndHold, Heal
-from controllers.pool.autohealing import seconds_until_healing
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.failures import why_not_started
 from controllers.pool.plan import plan
+from controllers.pool.rules.autohealing import seconds_until_healing
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM, LifecycleHold

@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 from apimachinery.timestamps import parse_time
 from controllers.pool.actions import TakeSnapshot
+from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
-from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
 from kinds.pool_strategies import UpdateProactive
 

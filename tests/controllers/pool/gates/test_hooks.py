@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import EndHold, Hold, SetInService
-from controllers.pool.hooks import pending_hooks
+from controllers.pool.gates.hooks import pending_hooks
 from controllers.pool.plan import plan
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot

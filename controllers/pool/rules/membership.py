@@ -5,7 +5,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action, Adopt
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rule import Plan, Rule
+from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from kinds import meta

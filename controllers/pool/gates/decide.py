@@ -4,13 +4,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from controllers.pool import gates
 from controllers.pool.actions import Action
-from controllers.pool.disruptions import Decision, Disruption, decide
-from controllers.pool.hooks import with_results
-from controllers.pool.rule import Rule
+from controllers.pool.gates import table as gates
+from controllers.pool.gates.disruptions import Decision, Disruption, decide
+from controllers.pool.gates.hooks import with_results
+from controllers.pool.gates.waiting import Waiting
+from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
 
 

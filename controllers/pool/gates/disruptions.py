@@ -2,7 +2,7 @@
 
 A rule wants a `Disruption`. Nothing else in this package stops a VM. A `Gate` is a limit that holds for several rules.
 Its answer is a sentence, or the action that must come first. The gates are asked in their order, and the first answer
-is the reason that `poolhouse why`, plans and conditions show. `controllers.pool.gates` lists the gates.
+is the reason that `poolhouse why`, plans and conditions show. `controllers.pool.gates.table` lists the gates.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Literal
 
 from controllers.pool.actions import Action
+from controllers.pool.gates.waiting import Waiting
+from controllers.pool.gates.zones import ZoneGuard
 from controllers.pool.reasons import PoolReason
 from controllers.pool.selection import DisruptionBudget
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.waiting import Waiting
-from controllers.pool.zones import ZoneGuard
 from controllers.shared.vm import VM
 
 Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]

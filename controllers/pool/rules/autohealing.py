@@ -12,15 +12,15 @@ from functools import partial
 from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.actions import Action, Heal
-from controllers.pool.disruptions import Disruption
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
+from controllers.pool.gates.disruptions import Disruption
+from controllers.pool.gates.windows import windows
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain
 from controllers.pool.restores import awaits_restore
-from controllers.pool.rule import Plan, Rule
+from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.pool.windows import windows
 from controllers.shared.conditions import MAX_NAMES, condition
 from controllers.shared.vm import VM
 from kinds.metav1 import Condition

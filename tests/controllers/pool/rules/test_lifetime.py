@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from apimachinery.timestamps import parse_time
-from controllers.pool.lifetime import lifetime_end
 from controllers.pool.plan import plan
+from controllers.pool.rules.lifetime import lifetime_end
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import NOW, a_pool, ago, halted, snapshot, vm, vmi

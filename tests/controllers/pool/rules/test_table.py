@@ -10,14 +10,15 @@ from typing import get_args
 
 import pytest
 
-from controllers.pool import gates, rules
 from controllers.pool.actions import Restart
-from controllers.pool.disruptions import Answer, Cause, Disruption, Gate, Taken
-from controllers.pool.gates import GATES, all_but, only
+from controllers.pool.gates import table as gates
+from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Gate, Taken
+from controllers.pool.gates.table import GATES, all_but, only
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rule import Plan, Rule
-from controllers.pool.rules import RULES
+from controllers.pool.rules import table as rules
+from controllers.pool.rules.rule import Plan, Rule
+from controllers.pool.rules.table import RULES
 from controllers.pool.selection import restart
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot

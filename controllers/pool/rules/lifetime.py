@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from apimachinery.timestamps import format_time, parse_time
-from controllers.pool.disruptions import Disruption
+from controllers.pool.gates.disruptions import Disruption
 from controllers.pool.progress import count_outdated
 from controllers.pool.restores import awaits_restore
-from controllers.pool.rule import Rule
+from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_behind, may_be_restarted, restart, update_has_begun
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM

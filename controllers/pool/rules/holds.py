@@ -5,14 +5,14 @@ from datetime import datetime
 
 from apimachinery.counting import count_noun
 from controllers.pool.actions import Action, EndHold, SetInService
-from controllers.pool.autohealing import failing
-from controllers.pool.decide import chosen
-from controllers.pool.hooks import held, pending_hooks, seconds_until_timeout
-from controllers.pool.lifetime import LIFETIMES
+from controllers.pool.gates.decide import chosen
+from controllers.pool.gates.hooks import held, pending_hooks, seconds_until_timeout
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rollout import UPDATES
-from controllers.pool.rule import Plan, Rule
-from controllers.pool.scaling import SCALE_IN
+from controllers.pool.rules.autohealing import failing
+from controllers.pool.rules.lifetime import LIFETIMES
+from controllers.pool.rules.rollout import UPDATES
+from controllers.pool.rules.rule import Plan, Rule
+from controllers.pool.rules.scaling import SCALE_IN
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.vm import VM

@@ -8,18 +8,24 @@ from collections.abc import Callable
 from datetime import datetime
 
 from controllers.pool.actions import Action
-from controllers.pool.autohealing import breaker_refusal, budget_refusal, disk_at_risk, pause_refusal, waits_for_window
-from controllers.pool.before_update import before_update
-from controllers.pool.disruptions import Answer, Cause, Disruption, Gate, Taken
-from controllers.pool.hooks import before_stop
+from controllers.pool.gates.before_update import before_update
+from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Gate, Taken
+from controllers.pool.gates.hooks import before_stop
+from controllers.pool.gates.surge import is_replaced, replacement_reason
+from controllers.pool.gates.windows import windows
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import unready_disk
-from controllers.pool.rollout import not_updatable, refusal_of_strategy
+from controllers.pool.rules.autohealing import (
+    breaker_refusal,
+    budget_refusal,
+    disk_at_risk,
+    pause_refusal,
+    waits_for_window,
+)
+from controllers.pool.rules.rollout import not_updatable, refusal_of_strategy
+from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.steps import update_limit, with_template
-from controllers.pool.surge import is_replaced, replacement_reason
-from controllers.pool.windows import windows
 
 
 def step(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal
-from controllers.pool.autohealing import healing_status
 from controllers.pool.observe import Failure
 from controllers.pool.plan import plan
+from controllers.pool.rules.autohealing import healing_status
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM

@@ -25,7 +25,7 @@ from controllers.pool.analysis import (
 )
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, document_hash
-from controllers.pool.rule import Rule
+from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from kinds.pool import UpdateProgress

@@ -14,18 +14,18 @@ from controllers.pool.actions import (
     RemoveFinalizer,
     SaveRevision,
 )
-from controllers.pool.autohealing import was_healed
-from controllers.pool.disruptions import Cause, Disruption
+from controllers.pool.gates.disruptions import Cause, Disruption
+from controllers.pool.gates.surge import extra_vms, is_replaced
+from controllers.pool.gates.zones import in_zone_order
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import disks_of_new_vm
 from controllers.pool.replacement import retain as retain_disks
-from controllers.pool.rule import Plan, Rule
+from controllers.pool.rules.autohealing import was_healed
+from controllers.pool.rules.rule import Plan, Rule
+from controllers.pool.rules.steps import stable_revision, update_limit, with_template
 from controllers.pool.selection import DisruptionBudget, sort_victims
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.steps import stable_revision, update_limit, with_template
-from controllers.pool.surge import extra_vms, is_replaced
-from controllers.pool.zones import in_zone_order
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM

@@ -1,7 +1,7 @@
 """The shape of a rule: a feature of a pool, in one module.
 
 A rule has all that a feature adds to a pool: the disruptions that it wants, the actions that need no gate, its
-conditions, and when it wants to be asked again. `controllers.pool.rules` lists the rules.
+conditions, and when it wants to be asked again. `controllers.pool.rules.table` lists the rules.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any
 
 from controllers.pool.actions import Action
-from controllers.pool.disruptions import Wanted
+from controllers.pool.gates.disruptions import Wanted
+from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.waiting import Waiting
 from kinds.metav1 import Condition
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.pool.actions import Create, Delete
 from controllers.pool.plan import plan
-from controllers.pool.scaling import with_invalid_scale_in
+from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, retained, snapshot, vm
 

@@ -10,16 +10,16 @@ from controllers.pool.actions import (
     SaveRevision,
     Update,
 )
-from controllers.pool.before_update import is_needed
 from controllers.pool.disk_templates import carried_over, disks_by_entry
-from controllers.pool.disruptions import Cause, Disruption, Wanted
+from controllers.pool.gates.before_update import is_needed
+from controllers.pool.gates.disruptions import Cause, Disruption, Wanted
+from controllers.pool.gates.waiting import Waiting
 from controllers.pool.progress import seconds_until_deadline
 from controllers.pool.replacement import annotations, disk_replacements
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
-from controllers.pool.rule import Rule
+from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_prepared, may_be_restarted, restart, sort_victims, update_has_begun
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.waiting import Waiting
 from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from controllers.pool.gates.zones import ZoneGuard
 from controllers.pool.observe import Stores
 from controllers.pool.plan import plan
-from controllers.pool.scaling import candidates
+from controllers.pool.rules.scaling import candidates
 from controllers.pool.snapshot import PoolSnapshot, parse_pool
-from controllers.pool.zones import ZoneGuard
 from controllers.shared.sources import parse_node_labels
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from controllers.shared.vmi import parse_vmi

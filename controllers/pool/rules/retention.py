@@ -12,9 +12,9 @@ from apimachinery.counting import count_noun
 from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks, ReleaseDisks, ReturnDisk
 from controllers.pool.disk_templates import parse_hashes
-from controllers.pool.rule import Rule
+from controllers.pool.gates.surge import extra_vms
+from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.surge import extra_vms
 from controllers.shared.vm import VM, RetainedDisk
 from kinds.pool_lifecycle import RetainedDisks
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from controllers.pool import lost_base
 from controllers.pool.actions import Action, AdoptRevision, LabelVMI, PruneRevision, RewriteRevision
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rule import Plan, Rule
+from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from kinds.metav1 import Condition

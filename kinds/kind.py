@@ -60,6 +60,14 @@ AGE = Column("Age", ".metadata.creationTimestamp", type="date")
 STATUS = Column("Status", ".status.conditions[?(@.type=='Ready')].reason", "Why the object is ready, or is not")
 
 
+def with_replicas(document: Json) -> Json:
+    """A new object with the number that a missing `spec.replicas` means."""
+    spec = typed(dict, document, "spec")
+    if spec is None or spec.get("replicas") is not None:
+        return document
+    return {**document, "spec": {**spec, "replicas": 1}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind(ResourceType):
     """All properties of a kind, including the models of its spec and status."""

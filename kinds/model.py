@@ -105,6 +105,12 @@ def expected(words: str) -> Json:
     return {"x-expected": words}
 
 
+def set_at_creation() -> Json:
+    """Leaves the default of a field out of the schema, because the webhook writes it at creation only. A default of the
+    schema would also replace the stored value of an object whose manifest loses the field."""
+    return {"x-set-at-creation": True}
+
+
 FreeForm = Annotated[dict[str, Any], WithJsonSchema({"type": "object", "x-kubernetes-preserve-unknown-fields": True})]
 """an object with any fields"""
 

@@ -7,9 +7,9 @@ from pydantic import Field
 from apimachinery.unstructured import Json
 from kinds.checks import replicaset
 from kinds.decisions import LoggedStatus
-from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template, with_replicas
 from kinds.metav1 import Conditions, LabelSelector
-from kinds.model import Count, Model, SchemaOf, expected
+from kinds.model import Count, Model, SchemaOf, expected, set_at_creation
 from kinds.resource_types import REPLICA_SETS, VMIS
 from kinds.virtualmachine import VMITemplate
 
@@ -17,8 +17,9 @@ from kinds.virtualmachine import VMITemplate
 class ReplicaSetSpec(Model):
     """Desired state of the replica set."""
 
-    replicas: Count = 1
-    """Desired number of VirtualMachineInstances."""
+    replicas: Annotated[Count, Field(json_schema_extra=set_at_creation())] = 1
+    """Desired number of VirtualMachineInstances. A new object without it gets 1; without it in a later manifest, the
+    stored number stays."""
     selector: LabelSelector
     """Selects the VirtualMachineInstances of the replica set. Must match the template's labels, and no VMIs of another
     replica set."""
@@ -71,4 +72,5 @@ REPLICA_SET = Kind(
     checks=replicaset.CHECKS,
     warning_checks=replicaset.WARNINGS,
     normalizer=replicaset.normalize,
+    on_create=with_replicas,
 )

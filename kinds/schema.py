@@ -31,6 +31,8 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
     if shaped is not None:
         node = {**structural(shaped, defaults=defaults), **node}
         return {key: value for key, value in node.items() if key not in ("default", "title")}
+    if node.pop("x-set-at-creation", False):
+        node.pop("default", None)
     if "const" in node:
         node["enum"] = [node.pop("const")]
     found: Json = {}

@@ -9,9 +9,22 @@ from apimachinery.unstructured import Json
 from kinds.checks import warmpool
 from kinds.decisions import LoggedStatus
 from kinds.ec2 import EC2, PlacementName, Port
-from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
+from kinds.kind import AGE, STATUS, Column, Kind, Scale, Template, with_replicas
 from kinds.metav1 import Conditions
-from kinds.model import ATOMIC_LIST, Count, IntOrString, Model, Rule, SchemaOf, Time, Tuple, expected, has, list_map
+from kinds.model import (
+    ATOMIC_LIST,
+    Count,
+    IntOrString,
+    Model,
+    Rule,
+    SchemaOf,
+    Time,
+    Tuple,
+    expected,
+    has,
+    list_map,
+    set_at_creation,
+)
 from kinds.resource_types import EC2_INSTANCES, VMS, WARM_POOLS
 from kinds.virtualmachine import Network, VMSpec, VMTemplate
 
@@ -305,8 +318,9 @@ class WarmPoolSpec(Model):
         ),
     )
 
-    replicas: Count = 1
-    """Desired number of waiting VMs. Claimed VMs do not count. With `autoscaling`, this is only the minimum for the
+    replicas: Annotated[Count, Field(json_schema_extra=set_at_creation())] = 1
+    """Desired number of waiting VMs. Claimed VMs do not count. A new pool without it gets 1; without it in a later
+    manifest, the stored number stays. With `autoscaling`, this is only the minimum for the
     first hour, until the controller knows the demand."""
     autoscaling: Autoscaling | None = None
     """Number of waiting VMs that follows the demand. The controller changes only the status. Remove a
@@ -507,4 +521,5 @@ WARM_POOL = Kind(
     rules=(warmpool.NAME_RULE,),
     checks=warmpool.CHECKS,
     warning_checks=warmpool.WARNINGS,
+    on_create=with_replicas,
 )

@@ -1092,7 +1092,8 @@ class ReplicaSetSpec(Model):
     """Desired state of the replica set."""
 
     replicas: int = 1
-    """Desired number of VirtualMachineInstances."""
+    """Desired number of VirtualMachineInstances. A new object without it gets 1; without it in a later manifest, the
+    stored number stays."""
     selector: LabelSelector
     """Selects the VirtualMachineInstances of the replica set. Must match the template's labels, and no VMIs of another
     replica set."""
@@ -1168,7 +1169,8 @@ class WarmPoolSpec(Model):
     """Desired state of the pool."""
 
     replicas: int = 1
-    """Desired number of waiting VMs. Claimed VMs do not count. With `autoscaling`, this is only the minimum for the
+    """Desired number of waiting VMs. Claimed VMs do not count. A new pool without it gets 1; without it in a later
+    manifest, the stored number stays. With `autoscaling`, this is only the minimum for the
     first hour, until the controller knows the demand."""
     autoscaling: Autoscaling | None = None
     """Number of waiting VMs that follows the demand. The controller changes only the status. Remove a

@@ -31,6 +31,8 @@ from starlette.routing import Route
 
 from apimachinery.unstructured import at
 from controllers.defaulting.controller import DefaultingController, DefaultingWriter
+from controllers.replicaset.observe import REPLICA_SETS
+from controllers.warmpool.warm_pool import WARM_POOLS
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from kinds.meta import CONTROLLERS, DEFAULTING, UNDEFAULTED
 from manifests import webhooks
@@ -773,6 +775,30 @@ async def test_a_manifest_that_loses_replicas_keeps_the_stored_number(admission:
     await admission.api.patch(POOLS, namespace, name, unnumbered, **applied)
     await admission.api.patch(POOLS, namespace, name, {"spec": {"replicas": None}})
     assert await replicas() == 5
+
+
+@pytest.mark.parametrize("resource", [REPLICA_SETS, WARM_POOLS], ids=lambda resource: resource.kind)
+async def test_a_default_number_is_for_new_objects_only(
+    admission: Admission, namespace: str, resource: Resource
+) -> None:
+    inner = {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}}
+    spec: Json = {"template": {"spec": {"template": {"spec": inner}}}}
+    if resource is REPLICA_SETS:
+        labels = {"app": "web"}
+        spec = {"selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": inner}}
+    identity = {"apiVersion": resource.api_version, "kind": resource.kind}
+    unnumbered = {**identity, "metadata": {"name": "web", "namespace": namespace}, "spec": spec}
+    numbered = {**unnumbered, "spec": {**spec, "replicas": 4}}
+    applied = {"kind": "apply", "field_manager": "gitops", "force": True}
+
+    async def replicas_after(document: Json, **options: Any) -> Any:
+        return (await admission.api.patch(resource, namespace, "web", document, **options))["spec"]["replicas"]
+
+    assert await replicas_after(unnumbered, **applied) == 1
+    assert await replicas_after(numbered, **applied) == 4
+    assert await replicas_after(unnumbered, **applied) == 4
+    assert await replicas_after({"spec": {"replicas": None}}) == 4
+    await admission.api.delete(resource, namespace, "web")
 
 
 @pytest.mark.parametrize("operation", ["create", "update"])

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from apimachinery.timestamps import format_time
 from controllers.pool import simulate
-from controllers.pool.actions import Action, Create, Delete, Update
+from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.collected_disks import find_collected
@@ -495,7 +495,7 @@ def build(
         stores=stores,
         writer=PoolWriter(
             api,
-            WriteBatches(events, expectations, api.monotonic, Action.expected_events),
+            WriteBatches(events, expectations, api.monotonic),
             DefaultingCreator(api, VMS, defaulter, seed, api.monotonic),
             Subresources(api, api.monotonic),
             events,

@@ -17,7 +17,6 @@ from defaulter.contract import InvalidDocument
 from kinds import meta
 from kinds.tracking_marks import without_tracking_marks
 from runtime.api import Api
-from runtime.batch_writer import ExpectedEvents
 from runtime.errors import ApiError, Conflict, NotFound
 from runtime.events import EventRecorder, EventType, view_reference
 from runtime.resource import VMIS
@@ -157,12 +156,3 @@ def build_vmi(found: ReplicaSet, action: Create) -> Json:
 
 def _owner(found: ReplicaSet) -> Json:
     return controller_reference(REPLICA_SETS.api_version, REPLICA_SETS.kind, found.name, found.uid)
-
-
-def expected_events(action: Action) -> ExpectedEvents:
-    """The events that show the action's result. The store drops a released VMI from the set, like a deleted VMI."""
-    match action:
-        case Create() | Adopt():
-            return ExpectedEvents(creates=(action.name,))
-        case Delete() | Release():
-            return ExpectedEvents(deletes=(action.uid,))

@@ -9,7 +9,7 @@ from functools import partial
 from prometheus_client import CollectorRegistry
 
 from apimachinery.timestamps import format_time
-from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter, expected_events
+from controllers.replicaset.apply import Outcomes, ReplicaSetEvents, ReplicaSetWriter
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.replicaset.observe import (
     REPLICA_SETS,
@@ -211,7 +211,7 @@ def build(
             stores=stores,
             writer=ReplicaSetWriter(
                 api,
-                WriteBatches(events, expectations, api.monotonic, expected_events),
+                WriteBatches(events, expectations, api.monotonic),
                 DefaultingCreator(api, VMIS, defaulter, seed, api.monotonic),
             ),
             statuses=StatusWriter(api, REPLICA_SETS, api.monotonic),

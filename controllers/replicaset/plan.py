@@ -29,6 +29,7 @@ from kinds.decisions import Decision, vm_reference
 from kinds.metav1 import Condition
 from kinds.replicaset import ReplicaSetStatus
 from runtime.backoff import Backoff
+from runtime.batch_writer import ExpectedEvents
 
 MAX_CAUSES = 3
 IS_PAUSED = "spec.paused is true: the controller creates and deletes nothing"
@@ -61,12 +62,18 @@ class Create(_Action, past="created"):
     attempt: int = 0
     """the number of consecutive predecessors that ended early"""
 
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(creates=(self.name,))
+
 
 @dataclass(frozen=True)
 class _OnVMI(_Action):
     uid: str
     resource_version: str
     reason: str
+
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(deletes=(self.uid,))
 
 
 class Delete(_OnVMI, past="deleted"):
@@ -76,9 +83,12 @@ class Delete(_OnVMI, past="deleted"):
 class Adopt(_OnVMI, past="adopted"):
     """Adds the set's owner reference."""
 
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(creates=(self.name,))
+
 
 class Release(_OnVMI, past="released"):
-    """Removes the set's owner reference. The VMI keeps running."""
+    """Removes the set's owner reference. The VMI keeps running, and the store drops it from the set."""
 
 
 Action = Create | Delete | Adopt | Release

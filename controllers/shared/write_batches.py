@@ -23,6 +23,10 @@ class Action(Protocol):
     @property
     def verb(self) -> str: ...
 
+    def expected_events(self) -> ExpectedEvents:
+        """The events that show that the action has succeeded. Until the stores have them, nothing else is planned."""
+        ...
+
 
 A = TypeVar("A", bound=Action)
 O_contra = TypeVar("O_contra", bound=ObjectMeta, contravariant=True)
@@ -57,12 +61,10 @@ class WriteBatches(Generic[O]):
     reporter: Reporter[O]
     expectations: Expectations[str]
     clock: Callable[[], float]
-    expected_events: Callable[[Any], ExpectedEvents]
-    """Returns the events that show a completed action."""
     _writes: BatchWriter = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._writes = BatchWriter(self.expectations, self.clock, self.expected_events)
+        self._writes = BatchWriter(self.expectations, self.clock, lambda action: action.expected_events())
 
     async def send(
         self,

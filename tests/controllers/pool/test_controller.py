@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool import controller as pool_controller
-from controllers.pool.actions import Action, Heal
+from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, PoolController
 from controllers.pool.data_volumes import DiskState
@@ -43,9 +43,7 @@ class FakeWriter:
 
     def __init__(self, outcome: Callable[[Plan], PoolOutcome]) -> None:
         self.outcome = outcome
-        self.batches: WriteBatches[Pool] = WriteBatches(
-            cast(PoolEvents, None), Expectations(), lambda: 0.0, Action.expected_events
-        )
+        self.batches: WriteBatches[Pool] = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0)
         self.statuses = RecordedStatuses()
 
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:

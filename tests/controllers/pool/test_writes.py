@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import is_dataclass
+from typing import cast
 
 import pytest
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
+from controllers.pool.events import PoolEvents
+from controllers.pool.snapshot import Pool
 from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.shared.names import has_revision
+from controllers.shared.write_batches import WriteBatches
+from runtime.batch_writer import ExpectedEvents
+from runtime.expectations import Expectations
+from tests.controllers.pool.builders import a_pool
 
 ALL = [each for each in vars(actions).values() if inspect.isclass(each) and issubclass(each, Action)]
 
@@ -48,3 +56,25 @@ def test_writes_come_in_their_order(first: type[Action], then: type[Action], why
 def test_what_needs_a_revision_comes_after_its_write() -> None:
     order = list(WRITES)
     assert all(order.index(actions.SaveRevision) < order.index(each) for each in NEED_REVISION)
+
+
+@pytest.mark.parametrize(
+    ("action", "events"),
+    [
+        (actions.Create("web-1", 1, "web-abc", ""), ExpectedEvents(creates=("web-1",))),
+        (actions.Delete("web-1", "u-web-1", "7", ""), ExpectedEvents(deletes=("u-web-1",))),
+        (actions.Heal("web-1", "u-web-1", ""), ExpectedEvents(deletes=("u-web-1",))),
+        (actions.Restart("web-1", "run-web-1", False, ""), ExpectedEvents(deletes=("run-web-1",))),
+        (actions.Update("web-1", "u-web-1", 1, "r0", "r1", ""), ExpectedEvents(creates=(has_revision("web-1", "r1"),))),
+        (actions.PruneSnapshot("web-1-s", "u-s", ""), ExpectedEvents(deletes=("u-s",))),
+        (actions.SaveRevision("web-abc", 1, ""), ExpectedEvents()),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_no_plan_is_made_before_the_stores_show_an_action(action: Action, events: ExpectedEvents) -> None:
+    """Without expectations, a controller whose stores are late would create a second VM."""
+    expectations: Expectations[str] = Expectations(30.0)
+    batches: WriteBatches[Pool] = WriteBatches(cast(PoolEvents, None), expectations, lambda: 0.0)
+    batches.expect(a_pool(), [action])
+    assert expectations.satisfied("u-web", 0.0) == (events == ExpectedEvents())
+    assert action.expected_events() == events

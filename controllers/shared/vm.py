@@ -263,12 +263,12 @@ def parse_vm(document: Json) -> VM:
         ready=bool(status.get("ready")) or conditions.get("Ready") == "True",
         printable_status=text(status, "printableStatus"),
         start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
-        start_refusal="" if created else _start_refusal(status),
+        start_refusal="" if created else start_refusal(status),
         restart_required=_restart_required(status),
     )
 
 
-def _start_refusal(status: Json) -> str:
+def start_refusal(status: Json) -> str:
     """The message of KubeVirt's condition Failure. Its other reasons are about VMIs that exist."""
     found = (c for c in status.get("conditions") or () if c.get("type") == "Failure" and c.get("status") == "True")
     return next((intern(text(c, "message")) for c in found if c.get("reason") == "FailedCreate"), "")

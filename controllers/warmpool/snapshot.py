@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from controllers.shared.readiness import exceeds_quota
 from controllers.warmpool.autoscaling.decision import Decision
 from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
@@ -196,14 +197,16 @@ def on_leaving_node(m: WarmVM) -> bool:
 
 
 def waits_for_scheduling(m: WarmVM) -> bool:
+    """Whether the VM waits for a node, or for a quota that has no room for its VMI."""
     unschedulable = m.vmi is not None and m.vmi.start_failure in SCHEDULING_REASONS
-    return m.state is WarmState.PROVISIONING and (unschedulable or m.printable_status == "ErrorUnschedulable")
+    waits = unschedulable or m.printable_status == "ErrorUnschedulable" or exceeds_quota(m.start_refusal)
+    return m.state is WarmState.PROVISIONING and waits
 
 
 def fails_to_start(m: WarmVM) -> bool:
     if waits_for_scheduling(m):
         return False
-    has_error = m.vmi is not None and bool(m.vmi.start_failure)
+    has_error = bool(m.start_refusal) or (m.vmi is not None and bool(m.vmi.start_failure))
     return has_error or m.start_failures > 0 or m.printable_status in FAILING_STATUSES
 
 

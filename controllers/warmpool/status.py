@@ -17,7 +17,7 @@ from controllers.warmpool.rollout import count_outdated, disruption_budget, why_
 from controllers.warmpool.scale import missing
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
-from controllers.warmpool.warm_vm import why_unavailable
+from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from kinds import meta
 from kinds.metav1 import NOT_OBSERVED, Condition
 from kinds.warm_states import COUNTED, WarmState
@@ -299,14 +299,21 @@ def _last_progress(snapshot: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datet
 def _why_failing(snapshot: WarmPoolSnapshot) -> str:
     if not snapshot.failing:
         return f"{count_noun(snapshot.failures.consecutive, 'failure')} in a row: {snapshot.failures.message}"
-    words = Counter((m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing" for m in snapshot.failing)
+    words = Counter(_failure_word(m) for m in snapshot.failing)
     word, count = words.most_common(1)[0]
     if len(snapshot.failing) == 1:
         said = f"{snapshot.failing[0].name} fails to start: {word}"
     else:
         said = f"{count_noun(len(snapshot.failing), 'VM', 'fails', 'fail')} to start, {count} of them with {word}"
-    message = next((m.vmi.message for m in snapshot.failing if m.vmi and m.vmi.message), "")
+    messages = (m.vmi.message if m.vmi else m.start_refusal for m in snapshot.failing)
+    message = next((message for message in messages if message), "")
     return f"{said}: {message}" if message else said
+
+
+def _failure_word(m: WarmVM) -> str:
+    if m.vmi is None and m.start_refusal:
+        return "FailedCreate"
+    return (m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing"
 
 
 def _why_full(snapshot: WarmPoolSnapshot, now: datetime) -> str:
@@ -334,7 +341,8 @@ def _why_unknown(snapshot: WarmPoolSnapshot) -> str:
 def _why_unscheduled(snapshot: WarmPoolSnapshot) -> str:
     if not snapshot.unscheduled:
         return snapshot.failures.message
-    messages = (m.vmi.message for m in snapshot.unscheduled if m.vmi and m.vmi.message)
+    found = (m.vmi.message if m.vmi else m.start_refusal for m in snapshot.unscheduled)
+    messages = (message for message in found if message)
     why = next(messages, "the cluster has no capacity")
     return f"{count_noun(len(snapshot.unscheduled), 'VM')} can't be scheduled: {why}"
 

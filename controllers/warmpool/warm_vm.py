@@ -7,6 +7,7 @@ from typing import Literal
 
 from apimachinery.timestamps import parse_time
 from apimachinery.unstructured import Json
+from controllers.shared.vm import start_refusal
 from controllers.shared.vmi import VMI, parse_count
 from kinds import meta
 from kinds.vm_documents import run_strategy
@@ -102,6 +103,8 @@ class WarmVM:
     printable_status: str = ""
     start_failures: int = 0
     """The number of consecutive failed starts."""
+    start_refusal: str = ""
+    """Why KubeVirt could not create a VMI, such as the message of a quota; empty for a VM that has one."""
     vmi: VMI | None = None
     """The VMI from the cache, or None."""
     node: Node | None = None
@@ -149,6 +152,7 @@ def parse_warm_vm(document: Json) -> WarmVM:
         labels=labels,
         run_strategy=run_strategy(spec),
         printable_status=status.get("printableStatus") or "",
+        start_refusal="" if status.get("created") else start_refusal(status),
         start_failures=int((status.get("startFailure") or {}).get("consecutiveFailCount") or 0),
     )
 

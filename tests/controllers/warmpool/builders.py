@@ -175,6 +175,7 @@ CREATE = ("create", "Running")
 NEW = WarmState.PROVISIONING
 OLD = a_pool(template=OTHER_TEMPLATE)
 UNSCHEDULABLE = {"vmi": a_vmi(start_failure="Unschedulable", phase="Scheduling", conditions=frozenset())}
+OVER_QUOTA = {"start_refusal": 'virtualmachineinstances "a" is forbidden: exceeded quota: vms', "vmi": None}
 FAILING_TO_START = {"vmi": a_vmi(start_failure="ErrImagePull", phase="Scheduling", conditions=frozenset())}
 
 

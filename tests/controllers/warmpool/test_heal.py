@@ -18,6 +18,7 @@ from tests.controllers.warmpool.builders import (
     LONG_FAILED_ALL,
     NEW,
     NOT_READY_NODE,
+    OVER_QUOTA,
     PAUSED_POOL,
     UNABLE,
     UNSCHEDULABLE,
@@ -129,6 +130,11 @@ LONG_FAILED = {"a": failing(9)}
             a_snapshot(1, a_vm("a", NEW, **{**LATE, **UNSCHEDULABLE})),
             [],
             id="an unschedulable VM has no readiness timeout",
+        ),
+        pytest.param(
+            a_snapshot(1, a_vm("a", NEW, **{**LATE, **OVER_QUOTA})),
+            [],
+            id="a VM that a quota keeps from starting has no readiness timeout",
         ),
         pytest.param(
             a_snapshot(1, a_vm("a", NEW, **LATE), health={"a": failing(unscheduled_ago=899)}),

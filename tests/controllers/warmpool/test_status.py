@@ -21,6 +21,7 @@ from tests.controllers.warmpool.builders import (
     NOT_READY_NODE,
     NOW,
     OLD,
+    OVER_QUOTA,
     OVERDUE,
     UNSCHEDULABLE,
     a_pool,
@@ -91,6 +92,12 @@ FULL = FailureBackoff(2, "InsufficientCapacity", "exceeded quota", ago(-5))
             "Available",
             ("False", "InsufficientCapacity"),
             id="unschedulable",
+        ),
+        pytest.param(
+            a_snapshot(4, a_vm("a", NEW, **OVER_QUOTA)),
+            "Available",
+            ("False", "InsufficientCapacity"),
+            id="a quota without room for VMIs",
         ),
         pytest.param(a_snapshot(4, failures=FULL), "Available", ("False", "InsufficientCapacity"), id="quota used up"),
         pytest.param(a_snapshot(2, a_vm("a"), a_vm("b")), "Progressing", ("True", "Complete"), id="complete"),
@@ -219,6 +226,12 @@ UNKNOWN_NODE = {"node": NOT_READY_NODE}
         pytest.param(a_snapshot(2, failures=LATE), True, id="VMs are not healthy in time"),
         pytest.param(a_snapshot(2, a_vm("a", NEW, **FAILING_VM), failures=LATE), True, id="the next VM fails too"),
         pytest.param(a_snapshot(4, a_vm("a", NEW, **UNSCHEDULABLE)), False, id="a node is added"),
+        pytest.param(a_snapshot(4, a_vm("a", NEW, **OVER_QUOTA)), False, id="the quota is raised"),
+        pytest.param(
+            a_snapshot(4, a_vm("a", NEW, vmi=None, start_refusal="denied the request: no such class")),
+            True,
+            id="KubeVirt may not create the VMI",
+        ),
         pytest.param(a_snapshot(1, a_vm("a", WarmState.UNKNOWN, **UNKNOWN_NODE)), False, id="a node returns"),
     ],
 )

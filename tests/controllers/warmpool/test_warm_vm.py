@@ -44,6 +44,19 @@ def test_parse_warm_vm() -> None:
 
 
 @pytest.mark.parametrize(
+    ("created", "reason", "refusal"),
+    [
+        pytest.param(False, "FailedCreate", "exceeded quota: vms", id="KubeVirt could not create the VMI"),
+        pytest.param(True, "FailedCreate", "", id="it has created it since"),
+        pytest.param(False, "FailedDelete", "", id="another failure"),
+    ],
+)
+def test_why_a_vm_has_no_vmi(created: bool, reason: str, refusal: str) -> None:
+    failure = {"type": "Failure", "status": "True", "reason": reason, "message": "exceeded quota: vms"}
+    assert view({**document(), "status": {"created": created, "conditions": [failure]}}).start_refusal == refusal
+
+
+@pytest.mark.parametrize(
     ("labels", "annotations"),
     [
         pytest.param({meta.WARM_STATE: "Redy"}, {}, id="a word that is no state"),

@@ -60,10 +60,11 @@ class Answer(NamedTuple):
     asked: tuple[tuple[str, Any], ...]
     """the hardware fields that the request sets, with their values"""
 
-    def is_for(self, fields: Fields) -> bool:
+    def is_for(self, fields: Fields, answered: Fields) -> bool:
         """Whether an object with these fields may come from the same request. A dry run, a refused update and one
-        without a change leave the resourceVersion as it is, so that the next request has the same key."""
-        return all(path in fields and fields[path] == value for path, value in self.asked)
+        without a change leave the resourceVersion as it is, so that the next request has the same key. Where the
+        answer replaced a value, such as the alias of a machine type, the same request now has the answer's value."""
+        return all(path in fields and fields[path] == answered.get(path, value) for path, value in self.asked)
 
 
 class HardwareDrift:
@@ -147,11 +148,8 @@ def _changed_by_all(answers: Iterable[Answer], document: Json) -> AdmissionRespo
     """The fields that differ from each answer. Two requests for an object may be in flight, and the object is unchanged
     if it equals one of the answers."""
     now = defaulted_fields(document)
-    changes = [
-        _changed(defaulted_fields({**document, "spec": json.loads(answer.spec)}), now)
-        for answer in answers
-        if answer.is_for(now)
-    ]
+    answered = ((each, defaulted_fields({**document, "spec": json.loads(each.spec)})) for each in answers)
+    changes = [_changed(fields, now) for answer, fields in answered if answer.is_for(now, fields)]
     if changes and all(changes):
         return _drifted(changes[-1], f"changed {LATER}", DriftReason.HARDWARE_CHANGED)
     return AdmissionResponse()

@@ -255,3 +255,16 @@ def test_a_change_of_the_same_update_is_still_found() -> None:
     later = asks(guest="300Mi")
     domain(later)["devices"]["disks"][1]["disk"]["pciAddress"] = "0000:1f:00.0"
     assert found.since_answer(request(later, stored())).reason == DriftReason.HARDWARE_CHANGED
+
+
+def test_the_same_patch_twice_is_no_other_webhook() -> None:
+    """A playbook sends its whole manifest each time, with the alias that the answer replaces."""
+    asked, found = stored(), HardwareDrift(now=Clock())
+    domain(asked)["machine"] = {"type": "q35"}
+    for _ in range(2):
+        again = request(asked, stored())
+        assert found.since_answer(again).warnings == ()
+        found.remember(again, spec_text(stored()))
+    later = stored()
+    domain(later)["devices"]["disks"][1]["disk"]["pciAddress"] = "0000:1f:00.0"
+    assert found.since_answer(request(later, stored())).reason == DriftReason.HARDWARE_CHANGED

@@ -7,7 +7,7 @@ defaulter refuses the spec, the VM is denied, because libvirt would refuse the s
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from apimachinery.problem import Problem
@@ -61,6 +61,14 @@ class NoDefaulter:
         return None
 
 
+ANSWERED: Mapping[type[DefaulterUnavailable], FailOpenReason] = {
+    ForbiddenChange: FailOpenReason.INVALID_DEFAULTER_RESPONSE,
+    UndecidedDocument: FailOpenReason.HARDWARE_UNDECIDED,
+    DefaulterOverloaded: FailOpenReason.DEFAULTER_OVERLOADED,
+}
+"""errors by which a service answers that works"""
+
+
 class DefaultingHandler:
     def __init__(
         self,
@@ -95,28 +103,30 @@ class DefaultingHandler:
                 vmi = await self._running_vmi(request)
                 document = await compute(with_stored_identity, request)
                 answer = await self._complete(request, document, request.old, vmi)
-        except ForbiddenChange as error:
-            self.breaker = self.breaker.succeeded()
-            log.error("ignored the defaulter's answer: %s", error.reason)
-            return await compute(fail_open, request, FailOpenReason.INVALID_DEFAULTER_RESPONSE, self._macs)
-        except UndecidedDocument as error:
-            self.breaker = self.breaker.succeeded()
-            return await compute(fail_open, request, FailOpenReason.HARDWARE_UNDECIDED, self._macs, error.reason)
-        except DefaulterOverloaded:
-            self.breaker = self.breaker.succeeded()
-            return await compute(fail_open, request, FailOpenReason.DEFAULTER_OVERLOADED, self._macs)
         except (DefaulterUnavailable, TimeoutError) as error:
-            if isinstance(error, TimeoutError) and is_costly():  # perhaps it waited for the lane, not for the defaulter
-                return await compute(fail_open, request, FailOpenReason.DEFAULTER_OVERLOADED, self._macs)
-            self.breaker = self.breaker.failed(self._now())
-            log.warning("the defaulter is unavailable: %s", error or f"no answer within {self._budget_seconds:g} s")
-            return await compute(fail_open, request, FailOpenReason.DEFAULTER_UNAVAILABLE, self._macs)
+            cause = error.reason if isinstance(error, UndecidedDocument) else ""
+            return await compute(fail_open, request, self._failed(error), self._macs, cause)
         except InvalidDocument as refusal:
             self.breaker = self.breaker.succeeded()
             stored = await self._stored_problems(request, deadline - self._now()) if request.old is not None else ()
             return denied_or_tolerated(problems_in(refusal), stored)
         self.breaker = self.breaker.succeeded()
         return await self._admit(request, answer, vmi)
+
+    def _failed(self, error: DefaulterUnavailable | TimeoutError) -> FailOpenReason:
+        """Tells the breaker of the error. A service that answers works, whatever its answer is."""
+        # In a costly request, perhaps the request waited for the lane, and not for the defaulter.
+        if isinstance(error, TimeoutError) and is_costly():
+            return FailOpenReason.DEFAULTER_OVERLOADED
+        for kind, reason in ANSWERED.items():
+            if isinstance(error, kind):
+                self.breaker = self.breaker.succeeded()
+                if kind is ForbiddenChange:
+                    log.error("ignored the defaulter's answer: %s", error)
+                return reason
+        self.breaker = self.breaker.failed(self._now())
+        log.warning("the defaulter is unavailable: %s", str(error) or f"no answer within {self._budget_seconds:g} s")
+        return FailOpenReason.DEFAULTER_UNAVAILABLE
 
     async def _admit(
         self, request: AdmissionRequest, answer: DefaultingResponse, vmi: Json | None

@@ -18,13 +18,18 @@ NODE := $(call stamp,node,requirements/node.sh tests/node/kubelet/go.sum tests/n
 GUEST := $(VENV)/.guest
 PROMETHEUS := $(VENV)/.prometheus
 BROWSER := $(call stamp,browser,requirements/browser.txt)
+# boto3 cannot be installed beside the Kubernetes client that everything else has.
+EC2_VENV := $(VENV)/ec2
+EC2_INSTALLED := $(call stamp,ec2,requirements/ec2-test.lock)
+EC2_TESTS := tests/controllers/warmpool/ec2 tests/cluster/test_warm_ec2.py
+EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest $(EC2_TESTS)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Programs in Go that requirements/tools/go.mod names and go.sum pins. Go builds them once, and keeps them in its cache.
 GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-e2e test-node lint bench chaos fuzz generate docs manifests screenshots plugin client setup lock clean
+.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fuzz generate docs manifests screenshots plugin client setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -33,8 +38,13 @@ run: setup
 # tests/scheduling.py says which worker gets which tests, and in which order.
 WORKERS := 3
 
-test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
-	@exec $(BIN)/python -m pytest -n $(WORKERS)
+test: setup $(PROMETHEUS) $(BROWSER) $(HELM) $(EC2_INSTALLED)
+	@failed=0; $(BIN)/python -m pytest -n $(WORKERS) || failed=$$?; \
+	  $(EC2_PYTEST) || failed=$$?; exit $$failed
+
+# Only the tests of EC2.
+test-ec2: setup $(EC2_INSTALLED)
+	@$(EC2_PYTEST)
 
 # End-to-end tests on any cluster that has Poolhouse: `make test-e2e CONTEXT=name IMAGE=registry.example/guest:1`. Without
 # CONTEXT they start an embedded stack. The file TABLE gets the results, and a file .json beside it.
@@ -129,6 +139,12 @@ $(CONTROL_PLANE): | $(INSTALLED)
 $(GUEST): | $(INSTALLED)
 	@if $(BIN)/python -m local.engine.qemu.guest_packages; then touch $@; fi
 
+$(EC2_INSTALLED): | $(INSTALLED)
+	@echo "installing Python packages into $(EC2_VENV)"
+	@$(PYTHON) -m venv $(EC2_VENV)
+	@$(EC2_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/ec2-test.lock
+	@rm -f $(VENV)/.ec2-* && touch $@
+
 # Only the tests of the chart need Helm.
 $(HELM): | $(CONTROL_PLANE)
 	@$(BIN)/python -m local.helm
@@ -149,14 +165,16 @@ $(BROWSER): | $(INSTALLED)
 	@sh requirements/system.sh $$(cat requirements/browser.txt)
 	@rm -f $(VENV)/.browser-* && touch $@
 
-# all.lock is for development and CI. Each image and the kubectl plugin have a file of their own, and so has the build.
+# all.lock is for development and CI. Each image and the kubectl plugin have a file of their own, and so have the build
+# and the tests of EC2.
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
-	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra ec2 \
-	  --extra console --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
-	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -c requirements/all.lock -o requirements/ec2.lock \
-	  pyproject.toml
+	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra console \
+	  --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
+	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -o requirements/ec2.lock pyproject.toml
+	@$(COMPILE) --allow-unsafe --extra webhook --extra controllers --extra engine --extra ec2 --extra ec2-test \
+	  -c requirements/ec2.lock -o requirements/ec2-test.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --all-build-deps --only-build-deps -c requirements/all.lock -o requirements/build.lock pyproject.toml
 	@$(COMPILE) --extra cli --extra console -c requirements/all.lock -o requirements/cli.lock pyproject.toml
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,15 @@ STOP_SECONDS = 180.0
 RARE_COLLECTIONS = "400"
 """percent of new memory before Go collects garbage; servers that live for minutes need less processor time with it"""
 RUNS_GUESTS = shutil.which("qemu-system-x86_64") is not None and Path("/usr/sbin/libvirtd").exists()
+
+EC2_FILES = (
+    "cluster/test_warm_ec2.py",
+    "controllers/warmpool/ec2/test_agent.py",
+    "controllers/warmpool/ec2/test_client.py",
+    "controllers/warmpool/ec2/test_settings.py",
+)
+"""tests with the libraries of the extras ec2 and ec2-test, which `make test` runs in an environment of their own"""
+collect_ignore = [] if find_spec("moto") else [*EC2_FILES]
 
 # No deadline, because the machine may be busy. The examples are the same in each run, so that a failure comes from a
 # change; --hypothesis-profile=default generates others.

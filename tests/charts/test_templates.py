@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from controllers.pool.prometheus import PrometheusServer
-from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
+from controllers.warmpool.ec2.settings import EC2Settings
 from kinds import KINDS
 from manifests import webhooks
 from manifests.rbac import service_account_user
@@ -260,7 +260,7 @@ def test_ec2_settings_and_rights() -> None:
     rendered = template(values)
     env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
     found = {each["name"]: each.get("value") for each in env if each["name"].startswith("POOLHOUSE_EC2")}
-    assert read_ec2_settings(found) == EC2Settings(region="us-west-2", subnet="subnet-1")
+    assert EC2Settings.read(found) == EC2Settings(region="us-west-2", subnet="subnet-1")
     accounts = named(rendered, "ServiceAccount")
     assert accounts["poolhouse-controllers"]["metadata"]["annotations"] == {"eks.amazonaws.com/role-arn": role}
     assert "169.254.169.254/32" in allowed_blocks(rendered)

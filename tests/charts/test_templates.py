@@ -637,7 +637,6 @@ def test_hooks_run_where_the_services_run(everything: list[Json]) -> None:
 def test_settings_of_deployments_and_services(everything: list[Json], rendered: list[Json]) -> None:
     webhook = named(everything, "Deployment")["poolhouse-webhook"]
     assert webhook["spec"]["revisionHistoryLimit"] == 2
-    assert webhook["metadata"]["annotations"]["reloader.stakater.com/auto"] == "true"
     service = named(everything, "Service")["poolhouse-webhook"]
     assert service["metadata"]["annotations"]["service.kubernetes.io/topology-mode"] == "Auto"
     assert (service["spec"]["ipFamilyPolicy"], service["spec"]["ipFamilies"]) == ("PreferDualStack", ["IPv6", "IPv4"])
@@ -655,12 +654,6 @@ def test_an_autoscaler_replaces_the_number_of_replicas(everything: list[Json]) -
     assert "replicas" not in deployments["poolhouse-defaulter"]["spec"]
     assert deployments["poolhouse-webhook"]["spec"]["replicas"] == 3
     assert "poolhouse-defaulter" in named(everything, "PodDisruptionBudget")
-
-
-def test_containers_of_the_user_are_added(everything: list[Json]) -> None:
-    pod = _pod_templates(everything)["poolhouse-controllers"]["spec"]
-    assert [each["name"] for each in pod["containers"]] == ["controllers", "proxy"]
-    assert [each["name"] for each in pod["initContainers"]] == ["wait"]
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ kind: Deployment
 metadata:
   name: {{ $name }}
   namespace: {{ $root.Release.Namespace }}
-  {{- include "poolhouse.metadata" (list $root .component $values.deploymentAnnotations) | nindent 2 }}
+  {{- include "poolhouse.metadata" (list $root .component) | nindent 2 }}
 spec:
   {{- if not ($values.autoscaling | default dict).enabled }}
   replicas: {{ $values.replicas }}
@@ -83,10 +83,6 @@ spec:
       {{- end }}
       # Longer than the preStop hook and the longest admission timeout together.
       terminationGracePeriodSeconds: 45
-      {{- with $values.extraInitContainers }}
-      initContainers:
-        {{- toYaml . | nindent 8 }}
-      {{- end }}
       containers:
         - name: {{ .component }}
           image: {{ include "poolhouse.image" (list $root $values.image) }}
@@ -143,9 +139,6 @@ spec:
             {{- with $values.extraVolumeMounts }}
             {{- toYaml . | nindent 12 }}
             {{- end }}
-        {{- with $values.extraContainers }}
-        {{- toYaml . | nindent 8 }}
-        {{- end }}
       volumes:
         {{- range $volume, $_ := .mounts }}
         - name: {{ $volume }}

@@ -72,14 +72,6 @@ class PoolReason(Reason):
         "RevisionLost",
         "The ControllerRevision of a VM's former template is gone. The update of the VM removes no field.",
     )
-    SUCCESSFUL_REWRITE_REVISION = (
-        "SuccessfulRewriteRevision",
-        "The controller replaced the ControllerRevision of an earlier release by one with the same content.",
-    )
-    FAILED_REWRITE_REVISION = (
-        "FailedRewriteRevision",
-        "The controller could not replace the ControllerRevision of an earlier release.",
-    )
     SUCCESSFUL_ADOPT_REVISION = (
         "SuccessfulAdoptRevision",
         "A ControllerRevision of the pool had no owner. The controller made the pool its owner again.",

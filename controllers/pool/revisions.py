@@ -53,9 +53,6 @@ class Revision:
     vmi_hash: str = ""
     """Hash of what the VMI is made of. A change of this hash requires a restart."""
 
-    orphanable: bool = True
-    """Whether the garbage collector can write the stored document. It cannot if the keys of `data` are not sorted, as
-    earlier releases of Poolhouse wrote them."""
     disks: DiskTemplates = ()
     run_strategy: str = field(default="", compare=False)
     uid: str = ""
@@ -105,8 +102,7 @@ def parse_revision(document: Json) -> Revision:
     content = document.get("data") or {}
     number = int(document.get("revision") or 0)
     name = document["metadata"]["name"]
-    orphanable = list(content) == sorted(content)
-    found = _revision(name, owner.get("uid", ""), number, content, orphanable=orphanable)
+    found = _revision(name, owner.get("uid", ""), number, content)
     return replace(found, uid=document["metadata"].get("uid", ""))
 
 
@@ -114,7 +110,7 @@ def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterab
     """The revision with this content, and whether it is saved already."""
     wanted = content_hash(content)
     own = [each for each in known if each.pool_uid == pool_uid]
-    # Revisions that differ only in spelling exist if an earlier release of Poolhouse wrote them.
+    # A stored revision may have the content in another spelling.
     if same := [each for each in own if each.template_hash == wanted]:
         return max(same, key=lambda each: each.number), True
     name = _name(pool_name, pool_uid, wanted)
@@ -150,12 +146,12 @@ def read(document: Json) -> dict[str, Any]:
     }
 
 
-def _revision(name: str, pool_uid: str, number: int, content: Json, *, orphanable: bool = True) -> Revision:
+def _revision(name: str, pool_uid: str, number: int, content: Json) -> Revision:
     hashes = content_hash(content), _vmi_hash(content)
     sources = content.get("dataSources") or {}
     named = data_sources.references(content.get("template"), "")
     disks, spellings = _disk_templates(content), dict(_disk_spellings(content))
-    found = Revision(name, pool_uid, number, *hashes, orphanable, disks, sources=sources, references=named)
+    found = Revision(name, pool_uid, number, *hashes, disks, sources=sources, references=named)
     return replace(found, disks_by_spelling=spellings, run_strategy=run_strategy(at(content, "template", "spec") or {}))
 
 

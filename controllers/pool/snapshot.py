@@ -199,7 +199,7 @@ class PoolSnapshot:
         return disks_by_entry(vm.disks, vm.ordinal, dict(self.revision.disks))
 
     def created_from(self, vm: VM) -> Mapping[str, str]:
-        """The hashes of the entries that the VM's disks were created from. A VM of an earlier release has none, so its
+        """The hashes of the entries that the VM's disks were created from. Without the annotation, the VM's
         revision stands for them."""
         if vm.disk_templates:
             return self.parse_hashes(vm.disk_templates)

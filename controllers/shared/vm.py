@@ -47,7 +47,7 @@ class RetainedDisk:
     uid: str = ""
     """UID of the PersistentVolumeClaim"""
     retained_at: str = ""
-    """the annotation poolhouse.dev/retained-at; empty if an earlier release retained the disk"""
+    """the annotation poolhouse.dev/retained-at; empty if somebody has removed it"""
     used_at: str = ""
     """the annotation poolhouse.dev/used-at"""
     deleting: bool = False

@@ -35,7 +35,7 @@ def test_health(row: Row) -> None:
     "change",
     [
         pytest.param({"status": {"observedGeneration": -1}}, id="no controller has seen it"),
-        pytest.param({"status": {}}, id="the CRD is of an earlier release"),
+        pytest.param({"status": {}}, id="no controller has written a status"),
         pytest.param({"metadata": {"name": "web", "generation": 2}}, id="the spec has changed"),
     ],
 )

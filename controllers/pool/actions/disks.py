@@ -54,7 +54,7 @@ class ReturnDisk(Action, past="returned a retained disk to VM"):
 
 @dataclass(frozen=True)
 class DateDisk(Action, past="began the retention of a disk of VM"):
-    """Writes the time of retention on a disk that an earlier release has retained."""
+    """Writes the time of retention on a retained disk without one."""
 
     name: str
     disk: str

@@ -21,20 +21,6 @@ class SaveRevision(Action, past="saved revision"):
 
 
 @dataclass(frozen=True)
-class RewriteRevision(Action, past="rewrote revision"):
-    """Replaces a ControllerRevision of an earlier release, which the garbage collector cannot orphan, by one with the
-    same content."""
-
-    concerns_vm = False
-    name: str
-    reason: str
-
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        rewritten = (replace(each, orphanable=True) if each.name == self.name else each for each in snapshot.revisions)
-        return replace(snapshot, revisions=tuple(rewritten))
-
-
-@dataclass(frozen=True)
 class AdoptRevision(Action, past="adopted revision"):
     """Makes the pool the owner of its ControllerRevision again, so that the revision is deleted with the pool."""
 

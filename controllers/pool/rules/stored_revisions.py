@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool import lost_base
-from controllers.pool.actions import Action, AdoptRevision, LabelVMI, PruneRevision, RewriteRevision
+from controllers.pool.actions import Action, AdoptRevision, LabelVMI, PruneRevision
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
@@ -15,7 +15,7 @@ from kinds.metav1 import Condition
 def adopt_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Without an owner, a revision would outlive the pool."""
     for each in snapshot.revisions:
-        if not each.owned and each.orphanable:
+        if not each.owned:
             yield AdoptRevision(each.name, each.uid, "it has no owner")
 
 
@@ -43,12 +43,6 @@ def label_vmis(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
             yield LabelVMI(vm.name, vm.vmi.uid, vm.ordinal, vm.vmi.revision, reason)
 
 
-def rewrite_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    for each in snapshot.revisions:
-        if not each.orphanable:
-            yield RewriteRevision(each.name, "the garbage collector cannot orphan it")
-
-
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     found = sorted((vm for vm in snapshot.active if vm.left_fields), key=lambda vm: vm.name)
     if not found:
@@ -64,7 +58,5 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 REVISIONS = Rule(
     "Revisions",
     steps=(adopt_revisions, prune_revisions, label_vmis),
-    # The deletion of a pool without its VMs waits for it.
-    always=(rewrite_revisions,),
     conditions=_conditions,
 )

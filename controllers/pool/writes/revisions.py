@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from apimachinery.unstructured import Json
 from controllers.pool import template
-from controllers.pool.actions import AdoptRevision, LabelVMI, PruneRevision, RewriteRevision, SaveRevision
+from controllers.pool.actions import AdoptRevision, LabelVMI, PruneRevision, SaveRevision
 from controllers.pool.observe import REVISIONS
 from controllers.pool.writes.context import Writing
 from runtime.errors import AlreadyExists, NotFound
@@ -14,14 +14,6 @@ from runtime.resource import VMIS
 async def save(to: Writing, a: SaveRevision) -> None:
     with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
         await to.api.create(REVISIONS, template.build_revision(to.pool, to.snapshot.revision))
-
-
-async def rewrite(to: Writing, a: RewriteRevision) -> None:
-    found = await to.api.get(REVISIONS, to.namespace, a.name)
-    metadata = {key: found["metadata"].get(key) for key in ("name", "namespace", "labels")}
-    metadata["ownerReferences"] = [template.owner_reference(to.pool)]
-    await to.api.delete(REVISIONS, to.namespace, a.name, uid=found["metadata"]["uid"])
-    await to.api.create(REVISIONS, {**found, "metadata": metadata})
 
 
 async def adopt(to: Writing, a: AdoptRevision) -> None:

@@ -20,7 +20,6 @@ WRITES: dict[type[Action], Send] = {
     actions.RetainDisks: each(in_namespace(disks.retain_replaced_disks)),
     actions.RemoveFinalizer: each(in_namespace(disks.remove_finalizer)),
     actions.Adopt: each(vms.adopt),
-    actions.RewriteRevision: each(revisions.rewrite, quiet=True),
     actions.AdoptRevision: each(revisions.adopt, quiet=True),
     # No VM gets a revision that is not stored: see NEED_REVISION.
     actions.SaveRevision: each(revisions.save, quiet=True),

@@ -140,15 +140,6 @@ def test_a_postfix_needs_a_restart_only_where_a_name_gets_it(volume: dict[str, A
     assert (one.vmi_hash != other.vmi_hash) is restarts
 
 
-def test_the_garbage_collector_can_orphan_sorted_data_only() -> None:
-    made, _ = current_revision("web", "u-web", content(), [])
-    document = build_revision(a_pool(), made)
-    data = document["data"]
-    for keys, orphanable in ((sorted(data), True), (sorted(data, reverse=True), False)):
-        stored = {**document, "data": {key: data[key] for key in keys}}
-        assert parse_revision(stored).orphanable is orphanable
-
-
 def test_a_stored_revision_gives_the_spec_back() -> None:
     pool = a_pool(nameGeneration={"appendPostfixToSecretReferences": True})
     made, _ = current_revision("web", "u-web", contents(pool.spec), [])

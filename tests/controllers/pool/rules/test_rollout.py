@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import LabelVMI, PruneRevision, Restart, RewriteRevision, SaveRevision, Update
+from controllers.pool.actions import LabelVMI, PruneRevision, Restart, SaveRevision, Update
 from controllers.pool.plan import plan
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
@@ -311,13 +311,6 @@ def test_labels_of_running_vmis(observed: list[VM], expected: list[str]) -> None
     found = snapshot(a_pool(1), *observed, revisions=(REVISION, RELABELLED))
     actions = plan(replace(found, revision=RELABELLED), NOW).actions
     assert [each.name for each in actions if isinstance(each, LabelVMI)] == expected
-
-
-def test_a_revision_that_cannot_be_orphaned_is_rewritten_even_while_the_pool_is_deleted() -> None:
-    old = replace(REVISION, orphanable=False)
-    for of in (a_pool(1), a_pool(1, paused=True), replace(a_pool(1), deleting=True)):
-        actions = plan(snapshot(of, vm(1), revisions=(old,)), NOW).actions
-        assert [each.name for each in actions if isinstance(each, RewriteRevision)] == [REVISION.name]
 
 
 SAVED = tuple(Revision(f"web-o{n}", "u-web", n, f"m{n}", f"g{n}") for n in range(-5, 0))

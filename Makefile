@@ -76,7 +76,8 @@ chaos: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/python -m monitoring.python_client
+	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
 	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh .github/scripts/*.sh
 	@$(GO_TOOL) actionlint -shellcheck $(CURDIR)/$(BIN)/shellcheck -pyflakes= $(CURDIR)/.github/workflows/*.yml
@@ -99,8 +100,9 @@ screenshots: setup $(BROWSER)
 manifests: setup $(HELM)
 	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
 
-# The distribution poolhouse-client: the Python client alone.
+# The distribution poolhouse-client: the Python client alone. Its models, errors and sync half are generated.
 client: setup
+	@$(BIN)/python -m monitoring.python_client
 	@rm -rf dist/client && mkdir -p dist && cp -r client dist/client
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/client && rm -rf dist/client && ls dist/poolhouse_client-*
 

@@ -12,7 +12,6 @@ from monitoring import (
     kubevirt_versions,
     licences,
     metrics,
-    python_client,
     reasons,
     recording,
     sentences,
@@ -40,7 +39,6 @@ def generated() -> dict[Path, str]:
         Path("docs/reference/behaviours.md"): behaviours.page(),
         Path("docs/reference/warm-vm-states.md"): warm_states.page(),
         Path(f"docs/reference/{warm_states.DRAWING}"): warm_states.drawing(),
-        **python_client.files(),
         Path("charts/poolhouse/monitoring/dashboard.json"): dashboard.text(),
     }
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action
 from controllers.pool.gates import windows
-from controllers.pool.gates.decide import act, chosen, waiting
+from controllers.pool.gates.decide import act, decisions, waiting
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.progress import count_outdated
 from controllers.pool.rules import table as rules
@@ -42,7 +42,8 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     again = [each for each in (*times, _seconds_until_window(snapshot, now)) if each is not None]
     waits = [*held, *(each for rule in rules.RULES for each in waiting(left, now, rule))]
     waits += [each for rule in rules.RULES for each in rule.waits(snapshot, now)]
-    blocked = blocked_reason(snapshot, len(chosen(snapshot, now, SCALE_IN)), now)
+    possible = sum(each.waiting is None for each in decisions(snapshot, now, SCALE_IN))
+    blocked = blocked_reason(snapshot, possible, now)
     return Plan(tuple(actions), blocked, tuple(waits), min(again, default=None))
 
 

@@ -11,7 +11,6 @@ from controllers.pool.gates.hooks import with_results
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.shared.vm import VM
 
 
 @once
@@ -19,17 +18,6 @@ def decisions(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[Decisi
     """What becomes of all that the rule wants, apart from lifecycle hooks."""
     most = rule.most(snapshot, now) if rule.most is not None else None
     return tuple(decide(snapshot, now, rule.wanted(snapshot, now), gates.GATES, most))
-
-
-def chosen(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> list[VM]:
-    """The VMs that the rule changes now or after their lifecycle hooks, each with its wanted action."""
-    by_name = {vm.name: vm for vm in snapshot.active}
-    found = []
-    for each in decisions(snapshot, now, rule):
-        if each.waiting is None:
-            name = each.wanted.vm.name if isinstance(each.wanted, Disruption) else each.wanted.name
-            found.append(by_name[name])
-    return found
 
 
 def waiting(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> Iterator[Waiting]:

@@ -42,6 +42,11 @@ class Disruption:
     prepared: bool = False
     """whether the VM is the next to be stopped, because its snapshot is taken"""
 
+    @property
+    def in_progress(self) -> bool:
+        """Whether the VM has a place in the disruption budget already. A VM that is held has one for each rule."""
+        return self.begun or self.vm.held
+
 
 @dataclass
 class Taken:
@@ -55,7 +60,7 @@ class Taken:
 
     def add(self, wanted: Disruption) -> None:
         if wanted.stops:
-            self.budget = self.budget.without(wanted.vm, begun=wanted.begun)
+            self.budget = self.budget.without(wanted.vm, begun=wanted.in_progress)
             self.zones = self.zones.without(wanted.vm)
             self.stopped.append(wanted)
 
@@ -93,6 +98,11 @@ class Decision:
     wanted: Wanted
     action: Action | None = None
     waiting: Waiting | None = None
+
+    @property
+    def name(self) -> str:
+        """of the VM"""
+        return self.wanted.vm.name if isinstance(self.wanted, Disruption) else self.wanted.name
 
 
 def decide(

@@ -81,7 +81,7 @@ def budget(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Tak
         return "" if enough else replacement_reason(snapshot)
     if wanted.cause == "ScaleIn":
         return taken.budget.refusal_of_stop(wanted.vm)
-    return taken.budget.refusal(wanted.vm, begun=wanted.begun)
+    return taken.budget.refusal(wanted.vm, begun=wanted.in_progress)
 
 
 def healing_pause(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:

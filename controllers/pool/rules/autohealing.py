@@ -255,6 +255,9 @@ HEALING = Rule(
     "Healing",
     heal,
     context="it is not replaced, though it fails: ",
+    transition="Terminating",
+    # Its owners were told that it fails, so they must not be told twice.
+    keeps_holds=True,
     again=(seconds_until_healing,),
     conditions=_conditions,
 )

@@ -1,18 +1,14 @@
 """The rule that ends the holds of VMs, and brings the label poolhouse.dev/in-service up to date."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from apimachinery.counting import count_noun
 from controllers.pool.actions import Action, EndHold, SetInService
-from controllers.pool.gates.decide import chosen
+from controllers.pool.gates.decide import decisions
 from controllers.pool.gates.hooks import held, pending_hooks, seconds_until_timeout
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rules.autohealing import failing
-from controllers.pool.rules.lifetime import LIFETIMES
-from controllers.pool.rules.rollout import UPDATES
 from controllers.pool.rules.rule import Plan, Rule
-from controllers.pool.rules.scaling import SCALE_IN
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.vm import VM
@@ -20,28 +16,33 @@ from kinds import meta
 from kinds.metav1 import Condition
 
 
-def end_holds(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Ends the holds of VMs that have been restarted, or that the pool no longer wants to delete or restart."""
+def end_holds(rules: Iterable[Rule], snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Ends the holds of VMs that have been restarted, or that no rule wants to delete or restart any more."""
     holds = [(vm, vm.hold) for vm in snapshot.active if vm.hold is not None]
     if not holds:
         return
-    leaving = {vm.name for vm in chosen(snapshot, now, SCALE_IN)} | {vm.name for vm, _ in failing(snapshot, now)}
-    stopping = {vm.name for rule in (UPDATES, LIFETIMES) for vm in chosen(snapshot, now, rule)}
+    wanted = {(rule.transition, name) for rule in rules for name in _held_for(snapshot, now, rule)}
     for vm, hold in holds:
         if not vm.held:
             reason = "it was restarted"
-        elif hold.transition == "Terminating" and vm.name not in leaving:
-            reason = "it is not deleted any more"
-        elif hold.transition != "Terminating" and vm.name not in stopping and not _stops_soon(snapshot, vm):
-            reason = "it is not restarted any more"
-        else:
+        elif (hold.transition, vm.name) in wanted or _stops_soon(snapshot, vm, hold.transition):
             continue
+        else:
+            reason = f"it is not {'deleted' if hold.transition == 'Terminating' else 'restarted'} any more"
         yield EndHold(vm.name, vm.uid, vm.resource_version, tuple(name for name, _ in hold.hooks), reason)
 
 
-def _stops_soon(snapshot: PoolSnapshot, vm: VM) -> bool:
-    """Whether KubeVirt stops the VM without another action of the pool."""
-    return vm.uid in snapshot.restores_by_vm or (vm.vmi is not None and vm.vmi.deleting)
+def _held_for(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> Iterator[str]:
+    """The names of VMs that stay held for the rule."""
+    for each in decisions(snapshot, now, rule):
+        if each.waiting is None or rule.keeps_holds:
+            yield each.name
+
+
+def _stops_soon(snapshot: PoolSnapshot, vm: VM, transition: str) -> bool:
+    """Whether KubeVirt restarts the VM without another action of the pool."""
+    restarts = vm.uid in snapshot.restores_by_vm or (vm.vmi is not None and vm.vmi.deleting)
+    return restarts and transition == "Restarting"
 
 
 def set_in_service(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -70,4 +71,10 @@ def _hooks(vm: VM, names: list[str]) -> str:
     return f"{vm.name} ({', '.join(names) or 'all ended'})"
 
 
-HOLDS = Rule("Holds", steps=(end_holds, set_in_service), again=(seconds_until_timeout,), conditions=_conditions)
+def holds(rules: Callable[[], Iterable[Rule]]) -> Rule:
+    """The rule, which follows what the others want."""
+
+    def end(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+        return end_holds(rules(), snapshot, now)
+
+    return Rule("Holds", steps=(end, set_in_service), again=(seconds_until_timeout,), conditions=_conditions)

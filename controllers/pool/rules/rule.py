@@ -14,6 +14,7 @@ from controllers.pool.gates.disruptions import Wanted
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
 from kinds.metav1 import Condition
+from kinds.pool_lifecycle import Transition
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ class Rule:
     """what must be done before the actions that it gets"""
     context: str = ""
     """begins the sentence of a gate, and says what the VM waits for"""
+    transition: Transition = "Restarting"
+    """the lifecycle transition of its disruptions, whose hooks hold a VM"""
+    keeps_holds: bool = False
+    """whether a VM that is held stays held while a gate delays the rule"""
     reports: bool = True
     """False if a VM that waits can be exchanged for another one, so that no VM has to wait"""
     steps: tuple[Step, ...] = ()

@@ -204,6 +204,7 @@ SCALE_IN = Rule(
     "ScaleIn",
     scale_in,
     most=most_deletions,
+    transition="Terminating",
     # The condition ScaleInBlocked has the reason.
     reports=False,
     steps=(cancel_deletions,),

@@ -24,6 +24,7 @@ from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.conditions import condition
+from controllers.shared.vm import LifecycleHold
 from kinds.metav1 import Condition
 from tests.controllers.pool.builders import NOW, a_pool, snapshot, vm, vmi
 
@@ -102,6 +103,22 @@ def test_a_rule_is_one_module_and_one_line() -> None:
     conditions = {each.type: each.message for each in pool_status(observed, found, AT_ONE).conditions}
     assert conditions["Tired"] == "web-1, web-2"
     assert [[each.name for each in step.actions] for step in simulate(observed, AT_ONE).steps] == [["web-1"], ["web-2"]]
+
+
+@pytest.mark.usefixtures("with_tired")
+def test_lifecycle_hooks_hold_a_vm_for_a_new_rule() -> None:
+    hook = {"name": "drain", "transition": "Restarting", "timeoutSeconds": 600}
+    pool = a_pool(2, maxUnavailable=1, lifecycleHooks=[hook])
+    hold = LifecycleHold("Restarting", "2026-03-01T11:59:00Z", "run-web-1", (("drain", "2026-03-01T12:09:00Z"),))
+    held = vm(1, labels={"tired": ""}, hold=hold)
+    (waits,) = plan(snapshot(pool, held, vm(2)), NOW).waits
+    assert waits.reason == "lifecycle hooks hold it: drain (until 2026-03-01T12:09:00Z)"
+    ended = replace(held, hold=replace(hold, hooks=()))
+    assert [each.verb for each in plan(snapshot(pool, ended, vm(2)), NOW).actions if each.name == "web-1"] == [
+        "Restart"
+    ]
+    rested = replace(held, labels={})
+    assert "EndHold" in [each.verb for each in plan(snapshot(pool, rested, vm(2)), NOW).actions]
 
 
 @pytest.mark.usefixtures("with_tired", "with_lunch")

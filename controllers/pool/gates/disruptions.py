@@ -75,6 +75,8 @@ class Gate:
     ask: Callable[[PoolSnapshot, datetime, Disruption, Taken], Answer]
     holds_for: Callable[[Cause], bool]
     """whether the gate can delay a disruption of this cause"""
+    text: str
+    """when the gate is closed, for users"""
     every_change: bool = False
     """whether the gate also holds for changes that stop no guest"""
     keeps_place: bool = False

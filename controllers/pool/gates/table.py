@@ -117,24 +117,68 @@ UPDATES = only("Update", "Rollback", "Restore")
 NOT_URGENT = all_but("ScaleIn", "Replacement", "Healing")
 
 GATES: tuple[Gate, ...] = (
-    Gate("Step", step, UPDATES, every_change=True),
-    Gate("TemplateFits", template_fits, UPDATES, every_change=True),
-    Gate("DisksAtRisk", disks_at_risk, only("Healing")),
-    Gate("Strategy", strategy, UPDATES, every_change=True),
-    Gate("NewDisk", new_disk, UPDATES),
-    Gate("ProgressDeadline", deadline, NOT_URGENT),
+    Gate("Step", step, UPDATES, "Steps and `partition` let some VMs keep the old template.", every_change=True),
+    Gate(
+        "TemplateFits",
+        template_fits,
+        UPDATES,
+        "The VM's name has no number of the pool, or a disk of the template belongs to somebody else.",
+        every_change=True,
+    ),
+    Gate(
+        "DisksAtRisk",
+        disks_at_risk,
+        only("Healing"),
+        "A VM is replaced with its disks, but they are being restored, or another VM has one of them.",
+    ),
+    Gate(
+        "Strategy",
+        strategy,
+        UPDATES,
+        "The update strategy is `opportunistic` and the VM is not halted, or its run strategy forbids a restart.",
+        every_change=True,
+    ),
+    Gate("NewDisk", new_disk, UPDATES, "A disk that replaces another one is not ready."),
+    Gate("ProgressDeadline", deadline, NOT_URGENT, "The update makes no progress for `progressDeadlineSeconds`."),
     # A user asks for a restore and waits for it. A rollback ends what has failed.
     Gate(
         "MaintenanceWindow",
         window,
         all_but("ScaleIn", "Restore", "Rollback"),
+        "No maintenance window is open. VMs that are not available need not wait; healing waits only with"
+        " `onlyInMaintenanceWindows`.",
         progressing=PoolReason.WAITING_FOR_WINDOW,
     ),
-    Gate("Surge", surge, UPDATES, every_change=True),
+    Gate("Surge", surge, UPDATES, "With `maxSurge`, a new VM must be available first.", every_change=True),
     # Scale-in balances zones by its order.
-    Gate("FailureDomain", zone, NOT_URGENT),
-    Gate("DisruptionBudget", budget, all_but("Healing")),
-    Gate("HealingPause", healing_pause, only("Healing")),
-    Gate("HealingBudget", healing_budget, only("Healing")),
-    Gate("SnapshotBeforeUpdate", snapshot_before, only("Update", "Rollback"), every_change=True, keeps_place=True),
+    Gate("FailureDomain", zone, NOT_URGENT, "VMs of another zone are not available."),
+    Gate(
+        "DisruptionBudget",
+        budget,
+        all_but("Healing"),
+        "Too few VMs would stay available, or as many VMs are in progress as `maxUnavailable` allows. VMs in progress"
+        " do not delay scale-in.",
+    ),
+    Gate(
+        "HealingPause",
+        healing_pause,
+        only("Healing"),
+        "The VM was replaced a short time ago, or more VMs fail than may be unavailable.",
+    ),
+    Gate(
+        "HealingBudget",
+        healing_budget,
+        only("Healing"),
+        "As many VMs are being replaced, or start, as `maxUnavailable` allows.",
+    ),
+    Gate(
+        "SnapshotBeforeUpdate",
+        snapshot_before,
+        only("Update", "Rollback"),
+        "The snapshot before the update is not ready. A rollback takes none.",
+        every_change=True,
+        keeps_place=True,
+    ),
 )
+HOOKS = "The VM waits for its lifecycle hooks."
+"""describes the gate `hooks`"""

@@ -36,7 +36,7 @@ def lunch(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Take
     return LUNCH if now.hour == 12 else ""
 
 
-LUNCH_GATE = Gate("Lunch", lunch, all_but(), progressing=PoolReason.WAITING_FOR_WINDOW)
+LUNCH_GATE = Gate("Lunch", lunch, all_but(), "It is noon.", progressing=PoolReason.WAITING_FOR_WINDOW)
 
 
 def tired(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:

@@ -15,7 +15,7 @@ from controllers.pool.progress import count_outdated
 from controllers.pool.rules import table as rules
 from controllers.pool.rules.autohealing import failing
 from controllers.pool.rules.lifetime import ended
-from controllers.pool.rules.rule import Plan
+from controllers.pool.rules.rule import Plan, Step
 from controllers.pool.rules.scaling import SCALE_IN, blocked_reason
 from controllers.pool.snapshot import PoolSnapshot
 
@@ -25,26 +25,43 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
 
     The plan has only what `Rule.always` allows if the pool is paused or being deleted, or if its stores do not show
     earlier writes."""
-    actions = [each for rule in rules.RULES for step in rule.always for each in step(snapshot, now)]
-    left, held = snapshot, list[Waiting]()
+    actions = _steps(snapshot, now, [step for rule in rules.RULES for step in rule.always])
+    held, left = list[Waiting](), snapshot
     if not (snapshot.pool.deleting or snapshot.pool.spec.paused) and snapshot.synced:
-        actions += [each for rule in rules.RULES for step in rule.steps for each in step(snapshot, now)]
-        for rule in rules.RULES:
-            found, held_now = act(left, now, rule)
-            actions += found
-            held += held_now
-            # A refused action must not block the next rules, so the plan continues after a failure.
-            if found and snapshot.failure is None:
-                break
-            if found:
-                left = _without(found, left, now)
-    times = (seconds(snapshot, now) for rule in rules.RULES for seconds in rule.again)
-    again = [each for each in (*times, _seconds_until_window(snapshot, now)) if each is not None]
+        actions += _steps(snapshot, now, [step for rule in rules.RULES for step in rule.steps])
+        stops, held, left = _stops(snapshot, now)
+        actions += stops
     waits = [*held, *(each for rule in rules.RULES for each in waiting(left, now, rule))]
     waits += [each for rule in rules.RULES for each in rule.waits(snapshot, now)]
     possible = sum(each.waiting is None for each in decisions(snapshot, now, SCALE_IN))
     blocked = blocked_reason(snapshot, possible, now)
-    return Plan(tuple(actions), blocked, tuple(waits), min(again, default=None))
+    return Plan(tuple(actions), blocked, tuple(waits), _again_seconds(snapshot, now))
+
+
+def _steps(snapshot: PoolSnapshot, now: datetime, steps: Iterable[Step]) -> list[Action]:
+    return [each for step in steps for each in step(snapshot, now)]
+
+
+def _stops(snapshot: PoolSnapshot, now: datetime) -> tuple[list[Action], list[Waiting], PoolSnapshot]:
+    """The actions of the first rule that has any, the VMs that wait for lifecycle hooks, and the snapshot that the
+    other rules see."""
+    actions, held, left = list[Action](), list[Waiting](), snapshot
+    for rule in rules.RULES:
+        found, held_now = act(left, now, rule)
+        actions += found
+        held += held_now
+        # A refused action must not block the next rules, so the plan continues after a failure.
+        if found and snapshot.failure is None:
+            break
+        if found:
+            left = _without(found, left, now)
+    return actions, held, left
+
+
+def _again_seconds(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    times = [seconds(snapshot, now) for rule in rules.RULES for seconds in rule.again]
+    found = (each for each in (*times, _seconds_until_window(snapshot, now)) if each is not None)
+    return min(found, default=None)
 
 
 def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None:

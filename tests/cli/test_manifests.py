@@ -19,7 +19,8 @@ UPSTREAM = {**POLICY, "apiVersion": "migrations.kubevirt.io/v1alpha1"}
 
 
 def file(*documents: Any, text: bytes | None = None) -> io.BytesIO:
-    content = io.BytesIO(yaml.safe_dump_all(documents).encode() if text is None else text)
+    dumped = "---\n".join(yaml.safe_dump(each) for each in documents)
+    content = io.BytesIO(dumped.encode() if text is None else text)
     content.name = "new.yaml"
     return content
 

@@ -22,9 +22,9 @@ def main() -> None:
     fleet = {
         "apiVersion": "poolhouse.dev/v1alpha1",
         "kind": "Fleet",
-        "metadata": {"name": "north", "namespace": "a"},
+        "metadata": {"name": "north", "namespace": "a", "generation": 1},
         "spec": {"replicas": 3, "template": {"spec": machine()}},
-        "status": {"phase": "AtSea", "readyReplicas": 2},
+        "status": {"observedGeneration": 1, "phase": "AtSea", "readyReplicas": 2},
     }
     wrong = {**fleet, "spec": {**fleet["spec"], "harbor": "lost", "sails": 2}}
     admission = Admission(defaulting=None, checks=())

@@ -72,7 +72,7 @@ async def test_a_secret_is_refused_if_the_right_is_unknown(webhook: RunningWebho
 async def test_other_claims_need_no_right(webhook: RunningWebhook) -> None:
     asked: list[Json] = []
     webhook.api_server.script = granting_secret("none", asked)
-    assert (await webhook.review(review(wishing(hostname="mine"))))["allowed"]
+    assert (await webhook.review(review(wishing(labels={"team": "blue"}))))["allowed"]
     changed = wishing(**KEYS)
     changed["spec"]["ttlSeconds"] = 60
     assert (await webhook.review(review(changed, wishing(**KEYS))))["allowed"], "the field has not changed"

@@ -148,14 +148,16 @@ class Scope:
         await until(question, wanted, self.target.patience_seconds)
 
     async def complete(self, name: str = "web") -> Json:
-        """The pool, once it has all its VMs, all are ready, and all have its template."""
+        """The pool, once it has all its VMs, all are available, and all have its template."""
 
         async def so() -> Json | None:
             found = await self.get(POOLS, name) or {}
             status, wanted = found.get("status") or {}, at(found, "spec", "replicas")
-            counted = [status.get(key, 0) for key in ("replicas", "readyReplicas", "updatedReplicas")]
+            # A VM is still ready for a moment after its VMI is deleted, but it is not available.
+            numbers = "replicas", "readyReplicas", "availableReplicas", "updatedReplicas"
+            counted = [status.get(key, 0) for key in numbers]
             observed = status.get("observedGeneration") == at(found, "metadata", "generation")
-            return found if observed and counted == [wanted] * 3 else None
+            return found if observed and counted == [wanted] * len(numbers) else None
 
         found = await self.patiently(so, "rollout", "history", name)
         return dict(found)
@@ -165,7 +167,8 @@ class Scope:
 
         async def so() -> Json | None:
             found = await self.get(VMIS, vm) or {}
-            ready = (await self.condition(VMIS, vm, "Ready")).get("status") == "True"
+            stays = "deletionTimestamp" not in (found.get("metadata") or {})
+            ready = stays and (await self.condition(VMIS, vm, "Ready")).get("status") == "True"
             return found if ready and at(found, "metadata", "uid") not in (None, besides) else None
 
         return dict(await self.patiently(so, "why", f"vm/{vm}"))

@@ -15,7 +15,7 @@ from controllers.pool.snapshot import PoolSnapshot, once
 
 @once
 def decisions(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[Decision, ...]:
-    """What becomes of all that the rule wants, apart from lifecycle hooks."""
+    """A decision for each thing that the rule wants. Lifecycle hooks are asked later, by `act`."""
     most = rule.most(snapshot, now) if rule.most is not None else None
     return tuple(decide(snapshot, now, rule.wanted(snapshot, now), gates.GATES, most))
 
@@ -33,7 +33,7 @@ def act(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[list[Action]
     """The rule's next actions, and the VMs that wait for lifecycle hooks. A VM that is not held yet gets a Hold."""
     found, waits = list[Action](), list[Waiting]()
     possible = [each for each in decisions(snapshot, now, rule) if each.action is not None]
-    for each in possible[: snapshot.burst]:
+    for each in possible[: snapshot.burst if rule.in_bursts else None]:
         assert each.action is not None
         if not isinstance(each.wanted, Disruption):
             found.append(each.action)

@@ -44,7 +44,7 @@ class Disruption:
 
     @property
     def in_progress(self) -> bool:
-        """Whether the VM has a place in the disruption budget already. A VM that is held has one for each rule."""
+        """Whether the VM has a place in the disruption budget already. A held VM has one, whichever rule holds it."""
         return self.begun or self.vm.held
 
 
@@ -95,7 +95,7 @@ Wanted = Disruption | Action | Waiting
 
 @dataclass(frozen=True)
 class Decision:
-    """What becomes of a thing that a rule wants. It has an action, or it waits."""
+    """The answer to one thing that a rule wants: its action, or why it waits."""
 
     wanted: Wanted
     action: Action | None = None

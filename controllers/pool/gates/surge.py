@@ -40,6 +40,7 @@ def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     return min(allowed, max(0, len(snapshot.active) - replicas)) if refusal_of_updates(snapshot, now) else allowed
 
 
+@once
 def replacement_reason(snapshot: PoolSnapshot) -> str:
     """Why a VM that is replaced still exists."""
     available, replicas = sum(vm.available for vm in snapshot.active), snapshot.pool.spec.replicas

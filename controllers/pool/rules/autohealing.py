@@ -120,6 +120,7 @@ def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetim
     return found if found != Healing() or snapshot.pool.status.healing is not None else None
 
 
+@once
 def circuit_breaker(snapshot: PoolSnapshot, now: datetime) -> Breaker | None:
     """The breaker opens when more VMs fail than may be unavailable, because the cause is then likely outside the VMs.
 
@@ -157,6 +158,7 @@ def was_healed(snapshot: PoolSnapshot, name: str) -> bool:
     return healing is not None and any(each.name == name for each in healing.machines)
 
 
+@once
 def _in_progress(snapshot: PoolSnapshot, now: datetime) -> int:
     """The number of VMs that are missing, or unavailable but likely to become available."""
     failed = {vm.uid for vm, _ in failing(snapshot, now)}
@@ -256,7 +258,7 @@ HEALING = Rule(
     heal,
     context="it is not replaced, though it fails: ",
     transition="Terminating",
-    # Its owners were told that it fails, so they must not be told twice.
+    # The owners of its hooks know that it fails, and must not be asked twice.
     keeps_holds=True,
     again=(seconds_until_healing,),
     conditions=_conditions,

@@ -72,7 +72,7 @@ def _hooks(vm: VM, names: list[str]) -> str:
 
 
 def holds(rules: Callable[[], Iterable[Rule]]) -> Rule:
-    """The rule, which follows what the others want."""
+    """The rule that ends a hold when none of the other rules wants to stop the VM any more."""
 
     def end(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         return end_holds(rules(), snapshot, now)

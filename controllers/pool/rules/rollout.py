@@ -145,4 +145,4 @@ def _update(snapshot: PoolSnapshot, vm: VM, quiet: str) -> Update:
     return replace(update, halts=True, reason=f"{reason}: it halts the VM") if snapshot.halts(vm) else update
 
 
-UPDATES = Rule("Update", update, before=save_revision, again=(seconds_until_deadline,))
+UPDATES = Rule("Update", update, before=save_revision, in_bursts=True, again=(seconds_until_deadline,))

@@ -52,6 +52,8 @@ class Rule:
     """the lifecycle transition of its disruptions, whose hooks hold a VM"""
     keeps_holds: bool = False
     """whether a VM that is held stays held while a gate delays the rule"""
+    in_bursts: bool = False
+    """whether a plan has no more of its actions than the pool's burst"""
     reports: bool = True
     """False if a VM that waits can be exchanged for another one, so that no VM has to wait"""
     steps: tuple[Step, ...] = ()

@@ -205,6 +205,7 @@ SCALE_IN = Rule(
     scale_in,
     most=most_deletions,
     transition="Terminating",
+    in_bursts=True,
     # The condition ScaleInBlocked has the reason.
     reports=False,
     steps=(cancel_deletions,),

@@ -37,7 +37,7 @@ WRITES: dict[type[Action], Send] = {
     actions.SetInService: each(in_namespace(hooks.set_in_service), in_bursts=True, quiet=True),
     actions.Restart: each(vms.restart, in_bursts=True),
     actions.RunJob: each(jobs.run),
-    # What is only in the way comes last.
+    # Nothing needs these deletions, so they come last.
     actions.PruneRevision: each(revisions.prune, quiet=True),
     actions.PruneSnapshot: each(snapshots.prune_snapshot, quiet=True),
     actions.PruneRestore: each(snapshots.prune_restore, quiet=True),

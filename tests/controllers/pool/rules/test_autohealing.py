@@ -209,3 +209,10 @@ def test_a_pool_without_failing_vms_has_no_healing_status() -> None:
     found = pool_status(eight(), plan(eight(), NOW), NOW)
     assert found.healing is None
     assert not any(each.type == "Healing" for each in found.conditions)
+
+
+def test_healing_is_not_limited_by_the_burst() -> None:
+    """The burst limits VMs that are created, deleted at scale-in or updated."""
+    failing = (vm(n, ready=False, vmi_exists=False, start_failures=3) for n in (1, 2, 3))
+    observed = snapshot(a_pool(3, autohealing={}, maxUnavailable="100%"), *failing, burst=1)
+    assert [type(each) for each in plan(observed, NOW).actions] == [Heal, Heal, Heal]

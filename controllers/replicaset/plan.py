@@ -192,7 +192,7 @@ def _waits(snapshot: ReplicaSetSnapshot, now: datetime) -> list[BackOff]:
 EARLY = timedelta(minutes=1)
 """A VMI that ran for a shorter time ended early."""
 RETRIED_FOR = timedelta(minutes=10)
-"""Time after which a VMI that the API server refuses needs a person. It is the default deadline of pools."""
+"""Time for which the API server may refuse a VMI until a person must help. Pools have the same default deadline."""
 PAUSES = Backoff(base_seconds=10, cap_seconds=300)
 """The same pauses as KubeVirt's between starts of a crashing VM."""
 

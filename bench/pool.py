@@ -26,9 +26,8 @@ from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan
-from controllers.replicaset.apply import build_vmi
+from controllers.replicaset.actions import Create, build_vmi
 from controllers.replicaset.observe import REPLICA_SETS, ReplicaSet, parse_replica_set
-from controllers.replicaset.plan import Create
 from controllers.shared.names import free_names
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import VMI, parse_vmi

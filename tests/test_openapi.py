@@ -38,7 +38,7 @@ from controllers.pool import observe as pools
 from controllers.pool.simulate import answer as plan_of_pool
 from controllers.replicaset import observe as replica_sets
 from controllers.replicaset.simulate import answer as plan_of_set
-from controllers.shared.simulation import PlanEndpoint
+from controllers.sets.simulation import PlanEndpoint
 from defaulter import app as defaulter_app
 from defaulter.contract import DEFAULTS_PATH
 from fuzz import documents

@@ -12,9 +12,9 @@ from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.writes.context import Send, Templates, Writing
 from controllers.pool.writes.disks import release_disks
 from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
-from controllers.shared.write_batches import Outcome, WriteBatches, merge_outcomes
 from runtime.api import Api
 
 

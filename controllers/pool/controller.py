@@ -42,19 +42,19 @@ from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
+from controllers.sets.simulation import PlanEndpoint
+from controllers.sets.write_batches import Outcome, WriteBatches
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.decisions import deleted_by_other
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
-from controllers.shared.simulation import PlanEndpoint
 from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
-from controllers.shared.write_batches import Outcome, WriteBatches
 from defaulter.contract import Defaulter
 from kinds.decisions import vm_reference
 from kinds.pool import POOL, Healing, PoolStatus

@@ -8,8 +8,8 @@ from controllers.pool.observe import POOLS
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.pool.vm_snapshots import VMSnapshot
+from controllers.sets.write_batches import Failure, failure
 from controllers.shared.vm import VM
-from controllers.shared.write_batches import Failure, failure
 from kinds import meta
 from kinds.pool import UpdateAbort
 from runtime.events import EventRecorder, EventType, view_reference

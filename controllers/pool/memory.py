@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from controllers.pool.analysis import Measurement
+from controllers.sets.write_batches import Failure
 from controllers.shared.status_writer import LastWrite
 from controllers.shared.vmi import VMI
-from controllers.shared.write_batches import Failure
 from kinds.pool import Healing, UpdateProgress
 
 CHECK_SECONDS = 300.0

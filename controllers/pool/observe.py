@@ -20,6 +20,7 @@ from controllers.pool.vm_snapshots import (
     VMRestore,
     VMSnapshot,
 )
+from controllers.sets.write_batches import Failure
 from controllers.shared.data_sources import (
     DATA_SOURCES,
     DataSource,
@@ -32,7 +33,6 @@ from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
-from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import POOL, PoolSpec
 from kinds.pool_strategies import UpdateProactive

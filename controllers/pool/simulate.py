@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import ClassVar
 
 from apimachinery.unstructured import Json
 from controllers.pool import actions
@@ -16,7 +17,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.steps import hash_steps, update_limit
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
-from controllers.shared import simulation
+from controllers.sets import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from kinds.pool import UpdateProgress
 from kinds.pool_strategies import UpdateProactive
@@ -35,6 +36,10 @@ class Checkpoint:
     progress: UpdateProgress
     """the progress of the update afterwards"""
     name: str = ""
+    concerns_vm: ClassVar[bool] = True
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return _with_progress(self.progress, snapshot)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ def simulate(
 ) -> Simulation:
     """The consecutive plans of the pool. Pauses end, and analyses are successful."""
     snapshot = _without_deadlines(with_abort(replace(snapshot, synced=True), now), now)
-    found = simulation.simulate(snapshot, now, _plan, after, max_steps, max_actions)
+    found = simulation.simulate(snapshot, now, _plan, max_steps, max_actions)
     last = found.last or Round()
     refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""
     return Simulation(found.steps, found.complete, last.blocked, last.waits, refused)
@@ -109,11 +114,7 @@ def _checkpoint(snapshot: PoolSnapshot, now: datetime) -> Iterator[Checkpoint]:
 
 
 def rows(found: Simulation) -> Iterator[Json]:
-    """The actions on VMs, with `step`, `action`, `vm` and `reason`. A pause or an analysis has no VM."""
-    for number, step in enumerate(found.steps, start=1):
-        for action in step.actions:
-            if isinstance(action, Checkpoint) or action.concerns_vm:
-                yield {"step": number, "action": action.verb, "vm": action.name or None, "reason": action.reason}
+    return simulation.rows(found.steps)
 
 
 def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidPool:
@@ -142,10 +143,5 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
     if isinstance(snapshot, InvalidSpec):
         return snapshot
     found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER, simulation.MAX_ACTIONS_OF_ANSWER)
-    steps = [{key: row[key] for key in ("action", "vm", "reason")} for row in rows(found)]
+    steps = simulation.plan_of_answer(rows(found))
     return {"plan": steps, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}
-
-
-def after(action: Action | Checkpoint, snapshot: PoolSnapshot) -> PoolSnapshot:
-    """The snapshot after the action has succeeded."""
-    return _with_progress(action.progress, snapshot) if isinstance(action, Checkpoint) else action.after(snapshot)

@@ -14,12 +14,12 @@ from controllers.pool import power
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
+from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI, ObjectView, text
-from controllers.shared.write_batches import Failure
 from kinds import meta
 from kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
 from kinds.pool_strategies import UpdateProactive

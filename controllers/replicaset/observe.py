@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from apimachinery.label_selectors import matches
 from apimachinery.owner_references import controller_of
 from apimachinery.unstructured import Json
+from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import base_name, truncated
 from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, ObjectView, group_kind, parse_vmi
-from controllers.shared.write_batches import Failure
 from kinds.checks import replicaset
 from kinds.replicaset import REPLICA_SET, ReplicaSetSpec, ReplicaSetStatus
 from runtime.api import Api
@@ -141,6 +141,11 @@ class Stores:
 
     sets: Store[ReplicaSet | InvalidReplicaSet] = field(default_factory=SET_SOURCE.store)
     vmis: Store[VMI] = field(default_factory=VMI_SOURCE.store)
+
+    def set_of(self, vmi: VMI) -> ReplicaSet | InvalidReplicaSet | None:
+        """The set that owns the VMI."""
+        found = self.sets.get((vmi.namespace, vmi.owner_name))
+        return found if found is not None and found.uid == vmi.owner_uid else None
 
     def adopters(self, orphan: VMI) -> list[ReplicaSet]:
         """Sets whose selector matches the orphan. If several sets match, the first set that writes adopts the VMI."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import ClassVar
 
 from apimachinery.counting import count_noun, count_of, count_verb
 from apimachinery.label_selectors import to_string
 from apimachinery.timestamps import format_time, parse_time
+from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.shared.conditions import condition, merge, set_times
@@ -29,75 +29,15 @@ from kinds.decisions import Decision, vm_reference
 from kinds.metav1 import Condition
 from kinds.replicaset import ReplicaSetStatus
 from runtime.backoff import Backoff
-from runtime.batch_writer import ExpectedEvents
 
 MAX_CAUSES = 3
 IS_PAUSED = "spec.paused is true: the controller creates and deletes nothing"
 
 
 @dataclass(frozen=True)
-class _Action:
-    name: str
-    past: ClassVar[str]
-    """describes the action in events"""
-    verb: ClassVar[str]
-    """the name of the action in plans and logs"""
-    succeeded: ClassVar[ReplicaSetReason]
-    """the reasons of the action's events"""
-    failed: ClassVar[ReplicaSetReason]
-    failure: ClassVar[ReplicaSetReason]
-    """the reason of the condition ReplicaFailure"""
-
-    def __init_subclass__(cls, past: str = "") -> None:
-        if past:
-            cls.past, cls.verb = past, cls.__name__
-            cls.succeeded, cls.failed, cls.failure = (
-                ReplicaSetReason.of(f"{how}{cls.verb}") for how in ("Successful", "Failed", "Failure")
-            )
-
-
-@dataclass(frozen=True)
-class Create(_Action, past="created"):
-    reason: str
-    attempt: int = 0
-    """the number of consecutive predecessors that ended early"""
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.name,))
-
-
-@dataclass(frozen=True)
-class _OnVMI(_Action):
-    uid: str
-    resource_version: str
-    reason: str
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.uid,))
-
-
-class Delete(_OnVMI, past="deleted"):
-    pass
-
-
-class Adopt(_OnVMI, past="adopted"):
-    """Adds the set's owner reference."""
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.name,))
-
-
-class Release(_OnVMI, past="released"):
-    """Removes the set's owner reference. The VMI keeps running, and the store drops it from the set."""
-
-
-Action = Create | Delete | Adopt | Release
-
-
-@dataclass(frozen=True)
 class Plan:
     actions: tuple[Action, ...] = ()
-    """the actions in the order of execution"""
+    """the actions, which `apply.WRITES` sorts"""
     waits: tuple[BackOff, ...] = ()
     """back-offs of VMIs that have ended and are replaced later"""
     again_seconds: float | None = None
@@ -258,7 +198,7 @@ def decisions(snapshot: ReplicaSetSnapshot, actions: Iterable[Action], now: date
     found = snapshot.replica_set
     for each in actions:
         excess = isinstance(each, Delete) and len(_known(snapshot)) > found.spec.replicas
-        vmi = vm_reference(each.name, each.uid if isinstance(each, _OnVMI) else "")
+        vmi = vm_reference(each.name, "" if isinstance(each, Create) else each.uid)
         client = found.replicas_by if excess else ""
         yield decision(format_time(now), each.succeeded, each.reason, vmi, set_by=client)
 

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from controllers.shared.write_batches import Failure
+from controllers.sets.write_batches import Failure
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from controllers.sets.write_batches import Failure
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
 from controllers.shared.status_writer import LastWrite, StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
-from controllers.shared.write_batches import Failure
 from controllers.warmpool.apply import Outcome, WarmPoolWriter
 from controllers.warmpool.autoscaling.autoscaler import PoolAutoscaler
 from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache

@@ -20,8 +20,8 @@ from controllers.pool.status import pool_status
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import RETRIED_FOR, replica_set_status
 from controllers.replicaset.plan import plan as plan_set
+from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
-from controllers.shared.write_batches import Failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status as warm_pool_status

@@ -10,9 +10,9 @@ from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
 from controllers.pool.observe import REVISIONS
 from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.sets.write_batches import Outcome, WriteBatches
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
-from controllers.shared.write_batches import Outcome, WriteBatches
 from runtime.api import Api
 from runtime.batch_writer import MAX_BATCH_SIZE
 from runtime.errors import NotFound

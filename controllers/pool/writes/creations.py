@@ -9,9 +9,9 @@ from controllers.pool.actions import Create
 from controllers.pool.disk_templates import entry_of, parse_hashes, same_origin
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Writing
+from controllers.sets.write_batches import Outcome
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import disk_names
-from controllers.shared.write_batches import Outcome
 from defaulter.contract import InvalidDocument
 from kinds import meta
 from runtime.api import Api

@@ -23,9 +23,9 @@ from controllers.pool.observe import POOLS, Stores
 from controllers.pool.plan import plan
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.sets.write_batches import WriteBatches
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
-from controllers.shared.write_batches import WriteBatches
 from kinds.pool import Healing, PoolStatus
 from runtime.api import Api
 from runtime.controller import RetryWithBackoff

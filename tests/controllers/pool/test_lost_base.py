@@ -11,7 +11,6 @@ from cli.why import pool_facts
 from controllers.pool.actions import AdoptRevision
 from controllers.pool.lost_base import left_fields, show, unexplained_fields
 from controllers.pool.plan import plan
-from controllers.pool.simulate import after
 from controllers.pool.status import pool_status
 from tests.controllers.pool.builders import NOW, REVISION, snapshot
 from tests.controllers.pool.builders import vm as vm_of_pool
@@ -110,4 +109,4 @@ def test_a_revision_without_an_owner_gets_the_pool_as_its_owner() -> None:
     (adopt,) = plan(observed, NOW).actions
     assert isinstance(adopt, AdoptRevision)
     assert (adopt.name, adopt.uid) == (REVISION.name, "u-revision")
-    assert plan(after(adopt, observed), NOW).actions == ()
+    assert plan(adopt.after(observed), NOW).actions == ()

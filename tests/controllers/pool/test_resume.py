@@ -10,9 +10,9 @@ from controllers.pool.actions import Update
 from controllers.pool.apply import PoolWriter
 from controllers.pool.events import PoolEvents
 from controllers.pool.writes.updates import update
+from controllers.sets.write_batches import WriteBatches
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
-from controllers.shared.write_batches import WriteBatches
 from kinds import meta
 from runtime.api import Api
 from runtime.errors import Conflict

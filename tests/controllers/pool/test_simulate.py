@@ -8,10 +8,10 @@ from typing import Any, cast
 import pytest
 
 from controllers.pool.observe import Stores
-from controllers.pool.simulate import after, answer, rows, simulate
+from controllers.pool.simulate import answer, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.table import WRITES
-from controllers.shared.simulation import PlanEndpoint
+from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vm import VM
 from kinds.pool import POOL
 from runtime.api import Api
@@ -72,7 +72,7 @@ def test_a_simulation_reports_blocked_scale_in() -> None:
 def test_every_action_leads_somewhere(kind: type) -> None:
     given = {"name": "web-1", "uid": "u-web-1", "vmi_uid": "run-web-1", "ordinal": 1}
     action = kind(**{each.name: given.get(each.name, "") for each in fields(kind)})
-    assert isinstance(after(action, snapshot(1, vm(1))), PoolSnapshot)
+    assert isinstance(action.after(snapshot(1, vm(1))), PoolSnapshot)
 
 
 # The endpoint

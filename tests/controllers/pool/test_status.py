@@ -12,8 +12,8 @@ from controllers.pool.actions import Update
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status, pool_status
+from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
-from controllers.shared.write_batches import Failure
 from kinds.metav1 import Condition
 from kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, a_pool, document, halted, leaving, retained, snapshot, vm, vmi

@@ -13,8 +13,8 @@ from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
 from controllers.pool.snapshot import Pool
 from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.sets.write_batches import WriteBatches
 from controllers.shared.names import has_revision
-from controllers.shared.write_batches import WriteBatches
 from runtime.batch_writer import ExpectedEvents
 from runtime.expectations import Expectations
 from tests.controllers.pool.builders import a_pool

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from controllers.replicaset.actions import Action, Create
 from controllers.replicaset.observe import ReplicaSetSnapshot, parse_replica_set
-from controllers.replicaset.plan import PAUSES, Action, Create, invalid_spec_status, plan, replica_set_status
+from controllers.replicaset.plan import PAUSES, invalid_spec_status, plan, replica_set_status
+from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vmi import VMI
-from controllers.shared.write_batches import Failure
 from kinds.replicaset import ReplicaSetStatus
 from tests.controllers.replicaset.builders import (
     NAMES,

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.replicaset.observe import Stores
 from controllers.replicaset.simulate import answer
-from controllers.shared.simulation import PlanEndpoint
+from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
 from kinds.replicaset import REPLICA_SET
 from runtime.api import Api

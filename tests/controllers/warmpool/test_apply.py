@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.shared.write_batches import Failure
+from controllers.sets.write_batches import Failure
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,

@@ -16,8 +16,8 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_vm, vmi_metadata
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
+from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
-from controllers.shared.write_batches import Failure
 from kinds import meta
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, snapshot, vm, vmi
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from runtime.batch_writer import MAX_BATCH_SIZE, BatchWriter, ExpectedEvents, NotSent
+from runtime.controller import RetryWithBackoff
 from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
 from runtime.events import ObjectMeta
 from runtime.expectations import Expectations
@@ -128,6 +129,12 @@ def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
         tuple(action for each in found for action in each.done),
         tuple(action for each in found for action in each.not_done),
     )
+
+
+def retry_unless_done(outcome: Outcome, failure: Failure | None) -> None:
+    """Raises RetryWithBackoff if some writes were not done, with the message of the failure that the status reports."""
+    if outcome.retry:
+        raise RetryWithBackoff(failure.message if failure else "the cluster has changed meanwhile")
 
 
 def failure(reason: str, message: str) -> Failure:

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from controllers.replicaset.apply import build_vmi
-from controllers.replicaset.plan import Create
+from controllers.replicaset.actions import Create, build_vmi
 from tests.controllers.replicaset.builders import a_set
 
 Json = dict[str, Any]

@@ -5,22 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controllers.shared.simulation import Simulation, simulate
+from controllers.sets.simulation import Simulation, simulate
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
+class Subtract:
+    number: int
+
+    def after(self, left: int) -> int:
+        return left - self.number
+
+
+@dataclass(frozen=True)
 class Countdown:
-    actions: tuple[int, ...] = ()
+    actions: tuple[Subtract, ...] = ()
 
 
 def plan(left: int, now: datetime) -> Countdown:
-    return Countdown((1,) if left else ())
+    return Countdown((Subtract(1),) if left else ())
 
 
 def counted(max_steps: int) -> Simulation[Countdown]:
-    return simulate(3, NOW, plan, lambda action, left: left - action, max_steps)
+    return simulate(3, NOW, plan, max_steps)
 
 
 def test_a_simulation_ends_when_nothing_is_left_to_do() -> None:
@@ -29,7 +37,7 @@ def test_a_simulation_ends_when_nothing_is_left_to_do() -> None:
 
 
 def test_a_simulation_ends_with_the_plan_that_reaches_the_limit_of_actions() -> None:
-    found = simulate(9, NOW, lambda left, now: Countdown((1,) * left), lambda action, left: left, 99, max_actions=10)
+    found = simulate(9, NOW, lambda left, now: Countdown((Subtract(0),) * left), 99, max_actions=10)
     assert ([len(step.actions) for step in found.steps], found.complete) == ([9, 9], False)
 
 

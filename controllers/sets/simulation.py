@@ -5,7 +5,7 @@ caller must be allowed to list their objects.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
@@ -50,12 +50,10 @@ def simulate(
     snapshot: S,
     now: datetime,
     plan: Callable[[S, datetime], P],
-    after: Callable[[Any, S], S],
     max_steps: int,
     max_actions: int | None = None,
 ) -> Simulation[P]:
-    """Simulates consecutive plans, until the next would be beyond a limit. `after` returns the snapshot after an action
-    has succeeded."""
+    """Simulates consecutive plans, until the next would be beyond a limit."""
     steps: list[P] = []
     actions = 0
     for number in range(max_steps):
@@ -67,8 +65,21 @@ def simulate(
         if max_actions is not None and actions >= max_actions:
             break
         for action in decided.actions:
-            snapshot = after(action, snapshot)
+            snapshot = action.after(snapshot)
     return Simulation(tuple(steps), None)
+
+
+def rows(steps: Iterable[Plan]) -> Iterator[Json]:
+    """The actions on VMs, with `step`, `action`, `vm` and `reason`. A pause or an analysis has no VM."""
+    for number, step in enumerate(steps, start=1):
+        for action in step.actions:
+            if action.concerns_vm:
+                yield {"step": number, "action": action.verb, "vm": action.name or None, "reason": action.reason}
+
+
+def plan_of_answer(rows: Iterable[Json]) -> list[Json]:
+    """The rows without their steps, as responses over HTTP have them."""
+    return [{key: row[key] for key in ("action", "vm", "reason")} for row in rows]
 
 
 Answer = tuple[int, Json]

@@ -1,0 +1,103 @@
+"""What a process remembers of the sets of one kind between reconciles. A restart of the process loses it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+from apimachinery.timestamps import format_time
+from controllers.sets.write_batches import WriteBatches
+from controllers.shared.decisions import deleted_by_other
+from controllers.shared.status_writer import LastWrite, View
+from kinds.decisions import LoggedStatus, vm_reference
+from runtime.events import ObjectMeta
+
+
+class Owned(ObjectMeta, Protocol):
+    """The view of a VM or VMI, which a set may own."""
+
+    @property
+    def deleting(self) -> bool: ...
+
+
+V = TypeVar("V", bound=Owned)
+
+
+@dataclass
+class Memory:
+    """The memory of one set. It ends with the set."""
+
+    last_status_write: LastWrite = field(default_factory=LastWrite)
+
+
+M = TypeVar("M", bound=Memory)
+
+
+@dataclass
+class Records(Generic[V, M]):
+    kind: str
+    """of the sets, in sentences: `pool`"""
+    batches: WriteBatches[Any]
+    new_memory: Callable[[], M]
+    owner_uid: Callable[[V], str]
+    """UID of the set that owns the VM or VMI; empty if no set of this kind does"""
+    owner: Callable[[V], View[LoggedStatus] | None]
+    """that set; None if it is deleted, because its VMs must not create a new memory"""
+    now: Callable[[], datetime]
+    shown: Callable[[V], Iterable[str]] = lambda each: (each.name,)
+    """the creations that actions expect and that this view shows"""
+    memories: dict[str, M] = field(default_factory=dict)
+    """by UID of the set"""
+
+    def memory(self, uid: str) -> M:
+        if uid not in self.memories:
+            self.memories[uid] = self.new_memory()
+        return self.memories[uid]
+
+    def begin(self) -> None:
+        """Begins to lead. The previous leader has recorded its decisions."""
+        for memory in self.memories.values():
+            memory.last_status_write.forget_decisions()
+
+    def set_changed(self, old: ObjectMeta | None, new: ObjectMeta | None) -> None:
+        """Forgets a set that is deleted, or that another one of the same name replaces."""
+        if old is not None and (new is None or new.uid != old.uid):
+            self.batches.forget(old.uid)
+            self.memories.pop(old.uid, None)
+
+    def changed(self, old: V | None, new: V | None) -> bool:
+        """Records what a change of a VM or VMI shows. Returns whether this was the last event that a set waited for, so
+        that its next burst can start at once."""
+        owners = {self.owner_uid(each) for each in (old, new) if each is not None}
+        awaited, expectations = self.batches.awaited(owners), self.batches.expectations
+        if old is not None and self.begins_deletion(old, new):
+            self.note_deletion(old, new)
+        if new is not None:
+            for name in self.shown(new):
+                expectations.creation_observed(self.owner_uid(new), name)
+            if new.deleting:
+                expectations.deletion_observed(self.owner_uid(new), new.uid)
+        if old is not None and (new is None or (new.uid, self.owner_uid(new)) != (old.uid, self.owner_uid(old))):
+            expectations.deletion_observed(self.owner_uid(old), old.uid)
+        return bool(awaited - self.batches.awaited(owners))
+
+    def begins_deletion(self, old: V, new: V | None) -> bool:
+        return not old.deleting and (new is None or new.uid != old.uid or new.deleting)
+
+    def note_deletion(self, old: V, new: V | None) -> None:
+        """Records that another client deletes a VM or VMI of a set."""
+        owner = self.owner(old)
+        if owner is not None and old.uid not in self.batches.expectations.open(owner.uid)[1]:
+            found = deleted_by_other(format_time(self.now()), self.kind, vm_reference(old.name, old.uid))
+            self.memory(owner.uid).last_status_write.record_deletion(found, owner.status)
+
+    def synced(self, uids: Iterable[str]) -> bool:
+        """Whether the stores show all writes of these sets, or the wait for them is over."""
+        clock = self.batches.clock()
+        return all(self.batches.expectations.satisfied(uid, clock) for uid in uids)
+
+    def seconds_until_next(self, uids: Iterable[str], *seconds: float | None) -> float | None:
+        """The shortest of these times, and of those at which the wait for the sets' writes is over."""
+        clock = self.batches.clock()
+        waits = (*seconds, *(self.batches.expectations.wait_seconds(uid, clock) for uid in uids))
+        return min((each for each in waits if each is not None), default=None)

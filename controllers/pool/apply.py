@@ -9,10 +9,11 @@ from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
-from controllers.pool.writes.context import Send, Templates, Writing
+from controllers.pool.writes.context import Templates, Writing
 from controllers.pool.writes.disks import release_disks
 from controllers.pool.writes.table import NEED_REVISION, WRITES
 from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
+from controllers.sets.writes import Send, carry_out
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
 from runtime.api import Api
@@ -31,31 +32,23 @@ class PoolWriter:
     creator: DefaultingCreator
     subresources: Subresources
     events: PoolEvents
-    writes: Mapping[type[Action], Send] = field(default_factory=lambda: WRITES)
+    writes: Mapping[type[Action], Send[Writing]] = field(default_factory=lambda: WRITES)
     templates: Templates = field(init=False)
 
     def __post_init__(self) -> None:
         self.templates = Templates(self.api)
 
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
-        """Carries out the actions in the order of `writes`, which has all their types."""
-        planned = {kind: [each for each in plan.actions if type(each) is kind] for kind in self.writes}
         to = self.writing(snapshot)
         # The creations are expected before the first await, so that other pools know which disks will be created.
-        self.batches.expect(to.pool, planned[actions.Create])
-        outcomes, unsaved = [], False
-        for kind, send in self.writes.items():
-            if unsaved and kind in NEED_REVISION:
-                outcomes.append(self.batches.skip(to.pool, planned[kind]))
-            else:
-                outcomes.append(await send(to, planned[kind]))
-            unsaved = unsaved or (kind is actions.SaveRevision and outcomes[-1].retry)
-        found = merge_outcomes(outcomes)
+        self.batches.expect(to.owner, [each for each in plan.actions if isinstance(each, actions.Create)])
+        needs = dict.fromkeys(NEED_REVISION, actions.SaveRevision)
+        found = merge_outcomes((await carry_out(self.writes, to, plan.actions, needs)).values())
         return PoolOutcome(found.failure, found.retry, found.done, found.not_done, tuple(to.blocked))
 
     def writing(self, snapshot: PoolSnapshot) -> Writing:
-        common = self.api, snapshot, self.batches, self.creator, self.subresources, self.events, self.templates
-        return Writing(*common)
+        common = self.api, self.batches, self.creator, snapshot.pool, snapshot.burst
+        return Writing(*common, snapshot, self.subresources, self.events, self.templates)
 
     async def release_disks(self, namespace: str, releases: Sequence[actions.ReleaseDisks]) -> Outcome:
         """Releases the disks of VMs whose pool is gone or has an invalid spec."""

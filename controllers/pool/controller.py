@@ -8,7 +8,6 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry
 
-from apimachinery.timestamps import format_time
 from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
@@ -42,12 +41,12 @@ from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import invalid_spec_status, pool_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
+from controllers.sets.records import Records
 from controllers.sets.simulation import PlanEndpoint
-from controllers.sets.write_batches import Outcome, WriteBatches
+from controllers.sets.write_batches import WriteBatches, retry_unless_done
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
-from controllers.shared.decisions import deleted_by_other
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS
@@ -56,11 +55,10 @@ from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
-from kinds.decisions import vm_reference
 from kinds.pool import POOL, Healing, PoolStatus
 from kinds.pool_strategies import UpdateProactive
 from runtime.api import Api
-from runtime.controller import Controller, RetryWithBackoff
+from runtime.controller import Controller
 from runtime.events import EventRecorder
 from runtime.expectations import Expectations
 from runtime.optional_informer import OptionalInformer
@@ -86,7 +84,6 @@ class PoolController:
     writer: PoolWriter
     statuses: StatusWriter[PoolStatus]
     events: PoolEvents
-    expectations: Expectations[str]
     metrics: PoolMetrics
     burst: int
     clock: Callable[[], float]
@@ -94,19 +91,23 @@ class PoolController:
     find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
-    _memories: dict[str, PoolMemory] = field(default_factory=dict)
+    records: Records[VM, PoolMemory] = field(init=False)
     _serves_snapshots: bool = False
+
+    def __post_init__(self) -> None:
+        batches = self.writer.batches
+        self.records = Records("pool", batches, PoolMemory, _pool_uid, self._owner, self.now, _shown)
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has counted the VMIs that failed before, and recorded its decisions."""
-        for memory in self._memories.values():
+        self.records.begin()
+        for memory in self.records.memories.values():
             memory.failed_vmis.clear()
-            memory.last_status_write.forget_decisions()
 
     def forget(self) -> None:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
         self.metrics.clear()
-        self._memories.clear()
+        self.records.memories.clear()
 
     async def reconcile(self, key: Key) -> float | None:
         self.stores.collected.update(await self.find_collected(self.stores.without_data_volume(key)))
@@ -115,18 +116,17 @@ class PoolController:
             return await self._reconcile(snapshot)
         # Without a valid pool, the controller only releases disks of deleted VMs.
         left = [release(vm, "its pool is gone") for vm in self.stores.awaiting_release(key)]
-        _retry_unless_done(await self.writer.release_disks(key[0], left))
+        retry_unless_done(await self.writer.release_disks(key[0], left))
         if isinstance(snapshot, InvalidSpec):
             return await self._update_status(snapshot, invalid_spec_status(snapshot, self.now()))
         self.metrics.gone(key)
         return None
 
     def _observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
-        pool, clock = self.stores.pools.get(key), self.clock()
+        pool = self.stores.pools.get(key)
         if not isinstance(pool, Pool):
             return pool
-        memory = self._memory(pool.uid)
-        synced = all(self.expectations.satisfied(each, clock) for each in self._writers(pool))
+        memory, synced = self.records.memory(pool.uid), self.records.synced(self._writers(pool))
         snapshot = observe(self.stores, key, synced=synced, failure=memory.failure, burst=self.burst)
         assert isinstance(snapshot, PoolSnapshot)
         return self._with_memory(snapshot, memory)
@@ -136,13 +136,13 @@ class PoolController:
         two pools could use a name at the same time."""
         return {pool.uid, *(other.uid for _, other in self.stores.sharing_disks(pool))}
 
-    def _memory(self, uid: str) -> PoolMemory:
-        return self._memories.setdefault(uid, PoolMemory())
+    def _owner(self, vm: VM) -> Pool | InvalidPool | None:
+        pool = self.stores.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None
+        return pool if pool is not None and pool.uid == vm.owner_uid else None
 
     def _memory_of_owner(self, vm: VM) -> PoolMemory | None:
-        """The memory of the VM's pool. None for a deleted pool, because its VMs must not create a new memory."""
-        pool = self.stores.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None
-        return self._memory(pool.uid) if pool is not None and pool.uid == vm.owner_uid else None
+        pool = self._owner(vm)
+        return self.records.memory(pool.uid) if pool is not None else None
 
     def _with_memory(self, snapshot: PoolSnapshot, memory: PoolMemory) -> PoolSnapshot:
         pool, clock = snapshot.pool, self.clock()
@@ -169,7 +169,7 @@ class PoolController:
         return replace(snapshot, pool=replace(pool, status=pool.status.model_copy(update={"healing": known})))
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
-        pool, now, memory = snapshot.pool, self.now(), self._memory(snapshot.pool.uid)
+        pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool.uid)
         self.metrics.follow(pool.key)
         measured, failed = len(memory.measurements), len(snapshot.failed_vmis)
         snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now))
@@ -195,10 +195,8 @@ class PoolController:
         self.metrics.pool(pool, fresh)
         self._measure_later(replace(snapshot, pool=replace(pool, status=fresh)))
         wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
-        _retry_unless_done(outcome)
-        clock = self.clock()
-        expected = (self.expectations.wait_seconds(each, clock) for each in self._writers(pool))
-        return min((w for w in (wait, decided.again_seconds, *expected) if w is not None), default=None)
+        retry_unless_done(outcome)
+        return self.records.seconds_until_next(self._writers(pool), wait, decided.again_seconds)
 
     async def _rolled_back(self, wanted: PoolSnapshot, found: PoolSnapshot) -> PoolSnapshot:
         """The snapshot in which the pool has its former template, if the update is aborted in `found`."""
@@ -222,7 +220,7 @@ class PoolController:
         return snapshot if isinstance(snapshot, PoolSnapshot) else None
 
     def measured(self, enqueue: Enqueue, snapshot: PoolSnapshot, measurement: Measurement) -> None:
-        if (memory := self._memories.get(snapshot.pool.uid)) is not None:
+        if (memory := self.records.memories.get(snapshot.pool.uid)) is not None:
             memory.measurements.append(measurement)
             enqueue(snapshot.pool.key, 0.0)
 
@@ -247,7 +245,7 @@ class PoolController:
         self.metrics.scaled(pool.key, created=created, deleted=deleted)
 
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:
-        update = await self.statuses.update(pool, fresh, self._memory(pool.uid).last_status_write)
+        update = await self.statuses.update(pool, fresh, self.records.memory(pool.uid).last_status_write)
         if update.written and isinstance(pool, InvalidSpec):
             self.events.invalid_spec(pool)
         return update.wait_seconds
@@ -273,10 +271,8 @@ class PoolController:
     # Event handlers
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
-        if old is not None and (new is None or new.uid != old.uid):
-            self.writer.batches.forget(old.uid)
-            self._memories.pop(old.uid, None)
-        elif old is not None and new is not None:
+        self.records.set_changed(old, new)
+        if old is not None and new is not None and new.uid == old.uid:
             self._adopt(old.status, new)
         for pool in (old, new):
             if isinstance(pool, Pool):
@@ -288,7 +284,7 @@ class PoolController:
 
     def _adopt(self, before: PoolStatus, new: Pool | InvalidPool) -> None:
         """Drops what the process remembers of the status in favor of what another leader has written."""
-        memory, written = self._memories.get(new.uid), new.status
+        memory, written = self.records.memories.get(new.uid), new.status
         if memory is None or not memory.last_status_write.is_foreign(new.resource_version):
             return
         # A late event from before a replacement must not undo its record.
@@ -300,17 +296,13 @@ class PoolController:
 
     def vm_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
         self.metrics.vm(old, new)
-        views = [vm for vm in (old, new) if vm is not None]
-        owners = {vm.owner_uid for vm in views if vm.pool_name}
-        awaited = self.writer.batches.awaited(owners)
-        self._note_deletion(old, new)
-        if new is not None:
-            self._vm_seen(new)
-        elif old is not None:
+        at_once = self.records.changed(old, new)
+        if new is not None and (memory := self._memory_of_owner(new)):
+            memory.deleted_vms.created(new.name)
+        elif new is None and old is not None:
             self._vm_gone(old)
         self._note_membership(old, new)
-        # After the last expected event, the next burst starts at once.
-        at_once = bool(awaited - self.writer.batches.awaited(owners))
+        views = [vm for vm in (old, new) if vm is not None]
         for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, 0 if at_once else self._gather_seconds(key))
         if old is None or new is None or new.disks != old.disks:
@@ -319,26 +311,14 @@ class PoolController:
 
     def _gather_seconds(self, key: Key) -> float:
         pool = self.stores.pools.get(key)
-        memory = self._memories.get(pool.uid) if pool is not None else None
+        memory = self.records.memories.get(pool.uid) if pool is not None else None
         return max(GATHER_SECONDS, GATHER_FACTOR * memory.planning_seconds if memory is not None else 0.0)
-
-    def _vm_seen(self, vm: VM) -> None:
-        if not vm.pool_name:
-            return
-        if memory := self._memory_of_owner(vm):
-            memory.deleted_vms.created(vm.name)
-        self.expectations.creation_observed(vm.owner_uid, vm.name)
-        self.expectations.creation_observed(vm.owner_uid, has_revision(vm.name, vm.revision))
-        if vm.deleting:
-            self.expectations.deletion_observed(vm.owner_uid, vm.uid)
 
     def _vm_gone(self, vm: VM) -> None:
         self.stores.forget(vm.key)
         self.stores.collected.difference_update((vm.namespace, disk) for disk in vm.disks)
         if memory := self._memory_of_owner(vm):
             memory.deleted_vms.deleted(vm.name, self.clock())
-        if vm.pool_name:
-            self.expectations.deletion_observed(vm.owner_uid, vm.uid)
 
     def _note_membership(self, old: VM | None, new: VM | None) -> None:
         if old is None or new is None or old.uid != new.uid or old.owner_uid == new.owner_uid:
@@ -346,16 +326,6 @@ class PoolController:
         for vm, attached in ((old, False), (new, True)):
             if memory := self._memory_of_owner(vm):
                 memory.membership_changes[vm.name] = attached, self.clock(), vm.uid
-
-    def _note_deletion(self, old: VM | None, new: VM | None) -> None:
-        """Records that another client deletes a VM of a pool."""
-        if old is None or old.deleting or (new is not None and new.uid == old.uid and not new.deleting):
-            return
-        memory, pool = self._memory_of_owner(old), self.stores.pools.get((old.namespace, old.pool_name))
-        if memory is None or pool is None or old.uid in self.expectations.open(old.owner_uid)[1]:
-            return
-        deletion = deleted_by_other(format_time(self.now()), "pool", vm_reference(old.name, old.uid))
-        memory.last_status_write.record_deletion(deletion, pool.status)
 
     def _pools_with_disks_of(self, vm: VM) -> set[Key]:
         """Keys of other pools whose VMs could get disks with the same names."""
@@ -369,7 +339,7 @@ class PoolController:
         if vm is None or not vm.pool_name:
             return
         if old is not None and (new is None or new.deleting or new.uid != old.uid):
-            self.expectations.deletion_observed(vm.owner_uid, old.uid)
+            self.records.expectations.deletion_observed(vm.owner_uid, old.uid)
             self.writer.subresources.forget(old.uid)
         memory = self._memory_of_owner(vm)
         if memory and new is not None and new.phase == "Failed" and (old is None or old.phase != "Failed"):
@@ -393,7 +363,7 @@ class PoolController:
         self._created_object_changed(enqueue, old, new)
         if new is not None and new.usable and old is not None and not old.usable:
             pool = self.stores.pools.get((new.namespace, new.pool_name))
-            if isinstance(pool, Pool) and pool.uid in self._memories:  # this process leads
+            if isinstance(pool, Pool) and pool.uid in self.records.memories:  # this process leads
                 self.events.snapshot_taken(pool, new)
 
     def restore_changed(self, enqueue: Enqueue, old: VMRestore | None, new: VMRestore | None) -> None:
@@ -407,9 +377,9 @@ class PoolController:
             if each is None or (pool := self.stores.pools.get(key)) is None:
                 continue
             if new is not None:
-                self.expectations.creation_observed(pool.uid, new.name)
+                self.records.expectations.creation_observed(pool.uid, new.name)
             elif old is not None:
-                self.expectations.deletion_observed(pool.uid, old.uid)
+                self.records.expectations.deletion_observed(pool.uid, old.uid)
             enqueue(key, GATHER_SECONDS)
 
     def revision_changed(self, enqueue: Enqueue, old: Revision | None, new: Revision | None) -> None:
@@ -440,9 +410,12 @@ def _pools_of(vm: VM) -> set[Key]:
     return owner | {(vm.namespace, vm.base_name)} if vm.retains_disks or is_unowned(vm) else owner
 
 
-def _retry_unless_done(outcome: Outcome) -> None:
-    if outcome.retry:
-        raise RetryWithBackoff(outcome.failure.message if outcome.failure else "the cluster has changed meanwhile")
+def _pool_uid(vm: VM) -> str:
+    return vm.owner_uid if vm.pool_name else ""
+
+
+def _shown(vm: VM) -> tuple[str, ...]:
+    return vm.name, has_revision(vm.name, vm.revision)
 
 
 SETTLE_SECONDS = 30.0
@@ -489,20 +462,18 @@ def build(
         lambda key: data_sources.get(key[1], key[0]),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))
-    expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
     events = PoolEvents(recorder)
     pooling = PoolController(
         stores=stores,
         writer=PoolWriter(
             api,
-            WriteBatches(events, expectations, api.monotonic),
+            WriteBatches(events, Expectations(EXPECTATIONS_SECONDS), api.monotonic),
             DefaultingCreator(api, VMS, defaulter, seed, api.monotonic),
             Subresources(api, api.monotonic),
             events,
         ),
         statuses=StatusWriter(api, POOLS, api.monotonic),
         events=events,
-        expectations=expectations,
         metrics=PoolMetrics(registry),
         burst=burst,
         clock=api.monotonic,

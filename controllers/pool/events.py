@@ -1,66 +1,51 @@
 """The events of pools."""
 
-from dataclasses import dataclass
-
 from controllers.pool import actions, lost_base
 from controllers.pool.actions import Action
 from controllers.pool.observe import POOLS
 from controllers.pool.reasons import PoolReason
-from controllers.pool.snapshot import InvalidPool, Pool
+from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import VMSnapshot
-from controllers.sets.write_batches import Failure, failure
+from controllers.sets.events import SetEvents
 from controllers.shared.vm import VM
 from kinds import meta
 from kinds.pool import UpdateAbort
-from runtime.events import EventRecorder, EventType, view_reference
 
 
-@dataclass
-class PoolEvents:
-    events: EventRecorder
+class PoolEvents(SetEvents[Pool]):
+    resource = POOLS
 
     def succeeded(self, pool: Pool, action: Action) -> None:
         retained = ", its disks are retained" if isinstance(action, actions.Delete) and action.retain_disks else ""
         note = f"{action.past} {action.name}{retained}: {action.reason}"
-        self._emit(pool, "Normal", action.succeeded, note, action.verb)
+        self.emit(pool, "Normal", action.succeeded, note, action.verb)
 
     def snapshot_taken(self, pool: Pool, taken: VMSnapshot) -> None:
         """Reports a snapshot when KubeVirt has completed it, which may be long after the request."""
         note = f"took snapshot {taken.name} of VM {taken.vm_name} before its update"
-        self._emit(pool, "Normal", PoolReason.SUCCESSFUL_TAKE_SNAPSHOT, note, "TakeSnapshot")
-
-    def failed(self, pool: Pool, action: Action, error: Exception) -> Failure:
-        message = f"{action.verb} {action.name}: {error}"
-        self._emit(pool, "Warning", action.failed, message, action.verb)
-        return failure(action.failed, message)
+        self.emit(pool, "Normal", PoolReason.SUCCESSFUL_TAKE_SNAPSHOT, note, "TakeSnapshot")
 
     def base_lost(self, pool: Pool, action: actions.Update, fields: str) -> None:
         note = (
             f"VM {action.name}: the ControllerRevision {pool.name}-{action.before} of its former template is gone, so"
             f" that the update removes nothing. It may have left {fields}: {lost_base.REMEDY}"
         )
-        self._emit(pool, "Warning", PoolReason.REVISION_LOST, note, "Update")
+        self.emit(pool, "Warning", PoolReason.REVISION_LOST, note, "Update")
 
     def invalid_scale_in(self, pool: Pool, vm: VM) -> None:
         note = (
             f"VM {vm.name}: {meta.SCALE_IN}: Invalid value: {vm.scale_in[:63]!r}: must be Protect or First; "
             "until then the VM is protected"
         )
-        self._emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
+        self.emit(pool, "Warning", PoolReason.INVALID_SCALE_IN, note, "Read")
 
     def update_aborted(self, pool: Pool, aborted: str, stable: str, abort: UpdateAbort) -> None:
         note = f"the update to {aborted} is aborted, VMs get {stable} again: {abort.message}"
-        self._emit(pool, "Warning", PoolReason.UPDATE_ABORTED, note, "Update")
+        self.emit(pool, "Warning", PoolReason.UPDATE_ABORTED, note, "Update")
 
     def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
         if attached:
-            self._emit(pool, "Normal", PoolReason.ATTACHED, f"VM {vm} has the pool's owner reference again", "Attach")
+            self.emit(pool, "Normal", PoolReason.ATTACHED, f"VM {vm} has the pool's owner reference again", "Attach")
         else:
             note = f"VM {vm} left the pool: its owner reference is gone. No other VM gets its name"
-            self._emit(pool, "Normal", PoolReason.DETACHED, note, "Detach")
-
-    def invalid_spec(self, pool: InvalidPool) -> None:
-        self._emit(pool, "Warning", PoolReason.INVALID_SPEC, pool.problem, "Read")
-
-    def _emit(self, pool: Pool | InvalidPool, kind: EventType, reason: PoolReason, note: str, action: str) -> None:
-        self.events.emit(view_reference(POOLS, pool), kind, reason, note, action=action)
+            self.emit(pool, "Normal", PoolReason.DETACHED, note, "Detach")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from controllers.pool.analysis import Measurement
+from controllers.sets.records import Memory
 from controllers.sets.write_batches import Failure
-from controllers.shared.status_writer import LastWrite
 from controllers.shared.vmi import VMI
 from kinds.pool import Healing, UpdateProgress
 
@@ -66,8 +66,7 @@ class DeletedVMs:
 
 
 @dataclass
-class PoolMemory:
-    last_status_write: LastWrite = field(default_factory=LastWrite)
+class PoolMemory(Memory):
     failure: Failure | None = None
     healing: Healing | None = None
     """the last status.healing, which may not be written yet, or which the store may not show yet"""

@@ -11,6 +11,7 @@ from controllers.shared.decisions import deleted_by_other
 from controllers.shared.status_writer import LastWrite, View
 from kinds.decisions import LoggedStatus, vm_reference
 from runtime.events import ObjectMeta
+from runtime.expectations import Expectations
 
 
 class Owned(ObjectMeta, Protocol):
@@ -49,6 +50,10 @@ class Records(Generic[V, M]):
     memories: dict[str, M] = field(default_factory=dict)
     """by UID of the set"""
 
+    @property
+    def expectations(self) -> Expectations[str]:
+        return self.batches.expectations
+
     def memory(self, uid: str) -> M:
         if uid not in self.memories:
             self.memories[uid] = self.new_memory()
@@ -69,16 +74,16 @@ class Records(Generic[V, M]):
         """Records what a change of a VM or VMI shows. Returns whether this was the last event that a set waited for, so
         that its next burst can start at once."""
         owners = {self.owner_uid(each) for each in (old, new) if each is not None}
-        awaited, expectations = self.batches.awaited(owners), self.batches.expectations
+        awaited = self.batches.awaited(owners)
         if old is not None and self.begins_deletion(old, new):
             self.note_deletion(old, new)
         if new is not None:
             for name in self.shown(new):
-                expectations.creation_observed(self.owner_uid(new), name)
+                self.expectations.creation_observed(self.owner_uid(new), name)
             if new.deleting:
-                expectations.deletion_observed(self.owner_uid(new), new.uid)
+                self.expectations.deletion_observed(self.owner_uid(new), new.uid)
         if old is not None and (new is None or (new.uid, self.owner_uid(new)) != (old.uid, self.owner_uid(old))):
-            expectations.deletion_observed(self.owner_uid(old), old.uid)
+            self.expectations.deletion_observed(self.owner_uid(old), old.uid)
         return bool(awaited - self.batches.awaited(owners))
 
     def begins_deletion(self, old: V, new: V | None) -> bool:
@@ -87,17 +92,17 @@ class Records(Generic[V, M]):
     def note_deletion(self, old: V, new: V | None) -> None:
         """Records that another client deletes a VM or VMI of a set."""
         owner = self.owner(old)
-        if owner is not None and old.uid not in self.batches.expectations.open(owner.uid)[1]:
+        if owner is not None and old.uid not in self.expectations.open(owner.uid)[1]:
             found = deleted_by_other(format_time(self.now()), self.kind, vm_reference(old.name, old.uid))
             self.memory(owner.uid).last_status_write.record_deletion(found, owner.status)
 
     def synced(self, uids: Iterable[str]) -> bool:
         """Whether the stores show all writes of these sets, or the wait for them is over."""
         clock = self.batches.clock()
-        return all(self.batches.expectations.satisfied(uid, clock) for uid in uids)
+        return all(self.expectations.satisfied(uid, clock) for uid in uids)
 
     def seconds_until_next(self, uids: Iterable[str], *seconds: float | None) -> float | None:
         """The shortest of these times, and of those at which the wait for the sets' writes is over."""
         clock = self.batches.clock()
-        waits = (*seconds, *(self.batches.expectations.wait_seconds(uid, clock) for uid in uids))
+        waits = (*seconds, *(self.expectations.wait_seconds(uid, clock) for uid in uids))
         return min((each for each in waits if each is not None), default=None)

@@ -131,9 +131,10 @@ def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
     )
 
 
-def retry_unless_done(outcome: Outcome, failure: Failure | None) -> None:
-    """Raises RetryWithBackoff if some writes were not done, with the message of the failure that the status reports."""
+def retry_unless_done(outcome: Outcome, reported: Failure | None = None) -> None:
+    """Raises RetryWithBackoff if some writes were not done, with the message of their failure or the reported one."""
     if outcome.retry:
+        failure = reported or outcome.failure
         raise RetryWithBackoff(failure.message if failure else "the cluster has changed meanwhile")
 
 

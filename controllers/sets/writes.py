@@ -6,6 +6,7 @@ The order of the table is the order of the writes.
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from apimachinery.unstructured import Json
@@ -51,12 +52,24 @@ def each(call: Callable[[W, A], Awaitable[None]], *, quiet: bool = False, in_bur
     return send
 
 
-async def carry_out(writes: Mapping[type[Any], Send[W]], to: W, actions: Iterable[Any]) -> dict[type[Any], Outcome]:
-    """Returns the outcome of each type in the table. Raises KeyError, before the first write, for another type."""
+async def carry_out(
+    writes: Mapping[type[Any], Send[W]],
+    to: W,
+    actions: Iterable[Any],
+    needs: Mapping[type[Any], type[Any]] = MappingProxyType({}),
+) -> dict[type[Any], Outcome]:
+    """Returns the outcome of each type in the table. `needs` has types that are not done if some writes of another type
+    were not done. Raises KeyError, before the first write, for a type that the table does not have."""
     planned: dict[type[Any], list[Any]] = {kind: [] for kind in writes}
     for action in actions:
         planned[type(action)].append(action)
-    return {kind: await send(to, planned[kind]) for kind, send in writes.items()}
+    outcomes: dict[type[Any], Outcome] = {}
+    for kind, send in writes.items():
+        if kind in needs and outcomes[needs[kind]].retry:
+            outcomes[kind] = to.batches.skip(to.owner, planned[kind])
+        else:
+            outcomes[kind] = await send(to, planned[kind])
+    return outcomes
 
 
 async def create(

@@ -9,40 +9,22 @@ from typing import Any, ClassVar, cast
 
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.sets import actions
 from controllers.shared.names import ordinal_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from kinds import meta
 from kinds.pool_lifecycle import Transition
-from runtime.batch_writer import ExpectedEvents
 
 
-class Action:
-    """Something that a pool does, as a value. An action knows all that belongs to it, apart from the requests that it
-    causes: `controllers.pool.writes` has these."""
+class Action(actions.Action[PoolSnapshot], reasons=PoolReason):
+    """Something that a pool does. `controllers.pool.writes` has its requests."""
 
-    past: ClassVar[str]
-    """describes the action in events"""
-    verb: ClassVar[str]
-    """the name of the action in plans and logs"""
-    succeeded: ClassVar[PoolReason]
-    """the reasons of the action's events"""
-    failed: ClassVar[PoolReason]
     lifecycle_transition: ClassVar[Transition | None] = None
     """the lifecycle transition whose hooks come before the action, because the action stops the VM"""
     recorded: ClassVar[bool] = False
     """Whether the pool's status records the action, because users ask about it later. Others only prepare or complete
     such an action."""
-    concerns_vm: ClassVar[bool] = True
-    """False for actions on objects that users do not look for in a plan"""
-
-    name: str
-    """of the VM, or of the object that `concerns_vm` excludes"""
-    reason: str
-
-    def __init_subclass__(cls, past: str) -> None:
-        cls.past, cls.verb = past, cls.__name__
-        cls.succeeded, cls.failed = PoolReason.of(f"Successful{cls.verb}"), PoolReason.of(f"Failed{cls.verb}")
 
     @property
     def stops(self) -> Transition | None:
@@ -57,14 +39,6 @@ class Action:
     def begun(self, vm: VM, now: datetime) -> VM:
         """Its VM for the rest of a plan: how it counts once the action has begun."""
         return vm
-
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        """The snapshot after the action has succeeded."""
-        return snapshot
-
-    def expected_events(self) -> ExpectedEvents:
-        """The events that show the controllers that the action has succeeded."""
-        return ExpectedEvents()
 
 
 def change_vm(snapshot: PoolSnapshot, uid: str, **facts: Any) -> PoolSnapshot:

@@ -1,8 +1,7 @@
 """What the writes of one plan have in common."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, TypeVar
 
 from controllers.pool import revisions
@@ -10,11 +9,9 @@ from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
 from controllers.pool.observe import REVISIONS
 from controllers.pool.snapshot import Pool, PoolSnapshot
-from controllers.sets.write_batches import Outcome, WriteBatches
-from controllers.shared.creation import DefaultingCreator
+from controllers.sets import writes
 from controllers.shared.subresources import Subresources
 from runtime.api import Api
-from runtime.batch_writer import MAX_BATCH_SIZE
 from runtime.errors import NotFound
 
 MAX_TEMPLATES = 100
@@ -47,13 +44,8 @@ class Templates:
 
 
 @dataclass(frozen=True)
-class Writing:
-    """The writes of one plan."""
-
-    api: Api
+class Writing(writes.Writing[Pool]):
     snapshot: PoolSnapshot
-    batches: WriteBatches[Pool]
-    creator: DefaultingCreator
     subresources: Subresources
     events: PoolEvents
     templates: Templates
@@ -63,27 +55,8 @@ class Writing:
     """what uses the claims of the namespace, once a write has asked"""
 
     @property
-    def pool(self) -> Pool:
-        return self.snapshot.pool
-
-    @property
     def namespace(self) -> str:
-        return self.snapshot.pool.namespace
-
-
-Send = Callable[[Writing, Sequence[Any]], Awaitable[Outcome]]
-"""Makes the requests of all actions of one type in a plan."""
-
-
-def each(call: Callable[[Writing, A], Awaitable[None]], *, quiet: bool = False, in_bursts: bool = False) -> Send:
-    """Makes the requests of the actions one by one, in batches. `quiet` omits events of success, and `in_bursts` makes
-    no more requests at once than the pool's burst."""
-
-    async def send(to: Writing, actions: Sequence[A]) -> Outcome:
-        most = to.snapshot.burst if in_bursts else MAX_BATCH_SIZE
-        return await to.batches.send(to.pool, actions, partial(call, to), max_in_flight=most, quiet=quiet)
-
-    return send
+        return self.owner.namespace
 
 
 def in_namespace(call: Callable[[Api, str, A], Awaitable[None]]) -> Callable[[Writing, A], Awaitable[None]]:

@@ -9,13 +9,13 @@ from controllers.pool.actions import Create
 from controllers.pool.disk_templates import entry_of, parse_hashes, same_origin
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Writing
+from controllers.sets import writes
 from controllers.sets.write_batches import Outcome
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import disk_names
-from defaulter.contract import InvalidDocument
 from kinds import meta
 from runtime.api import Api
-from runtime.errors import ApiError, Conflict, NotFound
+from runtime.errors import Conflict, NotFound
 from runtime.resource import PVCS
 
 
@@ -23,23 +23,18 @@ async def create(to: Writing, creations: Sequence[Create]) -> Outcome:
     """Creates the VMs with the hardware that the defaulter gives them all at once."""
     # Only the first VM has a dry run, so a VM that was refused before must not come first.
     creations = sorted(creations, key=lambda a: a.name in to.snapshot.refused)
-    try:
-        documents = await to.creator([await _build(to, a) for a in creations])
-    except (InvalidDocument, ApiError) as error:
-        return to.batches.refuse(to.pool, creations, error)
-    by_action = dict(zip(creations, documents, strict=True))
+    documents = [await _build(to, action) for action in creations]
 
-    async def call(action: Create) -> None:
-        if action.after_deletion and (disk := await old_disk(to.api, to.snapshot, by_action[action])):
+    async def check_disks(action: Create, document: Json) -> None:
+        if action.after_deletion and (disk := await old_disk(to.api, to.snapshot, document)):
             to.blocked.append(action.name)
             raise Conflict(f"{disk} of the VM before it still exists", status=409)
-        await to.creator.create(by_action[action])
 
-    return await to.batches.send(to.pool, creations, call, max_in_flight=to.snapshot.burst)
+    return await writes.create(to, creations, documents, check_disks)
 
 
 async def _build(to: Writing, a: Create) -> Json:
-    pool, revision = to.pool, to.snapshot.revision
+    pool, revision = to.owner, to.snapshot.revision
     if a.revision != revision.name:
         label = a.revision.rpartition("-")[2]
         if earlier := await to.templates.pool_with_revision(to.snapshot, label):

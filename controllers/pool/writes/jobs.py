@@ -17,7 +17,7 @@ JOBS_ARE_OFF = "the operator of Poolhouse allows Jobs of analyses with the chart
 
 
 async def run(to: Writing, a: RunJob) -> None:
-    await run_job(to.api, to.pool, a)
+    await run_job(to.api, to.owner, a)
 
 
 async def run_job(api: Api, pool: Pool, a: RunJob) -> None:

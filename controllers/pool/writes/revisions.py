@@ -13,11 +13,11 @@ from runtime.resource import VMIS
 
 async def save(to: Writing, a: SaveRevision) -> None:
     with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
-        await to.api.create(REVISIONS, template.build_revision(to.pool, to.snapshot.revision))
+        await to.api.create(REVISIONS, template.build_revision(to.owner, to.snapshot.revision))
 
 
 async def adopt(to: Writing, a: AdoptRevision) -> None:
-    change = {"uid": a.uid, "ownerReferences": [template.owner_reference(to.pool)]}
+    change = {"uid": a.uid, "ownerReferences": [template.owner_reference(to.owner)]}
     await to.api.patch(REVISIONS, to.namespace, a.name, {"metadata": change})
 
 
@@ -29,7 +29,7 @@ async def prune(to: Writing, a: PruneRevision) -> None:
 async def label_vmi(to: Writing, a: LabelVMI) -> None:
     old = await to.templates.pool_with_revision(to.snapshot, a.before)
     was = template.vmi_metadata(old, a.ordinal, to.snapshot.revisions_by_label[a.before]) if old else {}
-    now = template.vmi_metadata(to.pool, a.ordinal, to.snapshot.revision)
+    now = template.vmi_metadata(to.owner, a.ordinal, to.snapshot.revision)
     changes: Json = {
         part: dict.fromkeys(was.get(part) or {}) | (now.get(part) or {}) for part in ("labels", "annotations")
     }

@@ -13,12 +13,12 @@ from runtime.errors import AlreadyExists, NotFound
 
 async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:
     with suppress(AlreadyExists):  # the name depends on the VM's state, so an earlier write took this snapshot
-        await to.api.create(VM_SNAPSHOTS, build_snapshot(to.pool, a))
+        await to.api.create(VM_SNAPSHOTS, build_snapshot(to.owner, a))
 
 
 async def restore(to: Writing, a: Restore) -> None:
     with suppress(AlreadyExists):
-        await to.api.create(VM_RESTORES, build_restore(to.pool, a), strict=True)
+        await to.api.create(VM_RESTORES, build_restore(to.owner, a), strict=True)
 
 
 async def prune_snapshot(to: Writing, a: PruneSnapshot) -> None:

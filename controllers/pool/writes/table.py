@@ -3,14 +3,15 @@
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.writes import creations, disks, hooks, jobs, revisions, snapshots, updates, vms
-from controllers.pool.writes.context import Send, Writing, each, in_namespace
+from controllers.pool.writes.context import Writing, in_namespace
+from controllers.sets.writes import Send, each
 
 
 async def _delete_disks(to: Writing, a: actions.DeleteDisks) -> None:
     await disks.delete_disks(to.api, to.namespace, to.claim_users, a)
 
 
-WRITES: dict[type[Action], Send] = {
+WRITES: dict[type[Action], Send[Writing]] = {
     # Disks come first: a deleted VM waits for their release, and a new VM must find those that return to it.
     actions.ReleaseDisks: each(in_namespace(disks.release_disks), quiet=True),
     actions.ReturnDisk: each(in_namespace(disks.return_disk)),

@@ -46,16 +46,16 @@ async def _merged(to: Writing, a: Update, live: Json) -> Json:
     if before is not None:
         names = disks_by_entry(here, a.ordinal, disk_names(before.spec.template))
         base = template.build_vm(before, a.ordinal, snapshot.revisions_by_label[a.before], disks=names)
-    names = disks_by_entry(here, a.ordinal, disk_names(to.pool.spec.template))
+    names = disks_by_entry(here, a.ordinal, disk_names(to.owner.spec.template))
     replaced = {each.entry: each.new for each in a.replacements}
-    new = template.build_vm(to.pool, a.ordinal, snapshot.revision, disks=names | replaced)
+    new = template.build_vm(to.owner, a.ordinal, snapshot.revision, disks=names | replaced)
     merged = template.merge_template(live, base, new)
     annotations = merged["metadata"].setdefault("annotations", {})
     lost, known = bool(a.before) and base is None, annotations.pop(meta.LEFT_FIELDS, "")
     if left := lost_base.left_fields(merged, new, known, lost=lost):
         annotations[meta.LEFT_FIELDS] = left
         if lost:
-            to.events.base_lost(to.pool, a, lost_base.show(left))
+            to.events.base_lost(to.owner, a, lost_base.show(left))
     return merged
 
 

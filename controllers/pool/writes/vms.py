@@ -31,12 +31,12 @@ async def adopt(to: Writing, a: actions.Adopt) -> None:
     metadata = (await to.api.get(VMS, to.namespace, a.name))["metadata"]
     if controller_of({"metadata": metadata}) is not None:
         raise Conflict(f"{a.name} has a controller now", status=409)
-    others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != to.pool.uid]
+    others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != to.owner.uid]
     # With the resourceVersion, the patch removes no reference that another client has added meanwhile.
     change = {
         "uid": a.uid,
         "resourceVersion": metadata["resourceVersion"],
-        "ownerReferences": [*others, template.owner_reference(to.pool)],
+        "ownerReferences": [*others, template.owner_reference(to.owner)],
     }
     await to.api.patch(VMS, to.namespace, a.name, {"metadata": change})
 
@@ -45,7 +45,7 @@ async def delete(to: Writing, a: actions.Delete) -> None:
     if a.spares_available:
         await unready_version(to.api, to.namespace, a.name)
     if a.retain_disks:
-        await delete_retaining_disks(to.api, to.namespace, to.pool.uid, a)
+        await delete_retaining_disks(to.api, to.namespace, to.owner.uid, a)
     else:
         await _delete_vm(to, a.name, a.uid, a.resource_version, "Background")
 

@@ -74,7 +74,6 @@ def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolControlle
         writer=cast(PoolWriter, writer),
         statuses=writer.statuses,
         events=cast(PoolEvents, None),
-        expectations=Expectations(),
         metrics=PoolMetrics(registry),
         burst=250,
         clock=lambda: 0.0,
@@ -153,13 +152,13 @@ def test_deletions_of_others_are_recorded(
     changes: list[tuple[VM | None, VM | None]], own: tuple[str, ...], recorded: list[str]
 ) -> None:
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    controller.expectations.expect("u-web", deletes=own, now=0.0)
+    controller.records.expectations.expect("u-web", deletes=own, now=0.0)
     for old, new in changes:
         controller.vm_changed(lambda key, pause: None, old, new)
-    found = controller._memory("u-web").last_status_write.decisions
+    found = controller.records.memory("u-web").last_status_write.decisions
     assert [(each.reason, *each.vms) for each in found] == [("DeletedByOther", vm) for vm in recorded]
     controller.begin()
-    assert controller._memory("u-web").last_status_write.decisions == []
+    assert controller.records.memory("u-web").last_status_write.decisions == []
 
 
 async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,7 +254,7 @@ async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
 def test_healing_that_another_leader_writes_is_adopted(version: str, written: dict[str, int], adopted: bool) -> None:
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
     before = a_pool(3, autohealing={}, status={"healing": {"replaced": 1}})
-    memory = controller._memory(before.uid)
+    memory = controller.records.memory(before.uid)
     memory.healing = Healing(replaced=1, failing=2)
     memory.last_status_write.versions.append("own")
     after = replace(a_pool(3, autohealing={}, status={"healing": written}), resource_version=version)

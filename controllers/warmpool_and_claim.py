@@ -37,6 +37,7 @@ from controllers.warmpool.controller import WarmPoolController
 from controllers.warmpool.ec2.poller import build_ec2
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import is_instance
+from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.vm_backend import VMBackend
@@ -155,11 +156,10 @@ class WarmPoolControllers:
             cache=cache,
             backend_of=backend_of,
             vm_backend=vm_backend,
-            apply=WarmPoolWriter(api, events, self.expectations, metrics, api.monotonic),
+            apply=WarmPoolWriter(api, WarmPoolEvents(events, metrics), self.expectations, api.monotonic),
             status_writer=StatusWriter(api, WARM_POOLS, api.monotonic),
             health=HealthTracker(api.monotonic),
             subresources=subresources,
-            expectations=self.expectations,
             metrics=metrics,
             clock=api.monotonic,
             now=api.now,
@@ -175,7 +175,7 @@ class WarmPoolControllers:
         data_sources.subscribe(self._controller.data_source_changed)
 
     async def run(self) -> None:
-        self._controller.begin()
+        self._controller.records.begin()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._data_sources.run(), name="data-sources")

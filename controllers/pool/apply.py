@@ -44,7 +44,7 @@ class PoolWriter:
         self.batches.expect(to.owner, [each for each in plan.actions if isinstance(each, actions.Create)])
         needs = dict.fromkeys(NEED_REVISION, actions.SaveRevision)
         found = merge_outcomes((await carry_out(self.writes, to, plan.actions, needs)).values())
-        return PoolOutcome(found.failure, found.retry, found.done, found.not_done, tuple(to.blocked))
+        return PoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error, tuple(to.blocked))
 
     def writing(self, snapshot: PoolSnapshot) -> Writing:
         common = self.api, self.batches, self.creator, snapshot.pool, snapshot.burst

@@ -96,7 +96,7 @@ class PoolController:
 
     def __post_init__(self) -> None:
         batches = self.writer.batches
-        self.records = Records("pool", batches, PoolMemory, _pool_uid, self._owner, self.now, _shown)
+        self.records = Records("pool", batches, lambda _: PoolMemory(), _pool_uid, self._owner, self.now, _shown)
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has counted the VMIs that failed before, and recorded its decisions."""
@@ -126,7 +126,7 @@ class PoolController:
         pool = self.stores.pools.get(key)
         if not isinstance(pool, Pool):
             return pool
-        memory, synced = self.records.memory(pool.uid), self.records.synced(self._writers(pool))
+        memory, synced = self.records.memory(pool), self.records.synced(self._writers(pool))
         snapshot = observe(self.stores, key, synced=synced, failure=memory.failure, burst=self.burst)
         assert isinstance(snapshot, PoolSnapshot)
         return self._with_memory(snapshot, memory)
@@ -142,7 +142,7 @@ class PoolController:
 
     def _memory_of_owner(self, vm: VM) -> PoolMemory | None:
         pool = self._owner(vm)
-        return self.records.memory(pool.uid) if pool is not None else None
+        return self.records.memory(pool) if pool is not None else None
 
     def _with_memory(self, snapshot: PoolSnapshot, memory: PoolMemory) -> PoolSnapshot:
         pool, clock = snapshot.pool, self.clock()
@@ -169,7 +169,7 @@ class PoolController:
         return replace(snapshot, pool=replace(pool, status=pool.status.model_copy(update={"healing": known})))
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
-        pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool.uid)
+        pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
         self.metrics.follow(pool.key)
         measured, failed = len(memory.measurements), len(snapshot.failed_vmis)
         snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now))
@@ -245,7 +245,7 @@ class PoolController:
         self.metrics.scaled(pool.key, created=created, deleted=deleted)
 
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:
-        update = await self.statuses.update(pool, fresh, self.records.memory(pool.uid).last_status_write)
+        update = await self.statuses.update(pool, fresh, self.records.memory(pool).last_status_write)
         if update.written and isinstance(pool, InvalidSpec):
             self.events.invalid_spec(pool)
         return update.wait_seconds

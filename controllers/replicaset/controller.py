@@ -81,7 +81,9 @@ class ReplicaSetController:
 
     def __post_init__(self) -> None:
         batches = WriteBatches(self.events, Expectations(EXPECTATIONS_SECONDS), self.api.monotonic)
-        self.records = Records("replica set", batches, ReplicaSetMemory, _set_uid, self.stores.set_of, self.api.now)
+        self.records = Records(
+            "replica set", batches, lambda _: ReplicaSetMemory(), _set_uid, self.stores.set_of, self.api.now
+        )
 
     async def reconcile(self, key: Key) -> float | None:
         known = self.stores.sets.get(key)
@@ -90,14 +92,14 @@ class ReplicaSetController:
             return None
         if isinstance(known, InvalidSpec):
             return await self._update_status(known, invalid_spec_status(known, self.api.now()))
-        synced, failure = self.records.synced([known.uid]), self.records.memory(known.uid).failure
+        synced, failure = self.records.synced([known.uid]), self.records.memory(known).failure
         snapshot = observe(self.stores, key, synced=synced, failure=failure, burst=self.burst)
         assert isinstance(snapshot, ReplicaSetSnapshot)
         return await self._reconcile(snapshot)
 
     async def _reconcile(self, snapshot: ReplicaSetSnapshot) -> float | None:
         found, now, batches = snapshot.replica_set, self.api.now(), self.records.batches
-        memory, decided = self.records.memory(found.uid), plan(snapshot, now)
+        memory, decided = self.records.memory(found), plan(snapshot, now)
         to = Writing(self.api, batches, self.creator, found, snapshot.burst)
         outcomes = await carry_out(WRITES, to, decided.actions)
         self.metrics.scaled(found.key, created=len(outcomes[Create].done), deleted=len(outcomes[Delete].done))
@@ -112,7 +114,7 @@ class ReplicaSetController:
         return self.records.seconds_until_next([found.uid], wait, decided.again_seconds)
 
     async def _update_status(self, found: ReplicaSet | InvalidReplicaSet, fresh: ReplicaSetStatus) -> float | None:
-        update = await self.statuses.update(found, fresh, self.records.memory(found.uid).last_status_write)
+        update = await self.statuses.update(found, fresh, self.records.memory(found).last_status_write)
         if update.written and isinstance(found, InvalidSpec):
             self.events.invalid_spec(found)
         elif update.written and isinstance(found, ReplicaSet) and _is_paused(found.status) != _is_paused(fresh):

@@ -39,7 +39,8 @@ class Records(Generic[V, M]):
     kind: str
     """of the sets, in sentences: `pool`"""
     batches: WriteBatches[Any]
-    new_memory: Callable[[], M]
+    new_memory: Callable[[Any], M]
+    """the memory of a set that this process has not seen before"""
     owner_uid: Callable[[V], str]
     """UID of the set that owns the VM or VMI; empty if no set of this kind does"""
     owner: Callable[[V], View[LoggedStatus] | None]
@@ -54,10 +55,10 @@ class Records(Generic[V, M]):
     def expectations(self) -> Expectations[str]:
         return self.batches.expectations
 
-    def memory(self, uid: str) -> M:
-        if uid not in self.memories:
-            self.memories[uid] = self.new_memory()
-        return self.memories[uid]
+    def memory(self, of: ObjectMeta) -> M:
+        if of.uid not in self.memories:
+            self.memories[of.uid] = self.new_memory(of)
+        return self.memories[of.uid]
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has recorded its decisions."""
@@ -76,7 +77,7 @@ class Records(Generic[V, M]):
         owners = {self.owner_uid(each) for each in (old, new) if each is not None}
         awaited = self.batches.awaited(owners)
         if old is not None and self.begins_deletion(old, new):
-            self.note_deletion(old, new)
+            self._note_deletion(old)
         if new is not None:
             for name in self.shown(new):
                 self.expectations.creation_observed(self.owner_uid(new), name)
@@ -87,14 +88,18 @@ class Records(Generic[V, M]):
         return bool(awaited - self.batches.awaited(owners))
 
     def begins_deletion(self, old: V, new: V | None) -> bool:
+        """Whether the status of the set records the deletion with this change, if the set did not ask for it."""
         return not old.deleting and (new is None or new.uid != old.uid or new.deleting)
 
-    def note_deletion(self, old: V, new: V | None) -> None:
-        """Records that another client deletes a VM or VMI of a set."""
+    def _note_deletion(self, old: V) -> None:
         owner = self.owner(old)
         if owner is not None and old.uid not in self.expectations.open(owner.uid)[1]:
-            found = deleted_by_other(format_time(self.now()), self.kind, vm_reference(old.name, old.uid))
-            self.memory(owner.uid).last_status_write.record_deletion(found, owner.status)
+            self.record_deletion(owner, old)
+
+    def record_deletion(self, owner: View[LoggedStatus], old: V) -> None:
+        """Records that another client deletes a VM or VMI of a set."""
+        found = deleted_by_other(format_time(self.now()), self.kind, vm_reference(old.name, old.uid))
+        self.memory(owner).last_status_write.record_deletion(found, owner.status)
 
     def synced(self, uids: Iterable[str]) -> bool:
         """Whether the stores show all writes of these sets, or the wait for them is over."""

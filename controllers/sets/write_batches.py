@@ -15,7 +15,9 @@ from runtime.expectations import Expectations
 
 MAX_MESSAGE = 1000
 
-PASSING = (AlreadyExists, Conflict, NotFound, Throttled, Unreachable, NotSent)
+CHANGED = (AlreadyExists, Conflict, NotFound, NotSent)
+"""Errors of writes that are based on an outdated snapshot."""
+PASSING = (*CHANGED, Throttled, Unreachable)
 """Errors without an event: another client was first, the object has changed, or the server is busy or unreachable. The
 next plan uses a new snapshot."""
 
@@ -49,6 +51,8 @@ class Outcome:
     done: tuple[Any, ...] = ()
     not_done: tuple[Any, ...] = ()
     """Actions that were not done. An action without a response is neither in `done` nor in `not_done`."""
+    error: Exception | None = None
+    """The first error that is not in `CHANGED`."""
 
 
 class Reporter(Protocol[O_contra]):
@@ -62,10 +66,18 @@ class WriteBatches(Generic[O]):
     reporter: Reporter[O]
     expectations: Expectations[str]
     clock: Callable[[], float]
+    passing: tuple[type[Exception], ...] = PASSING
+    outcome_unknown: tuple[type[Exception], ...] = OUTCOME_UNKNOWN
+    """errors after which the write may have been done"""
     _writes: BatchWriter = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._writes = BatchWriter(self.expectations, self.clock, lambda action: action.expected_events())
+        self._writes = BatchWriter(
+            self.expectations,
+            self.clock,
+            lambda action: action.expected_events(),
+            outcome_unknown=self.outcome_unknown,
+        )
 
     async def send(
         self,
@@ -75,21 +87,24 @@ class WriteBatches(Generic[O]):
         *,
         max_in_flight: int = MAX_BATCH_SIZE,
         quiet: bool = False,
+        careful: bool = True,
     ) -> Outcome:
-        """Sends actions of one kind. `quiet` omits events of success. The owner is None after its deletion."""
+        """Sends actions of one kind. `quiet` omits events of success. The owner is None after its deletion. Without
+        `careful`, the first batch has full size also after a failure."""
         if not actions:
             return Outcome()
         uid = owner.uid if owner is not None else ""
-        results = await self._writes.make(uid, actions[0].verb, actions, call, most=max_in_flight)
+        results = await self._writes.make(uid, actions[0].verb, actions, call, most=max_in_flight, careful=careful)
         done = tuple(action for action, error in results if error is None)
         if owner is not None and not quiet:
             for action in done:
                 self.reporter.succeeded(owner, action)
         failed = [(action, error) for action, error in results if error is not None]
-        not_done = tuple(action for action, error in failed if not isinstance(error, OUTCOME_UNKNOWN))
-        refused = next(((action, error) for action, error in failed if not isinstance(error, PASSING)), None)
+        not_done = tuple(action for action, error in failed if not isinstance(error, self.outcome_unknown))
+        refused = next(((action, error) for action, error in failed if not isinstance(error, self.passing)), None)
         failure = self.reporter.failed(owner, *refused) if refused and owner is not None else None
-        return Outcome(failure, bool(failed), done, not_done)
+        server_error = next((error for _, error in failed if not isinstance(error, CHANGED)), None)
+        return Outcome(failure, bool(failed), done, not_done, server_error)
 
     def expect(self, owner: O, actions: Sequence[Action]) -> None:
         """Records writes that `send` makes later, so that other controllers know them now."""
@@ -128,19 +143,30 @@ def merge_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
         any(each.retry for each in found),
         tuple(action for each in found for action in each.done),
         tuple(action for each in found for action in each.not_done),
+        next((each.error for each in found if each.error), None),
     )
 
 
 def retry_unless_done(outcome: Outcome, reported: Failure | None = None) -> None:
-    """Raises RetryWithBackoff if some writes were not done, with the message of their failure or the reported one."""
-    if outcome.retry:
-        failure = reported or outcome.failure
-        raise RetryWithBackoff(failure.message if failure else "the cluster has changed meanwhile")
+    """Raises RetryWithBackoff if some writes were not done, with the message of their failure or of the reported one.
+    Raises Throttled itself, because it has the server's Retry-After."""
+    if not outcome.retry:
+        return
+    if isinstance(outcome.error, Throttled):
+        raise outcome.error
+    if failure := reported or outcome.failure:
+        raise RetryWithBackoff(failure.message)
+    raise RetryWithBackoff(describe(outcome.error) or "the cluster has changed meanwhile")
 
 
 def failure(reason: str, message: str) -> Failure:
     """A failure whose message is short enough for a condition."""
     return Failure(reason, message[:MAX_MESSAGE])
+
+
+def describe(error: Exception | None) -> str:
+    """The error of a write that may be repeated, also of one that has no text. Empty without an error."""
+    return "" if error is None else str(error) or "no answer in time"
 
 
 def error_message(error: Exception) -> str:

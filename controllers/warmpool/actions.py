@@ -1,10 +1,12 @@
 """The actions of a plan. An action holds the VM as the controller observed it: a stale write is refused."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from kinds.warm_states import WarmState
+from runtime.batch_writer import ExpectedEvents
 
 DeletionCause = Literal[
     "Excess", "Outdated", "Expired", "NodeLeaving", "Marked", "ReadinessTimeout", "Unhealthy", "NoRoom", "Contradiction"
@@ -12,25 +14,50 @@ DeletionCause = Literal[
 """The `reason` label of the metric of deletions."""
 
 
+class _Action:
+    verb: ClassVar[str]
+    """the name of the action"""
+    recorded: ClassVar[Reason | None] = None
+    """the reason with which the pool's status records the action; None if users do not ask about it later"""
+
+    reason: str
+
+    def __init_subclass__(cls) -> None:
+        cls.verb = cls.__name__
+
+    def expected_events(self) -> ExpectedEvents:
+        """The events that show the controller that the action has succeeded."""
+        return ExpectedEvents()
+
+
 @dataclass(frozen=True)
-class CreateVM:
+class CreateVM(_Action):
+    recorded = Reason.SUCCESSFUL_CREATE
     name: str
     placement: str
     standby: StandbyMode
     reason: str
 
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(creates=(self.name,))
+
 
 @dataclass(frozen=True)
-class DeleteVM:
+class DeleteVM(_Action):
+    recorded = Reason.SUCCESSFUL_DELETE
     vm: WarmVM
     cause: DeletionCause
     reason: str
 
+    def expected_events(self) -> ExpectedEvents:
+        return ExpectedEvents(deletes=(self.vm.uid,))
+
 
 @dataclass(frozen=True)
-class OrphanVM:
+class OrphanVM(_Action):
     """Releases the VM from the pool. The VM keeps running."""
 
+    recorded = Reason.ORPHANED
     vm: WarmVM
     cause: str
     """The value of the VM's label `orphaned`."""
@@ -38,7 +65,7 @@ class OrphanVM:
 
 
 @dataclass(frozen=True)
-class SetState:
+class SetState(_Action):
     """Writes the VM's state, its standby mode, or both."""
 
     vm: WarmVM
@@ -48,7 +75,7 @@ class SetState:
 
 
 @dataclass(frozen=True)
-class SetStandby:
+class SetStandby(_Action):
     """Starts, pauses or stops the VM."""
 
     vm: WarmVM
@@ -57,7 +84,7 @@ class SetStandby:
 
 
 @dataclass(frozen=True)
-class CountFailedCheck:
+class CountFailedCheck(_Action):
     """Writes the number of checks that failed since the VM became unhealthy."""
 
     vm: WarmVM
@@ -66,7 +93,7 @@ class CountFailedCheck:
 
 
 @dataclass(frozen=True)
-class SetFinalizer:
+class SetFinalizer(_Action):
     """Adds or removes the finalizer that delays the pool's deletion until its VMs are orphaned."""
 
     wanted: bool

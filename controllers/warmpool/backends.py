@@ -6,6 +6,8 @@ Exceptions of the methods:
     OutcomeUnknown     the server may have done the write: call `find` or `read` before another write
     InvalidTransition  the VM's state forbids the change, a bug of the caller: the backend sent no request
     ApiError           the server refused the write (quota, invalid template, too many requests)
+
+The first two are errors of the API, too, so catch them first.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -17,13 +19,13 @@ from apimachinery.unstructured import Json
 from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
 from kinds.warm_states import WarmState, may_follow, may_return
 from kinds.warmpool import Readiness
-from runtime.errors import OUTCOME_UNKNOWN
+from runtime.errors import OUTCOME_UNKNOWN, Conflict, Unreachable
 
 
-class WriteConflict(Exception): ...
+class WriteConflict(Conflict): ...
 
 
-class OutcomeUnknown(Exception): ...
+class OutcomeUnknown(Unreachable): ...
 
 
 class InvalidTransition(Exception): ...

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.sets.write_batches import Failure
+from controllers.sets.records import Memory, Records
+from controllers.sets.write_batches import Failure, WriteBatches, describe, retry_unless_done
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
-from controllers.shared.status_writer import LastWrite, StatusWriter
+from controllers.shared.status_writer import StatusWriter, View
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
-from controllers.warmpool.apply import Outcome, WarmPoolWriter
+from controllers.warmpool.apply import WarmPoolOutcome, WarmPoolWriter
 from controllers.warmpool.autoscaling.autoscaler import PoolAutoscaler
 from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache
 from controllers.warmpool.decisions import decisions, deleted_by_other
@@ -31,11 +32,10 @@ from controllers.warmpool.status import (
 )
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
+from kinds.decisions import LoggedStatus
 from kinds.warm_states import WarmState
 from kinds.warmpool import WarmPoolStatus
 from runtime.controller import RetryWithBackoff
-from runtime.errors import Throttled
-from runtime.expectations import Expectations
 from runtime.resource import Key
 
 BATCH_SECONDS = 0.1
@@ -52,20 +52,45 @@ UNAVAILABLE_SECONDS = 5.0
 
 
 @dataclass
-class PoolMemory:
-    """The controller's memory of one pool, dropped when the pool is deleted."""
-
-    failures: FailureBackoff
-    template_hash: str
+class PoolMemory(Memory):
+    failures: FailureBackoff = NO_FAILURES
+    template_hash: str = ""
     """The hash of the template that `failures` belong to."""
     bucket: TokenBucket | None = None
     status: WarmPoolStatus | None = None
     """The last written status, which the cache may not show yet."""
-    last_write: LastWrite = field(default_factory=LastWrite)
     unavailable_since: float | None = None
     autoscaler: PoolAutoscaler = field(default_factory=lambda: PoolAutoscaler.from_status(WarmPoolStatus()))
     counted: bool = False
     """Whether the metric `recovered` counts the VMs that existed when this process started."""
+
+    @classmethod
+    def of(cls, pool: WarmPool | InvalidWarmPool) -> "PoolMemory":
+        """The memory after a restart, which starts with the failures in the pool's status."""
+        status, autoscaler = pool.status, PoolAutoscaler.from_status(pool.status)
+        written = status.template_hash or _template_hash(pool)
+        return cls(failures=FailureBackoff.from_status(status), template_hash=written, autoscaler=autoscaler)
+
+
+class WarmPoolRecords(Records[WarmVM, PoolMemory]):
+    def __init__(self, batches: WriteBatches[WarmPool], stores: WarmPoolStores, now: Callable[[], datetime]) -> None:
+        super().__init__("warm pool", batches, PoolMemory.of, lambda m: m.pool_uid, self._pool_of, now)
+        self._stores = stores
+
+    def _pool_of(self, m: WarmVM) -> WarmPool | InvalidWarmPool | None:
+        return None if m.orphaned else self._stores.with_uid(m.pool_uid)
+
+    def begins_deletion(self, old: WarmVM, new: WarmVM | None) -> bool:
+        # The claim controller reports its deletions only after the answer of the API server.
+        if old.claim_uid:
+            return new is None or new.uid != old.uid
+        return super().begins_deletion(old, new)
+
+    def record_deletion(self, owner: View[LoggedStatus], old: WarmVM) -> None:
+        # A memory that begins before this process leads would not have the failures that the leader counts.
+        if (memory := self.memories.get(owner.uid)) is not None:
+            memory.last_status_write.record(self._stores.demand.take_deletions(owner.uid))
+            memory.last_status_write.record_deletion(deleted_by_other(old, self.now()), owner.status)
 
 
 @dataclass
@@ -79,7 +104,6 @@ class WarmPoolController:
     status_writer: StatusWriter[WarmPoolStatus]
     health: HealthTracker
     subresources: Subresources
-    expectations: Expectations[str]
     metrics: WarmPoolMetrics
     clock: Callable[[], float]
     now: Callable[[], datetime]
@@ -87,16 +111,13 @@ class WarmPoolController:
     """A random string of this process, so that two processes generate different VM names."""
     enqueue: Callable[[Key, float], None]
     """Enqueues a pool for a reconcile after the given seconds."""
-    _memory: dict[str, PoolMemory] = field(default_factory=dict)
-    """The key is the pool's UID."""
+    records: WarmPoolRecords = field(init=False)
     _reconcile_seconds: dict[Key, float] = field(default_factory=dict)
     """CPU time of the last reconcile of each pool."""
     _reconciles: int = 0
 
-    def begin(self) -> None:
-        """Begins to lead. An earlier leader has recorded its decisions."""
-        for memory in self._memory.values():
-            memory.last_write.forget_decisions()
+    def __post_init__(self) -> None:
+        self.records = WarmPoolRecords(self.apply.batches, self.stores, self.now)
 
     async def reconcile(self, key: Key) -> float | None:
         pool = self.stores.pools.get(key)
@@ -114,7 +135,7 @@ class WarmPoolController:
             return await self._record_images(pool, memory, images)
         return await self._reconcile(pool, memory)
 
-    async def _reconcile(self, pool: WarmPool, memory: PoolMemory) -> float:
+    async def _reconcile(self, pool: WarmPool, memory: PoolMemory) -> float | None:
         view, now, clock = self.backend_of(pool), self.now(), self.clock()
         if view.problem:
             return await self._wait_for_backend(pool, memory, view)
@@ -124,50 +145,34 @@ class WarmPoolController:
         decided = plan(snapshot, now)
         planning = self.clock() - clock
         outcome = await self.apply(snapshot, decided, view.backend)
-        memory.last_write.record(decisions(pool, outcome.done, now))
+        memory.last_status_write.record(decisions(pool, outcome.done, now))
         memory.failures = self._failures_after(snapshot, memory, outcome, now)
         begun = self.clock()
         after = replace(
             snapshot,
             failures=memory.failures,
-            last_error=_message(outcome.last_error),
+            last_error=describe(outcome.error),
             refusal=self.subresources.refusal(m.uid for m in snapshot.members),
         )
         fresh = status(after, now)
         self.metrics.record(snapshot, fresh, clock)
         self._reconcile_seconds[pool.key] = planning + self.clock() - begun
         wait = await self._write_status(pool, memory, fresh)
-        if outcome.retry:
-            if isinstance(outcome.last_error, Throttled):  # the error has the server's Retry-After
-                raise outcome.last_error
-            raise RetryWithBackoff(_message(outcome.last_error) or "the cluster has changed meanwhile")
-        waits = (
-            wait,
-            decided.requeue_seconds,
-            self.health.seconds_until_period_ends(pool, snapshot.members),
-            self.expectations.wait_seconds(pool.uid, clock),
-            memory.failures.seconds_until_due(now),
-        )
-        return min(w for w in (RESYNC_SECONDS, *waits) if w is not None)
+        retry_unless_done(replace(outcome, failure=None))
+        due = memory.failures.seconds_until_due(now), self.health.seconds_until_period_ends(pool, snapshot.members)
+        return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, wait, decided.requeue_seconds, *due)
 
     async def _record_images(self, pool: WarmPool, memory: PoolMemory, images: Sources) -> float | None:
         """Writes the images of the tracked DataSources into the status. They are a part of the template, so the pool is
         not planned before every process can read them."""
         fresh = pool.status.model_copy(update={"data_sources": tracked_images(images, pool.tracked)})
-        update = await self.status_writer.update(pool, fresh, memory.last_write)
+        update = await self.status_writer.update(pool, fresh, memory.last_status_write)
         if update.written and (changes := describe_changes(pool.images, images)):
-            self.apply.emit(pool, "Normal", Reason.IMAGE_CHANGED, changes, "Update")
+            self.apply.events.emit(pool, "Normal", Reason.IMAGE_CHANGED, changes, "Update")
         return update.wait_seconds
 
     def _memory_of(self, pool: WarmPool | InvalidWarmPool) -> PoolMemory:
-        """The memory of the pool. After a restart, it starts with the failures in the pool's status."""
-        template_hash = pool.template_hash if isinstance(pool, WarmPool) else ""
-        if pool.uid not in self._memory:
-            written = pool.status.template_hash or template_hash
-            self._memory[pool.uid] = PoolMemory(
-                FailureBackoff.from_status(pool.status), written, autoscaler=PoolAutoscaler.from_status(pool.status)
-            )
-        memory = self._memory[pool.uid]
+        memory, template_hash = self.records.memory(pool), _template_hash(pool)
         if template_hash and memory.template_hash != template_hash:
             # A new template resets the failures.
             memory.template_hash, memory.failures = template_hash, NO_FAILURES
@@ -200,7 +205,7 @@ class WarmPoolController:
             health=self.health.observe(pool, vms),
             queued_claims=demand.queued(pool.uid),
             creating_for_claims=demand.creating(pool.uid),
-            expectations_met=self.expectations.satisfied(pool.uid, clock),
+            expectations_met=self.records.synced([pool.uid]),
             failures=memory.failures,
             tokens=tokens,
             seed=f"{self.seed}.{self._reconciles}",
@@ -219,12 +224,12 @@ class WarmPoolController:
         )
 
     def _failures_after(
-        self, snapshot: WarmPoolSnapshot, memory: PoolMemory, outcome: Outcome, now: datetime
+        self, snapshot: WarmPoolSnapshot, memory: PoolMemory, outcome: WarmPoolOutcome, now: datetime
     ) -> FailureBackoff:
         pool, failures, refill = snapshot.pool, snapshot.failures, snapshot.pool.spec.refill
         if memory.bucket is not None:
             memory.bucket = memory.bucket.take(outcome.created)
-        failed: tuple[Failure, ...] = (outcome.refused,) if outcome.refused else outcome.lost
+        failed: tuple[Failure, ...] = (outcome.failure,) if outcome.failure else outcome.lost
         if outcome.became_ready:
             failures = NO_FAILURES
         elif failed:
@@ -243,12 +248,12 @@ class WarmPoolController:
         """Returns the seconds until the next allowed write, if the last write was too recent."""
         if isinstance(pool, WarmPool) and pool.deleting:
             return None
-        memory.last_write.record(self.stores.demand.take_deletions(pool.uid))
-        update = await self.status_writer.update(pool, fresh, memory.last_write)
+        memory.last_status_write.record(self.stores.demand.take_deletions(pool.uid))
+        update = await self.status_writer.update(pool, fresh, memory.last_status_write)
         if update.written:
             before, memory.status = memory.status or pool.status, fresh
             for each in status_events(before, fresh):
-                self.apply.emit(pool, each.type, each.reason, each.note, "Status")
+                self.apply.events.emit(pool, each.type, each.reason, each.note, "Status")
         return update.wait_seconds
 
     async def _orphan_leftovers(self, key: Key) -> None:
@@ -274,10 +279,7 @@ class WarmPoolController:
     # Handlers of cache changes
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
-        if old is not None and (new is None or new.uid != old.uid):
-            self.expectations.forget(old.uid)
-            self.apply.forget(old.uid)
-            self._memory.pop(old.uid, None)
+        self.records.set_changed(old, new)
         if old is not None and new is not None:
             self._adopt_failures(old, new)
         changed = [each for each in (old, new) if each is not None]
@@ -288,51 +290,29 @@ class WarmPoolController:
                 self.enqueue(other.key, 0)
 
     def _adopt_failures(self, old: WarmPool | InvalidWarmPool, new: WarmPool | InvalidWarmPool) -> None:
-        memory = self._memory.get(new.uid)
-        if memory is None or not memory.last_write.is_foreign(new.resource_version):
+        memory = self.records.memories.get(new.uid)
+        if memory is None or not memory.last_status_write.is_foreign(new.resource_version):
             return
         if new.status.failures != old.status.failures:
             memory.failures = FailureBackoff.from_status(new.status)
             memory.template_hash = new.status.template_hash or memory.template_hash
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
-        uids = {m.pool_uid for m in (old, new) if m is not None and m.pool_uid}
-        waiting = self._with_open_expectations(uids)
+        at_once = self.records.changed(old, new)
         if new is not None:
-            self.expectations.creation_observed(new.pool_uid, new.name)
             self._record_refill(old, new)
-        self._note_deletion(old, new)
-        deleted = old if new is None else new if new.deleting else None
-        if deleted is not None:
-            self.expectations.deletion_observed(deleted.pool_uid, deleted.uid)
         if old is not None and (new is None or new.uid != old.uid):
             self.health.forget(old.uid)
             self.subresources.forget(old.uid)
             self._restart_backoff(old)
-        # The last expected event triggers a reconcile without a delay.
-        met = bool(waiting - self._with_open_expectations(uids))
         least = CLAIMED_SECONDS if new is not None and new.claim_uid else BATCH_SECONDS
         for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
-            self.enqueue(key, 0 if met else self._batch_seconds(key, least))
-
-    def _note_deletion(self, old: WarmVM | None, new: WarmVM | None) -> None:
-        """Records that another client deletes a VM. The claim controller reports its deletions only after the answer of
-        the API server, so a claimed VM counts once it is gone."""
-        if old is None or (memory := self._memory.get(old.pool_uid)) is None or old.orphaned:
-            return
-        begins = not old.deleting and (new is None or new.deleting or new.uid != old.uid)
-        gone = new is None or new.uid != old.uid
-        pool = self.stores.with_uid(old.pool_uid)
-        expected = old.uid in self.expectations.open(old.pool_uid)[1]
-        if pool is None or expected or not (gone if old.claim_uid else begins):
-            return
-        memory.last_write.record(self.stores.demand.take_deletions(old.pool_uid))
-        memory.last_write.record_deletion(deleted_by_other(old, self.now()), pool.status)
+            self.enqueue(key, 0 if at_once else self._batch_seconds(key, least))
 
     def _restart_backoff(self, gone: WarmVM) -> None:
         """Restarts the pause after a NoRoom deletion once the deleted VM is gone: a VM that waits for scheduling can
         only start then."""
-        pool, memory = self.stores.pools.get((gone.namespace, gone.pool)), self._memory.get(gone.pool_uid)
+        pool, memory = self.stores.pools.get((gone.namespace, gone.pool)), self.records.memories.get(gone.pool_uid)
         made_room = memory is not None and memory.failures.reason == Reason.NO_ROOM and not gone.claim_uid
         if memory is None or not made_room or not isinstance(pool, WarmPool):
             return
@@ -371,15 +351,12 @@ class WarmPoolController:
         if waiting and new.state is WarmState.READY:
             seconds = max(0.0, seconds_since(new.created_at, self.now()))
             self.metrics.refill.labels(new.namespace, new.pool).observe(seconds)
-            if (memory := self._memory.get(new.pool_uid)) is not None:
+            if (memory := self.records.memories.get(new.pool_uid)) is not None:
                 memory.autoscaler.booted(seconds)
 
-    def _with_open_expectations(self, uids: set[str]) -> set[str]:
-        return {uid for uid in uids if any(self.expectations.open(uid))}
 
-
-def _message(error: Exception | None) -> str:
-    return "" if error is None else str(error) or "no answer in time"
+def _template_hash(pool: WarmPool | InvalidWarmPool) -> str:
+    return pool.template_hash if isinstance(pool, WarmPool) else ""
 
 
 def _is_status_change(old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> bool:

@@ -6,7 +6,7 @@ from datetime import datetime
 from apimachinery.timestamps import format_time
 from controllers.shared import decisions as shared
 from controllers.shared.decisions import decision
-from controllers.warmpool.actions import Action, CreateVM, DeleteVM, OrphanVM
+from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
@@ -18,16 +18,12 @@ DELETED_BY_OTHER = "another client deleted the VM, or the claim"
 def decisions(pool: WarmPool, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
     time = format_time(now)
     for each in actions:
-        match each:
-            case CreateVM():
-                yield decision(time, Reason.SUCCESSFUL_CREATE, each.reason, vm_reference(each.name))
-            case DeleteVM():
-                # The autoscaling decides without a client.
-                client = pool.replicas_by if each.cause == "Excess" and pool.spec.autoscaling is None else ""
-                vm = vm_reference(each.vm.name, each.vm.uid)
-                yield decision(time, Reason.SUCCESSFUL_DELETE, each.reason, vm, set_by=client)
-            case OrphanVM():
-                yield decision(time, Reason.ORPHANED, each.reason, vm_reference(each.vm.name, each.vm.uid))
+        if each.recorded is not None and not isinstance(each, SetFinalizer):
+            name, uid = (each.name, "") if isinstance(each, CreateVM) else (each.vm.name, each.vm.uid)
+            # The autoscaling decides without a client.
+            excess = isinstance(each, DeleteVM) and each.cause == "Excess" and pool.spec.autoscaling is None
+            client = pool.replicas_by if excess else ""
+            yield decision(time, each.recorded, each.reason, vm_reference(name, uid), set_by=client)
 
 
 def deleted_by_other(vm: WarmVM, now: datetime) -> Decision:

@@ -32,7 +32,7 @@ TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
 @dataclass(frozen=True)
 class Plan:
     actions: tuple[Action, ...] = ()
-    """The actions in the order of execution."""
+    """The actions. `WarmPoolWriter` sends them in the order of their types."""
     requeue_seconds: float | None = None
     """Seconds until the passage of time changes the plan. None if it never does."""
 

@@ -15,6 +15,7 @@ from controllers.warmpool.backends import (
     Change,
     CreateRequest,
     Health,
+    OutcomeUnknown,
     WriteConflict,
     check_transition,
     translated_errors,
@@ -57,6 +58,8 @@ class VMBackend:
             # The Secret may exist from a call whose response was lost. Callers check its owner before they write a key.
             with suppress(AlreadyExists), translated_errors():
                 await self._api.create(SECRETS, ssh_keys.secret(vm))
+        except OutcomeUnknown:
+            raise
         except ApiError:
             with suppress(ApiError):  # the VM cannot start without its Secret
                 await self._api.delete(VMS, vm.namespace, vm.name, uid=vm.uid, propagation="Background")

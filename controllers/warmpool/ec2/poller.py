@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 
 from controllers.warmpool.audit_log import log_event
-from controllers.warmpool.backends import Backend, Change, OutcomeUnknown, WriteConflict
+from controllers.warmpool.backends import Backend, Change, WriteConflict
 from controllers.warmpool.ec2.agent import NetworkAgentClient
 from controllers.warmpool.ec2.backend import DisabledEC2Backend, EC2Backend
 from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
@@ -115,7 +115,7 @@ class EC2Poller:
                     await self.backend.terminate(vm, "its pool is gone")
         except WriteConflict:  # the next poll retries
             return
-        except (ApiError, OutcomeUnknown) as error:
+        except ApiError as error:
             log.warning("%s: %s", vm.name, error)
 
     async def _orphan(self, vm: WarmVM) -> None:

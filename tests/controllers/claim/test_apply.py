@@ -210,9 +210,9 @@ PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
     ("answers", "places"),
     [
         pytest.param([REFUSED] * 4, 4, id="each refusal draws another placement"),
-        pytest.param([OutcomeUnknown()] * 4, 1, id="a creation without answer is repeated unchanged"),
-        pytest.param([OutcomeUnknown(), REFUSED, REFUSED], 1, id="also after refusals of the repetition"),
-        pytest.param([REFUSED, OutcomeUnknown(), REFUSED], 2, id="and after earlier refusals"),
+        pytest.param([OutcomeUnknown("lost")] * 4, 1, id="a creation without answer is repeated unchanged"),
+        pytest.param([OutcomeUnknown("lost"), REFUSED, REFUSED], 1, id="also after refusals of the repetition"),
+        pytest.param([REFUSED, OutcomeUnknown("lost"), REFUSED], 2, id="and after earlier refusals"),
     ],
 )
 async def test_placements_of_repeated_creations(answers: list[Exception], places: int) -> None:
@@ -223,7 +223,7 @@ async def test_placements_of_repeated_creations(answers: list[Exception], places
 
 
 async def test_another_vm_name_draws_another_placement() -> None:
-    setup = Setup([], FakeBackend(creations=[OutcomeUnknown(), REFUSED, REFUSED]))
+    setup = Setup([], FakeBackend(creations=[OutcomeUnknown("lost"), REFUSED, REFUSED]))
     for name in ("mine-1", "mine-2", "mine-2"):
         await setup.take(snapshot(pool=PLACES), CreateVM(PLACES, name, "PoolEmpty", "none is ready"))
     assert len(set(setup.backend.placements)) == 3

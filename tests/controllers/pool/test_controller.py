@@ -155,10 +155,10 @@ def test_deletions_of_others_are_recorded(
     controller.records.expectations.expect("u-web", deletes=own, now=0.0)
     for old, new in changes:
         controller.vm_changed(lambda key, pause: None, old, new)
-    found = controller.records.memory("u-web").last_status_write.decisions
+    found = controller.records.memory(a_pool(3)).last_status_write.decisions
     assert [(each.reason, *each.vms) for each in found] == [("DeletedByOther", vm) for vm in recorded]
     controller.begin()
-    assert controller.records.memory("u-web").last_status_write.decisions == []
+    assert controller.records.memory(a_pool(3)).last_status_write.decisions == []
 
 
 async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,7 +254,7 @@ async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
 def test_healing_that_another_leader_writes_is_adopted(version: str, written: dict[str, int], adopted: bool) -> None:
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
     before = a_pool(3, autohealing={}, status={"healing": {"replaced": 1}})
-    memory = controller.records.memory(before.uid)
+    memory = controller.records.memory(before)
     memory.healing = Healing(replaced=1, failing=2)
     memory.last_status_write.versions.append("own")
     after = replace(a_pool(3, autohealing={}, status={"healing": written}), resource_version=version)

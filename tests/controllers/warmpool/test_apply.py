@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.sets.write_batches import Failure
+from controllers.sets.write_batches import Failure, Outcome
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,
@@ -21,7 +21,7 @@ from controllers.warmpool.actions import (
     SetStandby,
     SetState,
 )
-from controllers.warmpool.apply import Outcome, WarmPoolWriter, vm_change
+from controllers.warmpool.apply import WarmPoolOutcome, WarmPoolWriter, vm_change
 from controllers.warmpool.backends import (
     HEALTHY,
     Change,
@@ -31,6 +31,7 @@ from controllers.warmpool.backends import (
     WriteConflict,
     check_transition,
 )
+from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
@@ -123,11 +124,10 @@ class Setup:
         self.registry = CollectorRegistry()
         metrics = WarmPoolMetrics(self.registry)
         self.api = Finalizers()
-        self.apply = WarmPoolWriter(
-            cast(Api, self.api), cast(EventRecorder, self.events), self.expectations, metrics, lambda: 0.0
-        )
+        events = WarmPoolEvents(cast(EventRecorder, self.events), metrics)
+        self.apply = WarmPoolWriter(cast(Api, self.api), events, self.expectations, lambda: 0.0)
 
-    async def run(self, *actions: Action) -> Outcome:
+    async def run(self, *actions: Action) -> WarmPoolOutcome:
         return await self.apply(a_snapshot(3), Plan(actions), self.backend)
 
     def value(self, name: str, **labels: str) -> float | None:
@@ -192,7 +192,7 @@ async def test_each_failed_action_is_logged(
     caplog.set_level(logging.DEBUG)
     setup = Setup(a=error)
     done = await setup.run(action)
-    assert done.retry or done.refused
+    assert done.retry or done.failure
     (line,) = [r for r in caplog.records if hasattr(r, "event")]
     assert (line.__dict__["event"], line.levelno, line.__dict__["pool"]) == (event, level, "web")
     assert "web-a" in line.getMessage()
@@ -204,25 +204,25 @@ NO_ANSWER, BUSY = OutcomeUnknown("lost"), Throttled("later")
 @pytest.mark.parametrize(
     ("error", "expected", "open_still"),
     [
-        pytest.param(None, Outcome(created=1, done=(create("a"),)), True, id="created"),
-        pytest.param(NO_ANSWER, Outcome(retry=True, last_error=NO_ANSWER), True, id="no answer"),
+        pytest.param(None, Outcome(done=(create("a"),)), True, id="created"),
+        pytest.param(NO_ANSWER, Outcome(retry=True, error=NO_ANSWER), True, id="no answer"),
         pytest.param(AlreadyExists("there"), Outcome(retry=True), False, id="name is taken"),
-        pytest.param(BUSY, Outcome(retry=True, last_error=BUSY), False, id="server is busy"),
+        pytest.param(BUSY, Outcome(retry=True, error=BUSY), False, id="server is busy"),
         pytest.param(
             Invalid("bad", status=422, reason="Invalid", call="POST /apis/kubevirt.io/v1/..."),
-            Outcome(refused=Failure("FailedCreate", "bad")),
+            Outcome(failure=Failure("FailedCreate", "bad")),
             False,
             id="refused",
         ),
         pytest.param(
             Forbidden("denied: set the label quota-group"),
-            Outcome(refused=Failure("FailedCreate", "denied: set the label quota-group")),
+            Outcome(failure=Failure("FailedCreate", "denied: set the label quota-group")),
             False,
             id="a policy whose message has the word quota",
         ),
         pytest.param(
             QuotaExceeded("exceeded quota: q"),
-            Outcome(refused=Failure("InsufficientCapacity", "exceeded quota: q")),
+            Outcome(failure=Failure("InsufficientCapacity", "exceeded quota: q")),
             False,
             id="quota used up",
         ),
@@ -230,7 +230,9 @@ NO_ANSWER, BUSY = OutcomeUnknown("lost"), Throttled("later")
 )
 async def test_create(error: Exception | None, expected: Outcome, open_still: bool) -> None:
     setup = Setup(**({"a": error} if error else {}))
-    assert await setup.run(create("a")) == expected
+    found = await setup.run(create("a"))
+    assert Outcome(found.failure, found.retry, found.done, error=found.error) == expected
+    assert found.created == len(expected.done)
     assert bool(setup.expectations.open(UID)[0]) is open_still
 
 

@@ -1,17 +1,28 @@
-"""Changes that the state of a VM allows."""
+"""Changes that the state of a VM allows, and what the backends do after an error."""
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
+from controllers.shared.creation import DefaultingCreator
+from controllers.shared.subresources import Subresources
 from controllers.warmpool.backends import (
     Change,
+    CreateRequest,
     InvalidTransition,
+    OutcomeUnknown,
     check_transition,
 )
+from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_vm import WarmVM
+from kinds import meta
 from kinds.warm_states import WarmState
-from tests.controllers.warmpool.builders import a_vm
+from runtime.api import Api
+from runtime.errors import ApiError, Forbidden, Unreachable
+from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
+from tests.controllers.warmpool.test_ssh_keys import template
 
 
 @pytest.mark.parametrize(
@@ -45,3 +56,38 @@ def test_allowed_transitions(m: WarmVM, wanted: Change, fine: bool) -> None:
     else:
         with pytest.raises(InvalidTransition):
             check_transition(m, wanted)
+
+
+class NoSecrets:
+    """An API server that creates VMs, and answers with an error to the creation of Secrets."""
+
+    def __init__(self, error: ApiError) -> None:
+        self.error, self.deleted = error, list[str]()
+
+    async def __call__(self, documents: list[Any]) -> list[Any]:
+        return documents
+
+    async def create(self, *given: Any) -> Any:
+        if len(given) == 1:
+            return given[0]
+        raise self.error
+
+    async def delete(self, resource: Any, namespace: str, name: str, **options: Any) -> None:
+        self.deleted.append(name)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "deleted"),
+    [
+        pytest.param(Forbidden("no"), Forbidden, ["web-a"], id="a VM whose Secret is refused is deleted"),
+        pytest.param(Unreachable("lost"), OutcomeUnknown, [], id="a VM whose Secret may exist stays"),
+    ],
+)
+async def test_a_vm_needs_its_secret(error: ApiError, raised: type[Exception], deleted: list[str]) -> None:
+    server, pool = NoSecrets(error), a_pool(template=template(meta.CLAIM_KEY))
+    backend = VMBackend(
+        cast(Api, server), cast(DefaultingCreator, server), Subresources(cast(Api, server), lambda: 0.0), lambda: NOW
+    )
+    with pytest.raises(raised):
+        await backend.create(CreateRequest("ns", "web-a", "web", pool.uid, pool.owner, pool.template, "hash"))
+    assert server.deleted == deleted

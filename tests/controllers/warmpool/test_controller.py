@@ -27,6 +27,7 @@ from controllers.warmpool.controller import (
     UNAVAILABLE_SECONDS,
     WarmPoolController,
 )
+from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.plan import plan
@@ -96,7 +97,8 @@ class World:
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
         view = BackendView(self.backend, self.cache, (self.source,))
         self.events = FakeEvents()
-        apply = WarmPoolWriter(cast(Api, self.api), cast(EventRecorder, self.events), expectations, metrics, self.clock)
+        events = WarmPoolEvents(cast(EventRecorder, self.events), metrics)
+        apply = WarmPoolWriter(cast(Api, self.api), events, expectations, self.clock)
         self.controller = WarmPoolController(
             stores=WarmPoolStores(self.pools, Demand(), self.data_sources.get),
             cache=self.cache,
@@ -106,7 +108,6 @@ class World:
             status_writer=StatusWriter(cast(Api, self.api), WARM_POOLS, self.clock),
             health=HealthTracker(self.clock),
             subresources=Subresources(cast(Api, self.api), self.clock),
-            expectations=expectations,
             metrics=metrics,
             clock=self.clock,
             now=lambda: self.time,

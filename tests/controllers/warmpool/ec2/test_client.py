@@ -15,11 +15,11 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from controllers.warmpool.apply import SERVER_UNAVAILABLE, create_failure
 from controllers.warmpool.ec2 import client
 from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import CLUSTER
+from controllers.warmpool.events import SERVER_UNAVAILABLE, create_failure
 from runtime.errors import (
     AlreadyExists,
     ApiError,

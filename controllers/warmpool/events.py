@@ -1,0 +1,136 @@
+"""The events, the log and the metrics of what happens to the VMs of warm pools."""
+
+import logging
+from dataclasses import dataclass
+
+from controllers.sets.events import SetEvents
+from controllers.sets.write_batches import CHANGED, Failure, describe, error_message
+from controllers.warmpool.actions import (
+    Action,
+    CountFailedCheck,
+    CreateVM,
+    DeleteVM,
+    OrphanVM,
+    SetFinalizer,
+    SetStandby,
+    SetState,
+)
+from controllers.warmpool.audit_log import log_event
+from controllers.warmpool.metrics import WarmPoolMetrics
+from controllers.warmpool.reasons import WarmPoolReason as Reason
+from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool
+from controllers.warmpool.warm_vm import WarmVM
+from defaulter.contract import InvalidDocument
+from kinds.warm_states import WarmState
+from runtime.errors import ApiError, QuotaExceeded, Throttled, Unavailable, Unreachable
+from runtime.events import EventType, view_reference
+from runtime.resource import VMS
+
+log = logging.getLogger(__name__)
+
+NORMAL_CAUSES = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
+"""Deletion causes that are not a fault of the VM."""
+NOT_OF_VMS = (CreateVM, SetFinalizer)
+SERVER_UNAVAILABLE = (Throttled, Unreachable, Unavailable, TimeoutError)
+PASSING = (*CHANGED, *SERVER_UNAVAILABLE)
+"""Errors without an event. The next plan uses a new snapshot."""
+
+
+@dataclass
+class WarmPoolEvents(SetEvents[WarmPool]):
+    resource = WARM_POOLS
+    metrics: WarmPoolMetrics
+
+    def done(self, pool: WarmPool | None, action: Action) -> None:
+        """Reports a write that succeeded. The pool is None after its deletion, which leaves only VMs to be orphaned."""
+        match action:
+            case CreateVM():
+                assert pool is not None
+                message, about = f"created {action.name}: {action.reason}", {"pool": pool.name, "vm": action.name}
+                log_event(log, "MachineCreating", message, about=about, placement=action.placement)
+                self.emit(pool, "Normal", Reason.SUCCESSFUL_CREATE, message, "Fill")
+            case DeleteVM():
+                assert pool is not None
+                self._deleted(pool, action)
+            case SetState(m, after, why):
+                before, message = m.state.value if m.state else "", f"{m.name} is {after.value}: {why}"
+                log_event(log, "MachineMoved", message, about=m, state_from=before, state_to=after.value, reason=why)
+                if pool is not None:
+                    self._state_set(pool, action)
+            case OrphanVM(m, cause, why):
+                log_event(log, "MachineMoved", f"{m.name} is orphaned: {why}", about=m, reason=cause)
+                self.metrics.orphaned.labels(m.namespace, m.pool, cause).inc()
+                message = f"released {m.name} from the pool: {why}"
+                # If the pool no longer exists, the event is about the VM.
+                regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, m)
+                self.recorder.emit(regarding, "Warning", Reason.ORPHANED, message, action="Orphan")
+            case SetStandby(m, mode, why):
+                message = f"asked KubeVirt to bring {m.name} to the mode {mode}"
+                log_event(log, "MachinePolled", message, about=m, level=logging.DEBUG, reason=why)
+            case CountFailedCheck(m, failures, why):
+                message = f"{m.name} is still unhealthy: {why}"
+                log_event(log, "MachinePolled", message, about=m, attempt=failures, reason=why)
+
+    def _state_set(self, pool: WarmPool, action: SetState) -> None:
+        m, message = action.vm, f"{action.vm.name}: {action.reason}"
+        if action.state is WarmState.READY and m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY):
+            self.emit(pool, "Normal", Reason.VM_READY, message, "Fill")
+        elif action.state is WarmState.STANDING_BY and m.state is not WarmState.STANDING_BY:
+            self.emit(pool, "Normal", Reason.STANDBY_ENTERED, message, "StandBy")
+        elif action.state in (WarmState.UNHEALTHY, WarmState.UNKNOWN):
+            message = f"{m.name} is {action.state.value}: {action.reason}"
+            self.emit(pool, "Warning", Reason.UNHEALTHY, message, "Check")
+
+    def _deleted(self, pool: WarmPool, action: DeleteVM) -> None:
+        self.metrics.terminations.labels(*pool.key, action.cause).inc()
+        if action.cause == "Contradiction":
+            self.invariant_violated(pool, "labels", action.vm, action.reason)
+        kind: EventType = "Normal" if action.cause in NORMAL_CAUSES else "Warning"
+        self.emit(pool, kind, Reason.SUCCESSFUL_DELETE, f"deleted {action.vm.name}: {action.reason}", "Terminate")
+
+    def not_done(self, pool: WarmPool | None, action: Action, error: Exception) -> None:
+        """Reports a write that failed. The first refused creation of a batch stands for the others: see `failed`."""
+        about = {"pool": pool.name if pool is not None else ""} if isinstance(action, NOT_OF_VMS) else action.vm
+        reason = error.reason if isinstance(error, ApiError) else type(error).__name__
+        if isinstance(error, PASSING):
+            level = logging.DEBUG if isinstance(error, CHANGED) else logging.INFO
+            message = f"{_what(action)}: {describe(error)}; will retry"
+            log_event(log, "Retry", message, about=about, level=level, reason=type(error).__name__)
+        elif not isinstance(action, CreateVM):
+            log_event(log, "Failure", f"{_what(action)}: {error}", about=about, level=logging.ERROR, reason=reason)
+
+    def failed(self, found: WarmPool, action: Action, error: Exception) -> Failure:
+        failure = create_failure(error)
+        if isinstance(action, CreateVM):
+            message, about = f"{_what(action)}: {failure.message}", {"pool": found.name, "vm": action.name}
+            log_event(log, "Failure", message, about=about, level=logging.ERROR, reason=failure.reason)
+            self.emit(found, "Warning", failure.reason, message, "Fill")
+        return failure
+
+    def invariant_violated(self, pool: WarmPool | None, invariant: str, m: WarmVM, message: str) -> None:
+        self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
+        log_event(log, "Failure", message, about=m, level=logging.ERROR, reason=Reason.INVARIANT_VIOLATED)
+        if pool is not None:
+            self.emit(pool, "Warning", Reason.INVARIANT_VIOLATED, message, "Check")
+
+
+def _what(action: Action) -> str:
+    match action:
+        case CreateVM(name):
+            return f"creating {name}"
+        case DeleteVM(m):
+            return f"deleting {m.name}"
+        case SetFinalizer():
+            return "the pool's finalizer"
+        case _:
+            return action.vm.name
+
+
+def create_failure(error: Exception) -> Failure:
+    message = error_message(error)
+    # `controllers.warmpool.ec2.client` gives this reason to the errors of EC2.
+    is_short = isinstance(error, ApiError) and error.reason == Reason.INSUFFICIENT_CAPACITY
+    if isinstance(error, QuotaExceeded) or is_short:
+        return Failure(str(Reason.INSUFFICIENT_CAPACITY), message)
+    reason = Reason.INVALID_TEMPLATE if isinstance(error, InvalidDocument) else Reason.FAILED_CREATE
+    return Failure(str(reason), message)

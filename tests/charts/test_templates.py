@@ -131,6 +131,41 @@ def test_the_chart_is_a_subchart(tmp_path: Path, values: Json, error: str) -> No
         assert "poolhouse-webhook" in run("template", "parent", str(tmp_path), values=values)
 
 
+@pytest.mark.parametrize(
+    ("values", "obeyed", "wanted"),
+    [
+        pytest.param(
+            {"imagePullSecrets": ["mirror-pull", {"name": "other"}]},
+            lambda pod: pod["spec"]["imagePullSecrets"],
+            [{"name": "mirror-pull"}, {"name": "other"}],
+            id="names of Secrets, as in charts by Bitnami",
+        ),
+        *(
+            pytest.param({"logLevel": given}, lambda pod: log_level(pod), level, id=f"log level {given}")
+            for given, level in (("debug", "DEBUG"), ("ERROR", "ERROR"), (0, "INFO"), (2, "INFO"), (4, "DEBUG"))
+        ),
+    ],
+)
+def test_a_global_value_may_have_the_form_of_other_charts(
+    values: Json, obeyed: Callable[[Json], Any], wanted: Any
+) -> None:
+    """A parent chart gives each of its charts the same global values."""
+    found = [obeyed(pod) for pod in pods(template({"global": values}))]
+    assert len(found) == 5
+    assert all(each == wanted for each in found)
+
+
+def log_level(pod: Json) -> Any:
+    (container,) = pod["spec"]["containers"]
+    return next(each["value"] for each in container["env"] if each["name"] == "POOLHOUSE_LOG_LEVEL")
+
+
+@pytest.mark.parametrize("values", [{"imagePullSecrets": [""]}, {"imagePullSecrets": [{}]}, {"logLevel": "loud"}])
+def test_a_global_value_without_meaning_is_refused(values: Json) -> None:
+    with pytest.raises(HelmError, match=next(iter(values))):
+        template({"global": values})
+
+
 def test_crds_of_all_kinds_are_kept_on_uninstall(rendered: list[Json]) -> None:
     crds = named(rendered, "CustomResourceDefinition")
     assert crds.keys() == {kind.crd_name for kind in KINDS}

@@ -91,7 +91,7 @@ spec:
           env:
             - {name: POOLHOUSE_LISTEN, value: "[::]:{{ $values.port }}"}
             - {name: POOLHOUSE_LOG_FORMAT, value: json}
-            - {name: POOLHOUSE_LOG_LEVEL, value: {{ $root.Values.global.logLevel }}}
+            - {name: POOLHOUSE_LOG_LEVEL, value: {{ include "poolhouse.logLevel" $root }}}
             - {name: POOLHOUSE_IDENTITY_SEED, value: {{ $root.Values.identitySeed | quote }}}
             - {name: POOLHOUSE_MACS, value: {{ $root.Values.macs }}}
             {{- .env | nindent 12 }}
@@ -164,7 +164,9 @@ spec:
 enableServiceLinks: false
 {{- with $global.imagePullSecrets }}
 imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
+  {{- range . }}
+  - name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . dict) "name") }}
+  {{- end }}
 {{- end }}
 {{- with $values.priorityClassName | default $global.priorityClassName }}
 priorityClassName: {{ . }}

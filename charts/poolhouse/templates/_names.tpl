@@ -57,6 +57,13 @@ app.kubernetes.io/component: {{ . }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ end -}}
 {{- end }}
 
+{{/* Prints the log level of all components. A number is the verbosity of klog, which other charts have under the same
+name: messages for finding faults begin at 4. */}}
+{{- define "poolhouse.logLevel" -}}
+{{- $level := .Values.global.logLevel -}}
+{{- if kindIs "string" $level }}{{ upper $level }}{{ else }}{{ ge (int $level) 4 | ternary "DEBUG" "INFO" }}{{ end -}}
+{{- end }}
+
 {{/* Prints the name of the Secret with the serving certificate. */}}
 {{- define "poolhouse.servingSecret" -}}
 {{- if eq .Values.certificates.mode "secret" }}{{ .Values.certificates.secret.name }}{{ else }}poolhouse-serving{{ end }}

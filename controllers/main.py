@@ -7,6 +7,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, NoReturn
@@ -26,6 +27,7 @@ from controllers.pool.controller import build as pool
 from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
+from controllers.sets.simulation import authenticate
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
@@ -161,7 +163,7 @@ async def run(
         async with asyncio.TaskGroup() as group:
             group.create_task(events.run(), name="events")
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
-            health = with_endpoints(health_app(missing, registry), answers)
+            health = with_endpoints(health_app(missing, registry), answers, partial(authenticate, api))
             if certificate_policy is not None:
                 keeper = certificates(api, settings.namespace, certificate_policy)
                 alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)

@@ -10,6 +10,8 @@ from service.strict_json import Json
 
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
 """A function of the request's object and the caller's token that returns a status and an object."""
+Authenticate = Callable[[str], Awaitable[tuple[int, Json] | None]]
+"""A function of the caller's token that returns the answer to a token that nobody knows, or None."""
 
 log = logging.getLogger(__name__)
 
@@ -23,9 +25,11 @@ HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
 """headers that the statuses require, or by which clients know what to do"""
 
 
-def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
+def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Authenticate) -> Any:
     """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. The app refuses
-    requests beyond `MAX_IN_FLIGHT`, so that endpoints cannot block the service."""
+    requests beyond `MAX_IN_FLIGHT`, so that endpoints cannot block the service.
+
+    An endpoint authenticates the caller. A body that is no object reaches none, so `authenticate` does it instead."""
     bodies = BodyReader()
     in_flight = 0
 
@@ -43,7 +47,8 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint]) -> Any:
             async with bodies.json(scope, receive) as document:
                 status, body = await endpoints[scope["path"]](document, token)
         except RequestRefused as error:
-            status, body = error.status, problem_body(error.message)
+            refused = await authenticate(token) if error.status == 400 else None
+            status, body = refused or (error.status, problem_body(error.message))
         except Exception:
             log.exception("%s failed", scope["path"])
             status, body = 500, problem_body("internal error; the service's log has the details")

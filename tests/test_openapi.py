@@ -38,7 +38,7 @@ from controllers.pool import observe as pools
 from controllers.pool.simulate import answer as plan_of_pool
 from controllers.replicaset import observe as replica_sets
 from controllers.replicaset.simulate import answer as plan_of_set
-from controllers.sets.simulation import PlanEndpoint
+from controllers.sets.simulation import PlanEndpoint, authenticate
 from defaulter import app as defaulter_app
 from defaulter.contract import DEFAULTS_PATH
 from fuzz import documents
@@ -189,7 +189,7 @@ async def create_controllers(api: Api) -> ASGIApp:
             api, VMIS, REPLICA_SET, lambda document: plan_of_set(sets, document, 250, NOW)
         ),
     }
-    app: ASGIApp = with_endpoints(health_app(lambda: None, CollectorRegistry()), endpoints)
+    app: ASGIApp = with_endpoints(health_app(lambda: None, CollectorRegistry()), endpoints, partial(authenticate, api))
     return app
 
 
@@ -383,6 +383,21 @@ def test_a_request_without_a_token_has_a_documented_answer(services: Services, n
     answer = service.request("POST", path, json=VALID[path](Random(1)))
     assert answer.status_code == 401
     check(service.schema[path]["POST"].Case(), answer)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'"text"', b'{"a": NaN}'])
+@pytest.mark.parametrize(("name", "path"), WITH_TOKEN)
+def test_only_a_known_token_learns_what_is_wrong_with_a_body(
+    services: Services, name: str, path: str, content: bytes
+) -> None:
+    headers = {"content-type": "application/json", **TOKEN}
+    services.cluster.fault = Forbidden("Unauthorized", status=401)
+    try:
+        answer = services[name].request("POST", path, content=content, headers=headers)
+    finally:
+        services.cluster.fault = None
+    assert answer.status_code == 401
+    check(services[name].schema[path]["POST"].Case(), answer)
 
 
 FAULTS = [

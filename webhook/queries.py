@@ -91,7 +91,12 @@ async def read_document(http: Request, token: Annotated[str, Depends(caller_toke
     parts, address = parts_of(http), address_of(http.scope)
     async with parts.bodies.raw(http.scope, http.receive, address) as body:
         with parts.lane_of(body, address):
-            yield Document(await compute(parse, body), token)
+            try:
+                document = await compute(parse, body)
+            except RequestRefused:
+                await authenticate(parts.api, token)
+                raise
+            yield Document(document, token)
 
 
 async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller_token)]) -> None:

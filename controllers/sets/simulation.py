@@ -17,7 +17,7 @@ from kinds.kind import Kind
 from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from runtime.api import Api
 from runtime.errors import ApiError, Forbidden
-from runtime.resource import Resource
+from runtime.resource import VMS, Resource
 from service.json_api import problem_body
 
 STEP = timedelta(minutes=10)
@@ -115,6 +115,12 @@ class PlanEndpoint:
         # The simulation runs in a thread, because thousands of VMs may take a second.
         found = await asyncio.to_thread(self.simulate, document)
         return (422, problem_body(found.problem, "spec")) if isinstance(found, InvalidSpec) else (200, found)
+
+
+async def authenticate(api: Api, token: str) -> Answer | None:
+    """The answer to a token that the API server does not know, or None."""
+    denied = await authorize_list(api, token, VMS, "default")
+    return denied if denied and denied[0] != 403 else None
 
 
 async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> Answer | None:

@@ -24,8 +24,12 @@ async def echo(document: Json, token: str) -> tuple[int, Json]:
     return 200, {token: document}
 
 
+async def anybody(token: str) -> None:
+    return None
+
+
 def client(answer: Any = echo) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(app=with_endpoints(other, {"/ask": answer}))
+    transport = httpx.ASGITransport(app=with_endpoints(other, {"/ask": answer}, anybody))
     return httpx.AsyncClient(transport=transport, base_url="http://here", headers=HEADERS)
 
 

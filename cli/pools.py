@@ -61,7 +61,8 @@ def current_revision(pool: Json, revisions: list[Json]) -> str:
     from controllers.pool.revisions import content, content_hash, of_spec
     from kinds.pool import PoolSpec
 
-    wanted = content_hash(content(PoolSpec.model_validate(pool["spec"])))
-    found = [each["metadata"]["name"] for each in revisions if content_hash(of_spec(each)) == wanted]
+    namespace = pool["metadata"]["namespace"]
+    wanted = content_hash(content(PoolSpec.model_validate(pool["spec"])), namespace)
+    found = [each["metadata"]["name"] for each in revisions if content_hash(of_spec(each), namespace) == wanted]
     last = (pool.get("status") or {}).get("updateRevision")
     return str(last) if last in found else found[-1] if found else ""

@@ -290,12 +290,14 @@ def summarize_changes(changes: Sequence[str]) -> str:
 
 def history_rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
     from kubevirt.meaning import POOL_CONTENT
+    from kubevirt.own_namespace import without_own_namespace
 
     current, status = current_revision(document, revisions), document.get("status") or {}
     ended = {each["revision"]: each for each in status.get("history") or ()}
     before: Json | None = None
     for each in revisions:
         name = each["metadata"]["name"]
+        data = without_own_namespace(each["data"], POOL_CONTENT, document["metadata"]["namespace"])
         end = ended.get(name) or {"outcome": "Progressing" if name == current else None}
         yield {
             "revision": each["revision"],
@@ -305,9 +307,9 @@ def history_rows(document: Json, revisions: list[Json], counts: Counter[str]) ->
             "current": name == current,
             **{key: end.get(key) for key in ("outcome", "reason", "message")},
             "ended": end.get("time"),
-            "changes": [] if before is None else list(differences(before, each["data"], POOL_CONTENT)),
+            "changes": [] if before is None else list(differences(before, data, POOL_CONTENT)),
         }
-        before = each["data"]
+        before = data
 
 
 def differences(before: Any, after: Any, type_name: str = "", path: str = "") -> Iterator[str]:
@@ -423,7 +425,9 @@ def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
 
     fields = copy.deepcopy(of_spec(revision))
     sources = revision["data"].get("dataSources") or {}
-    same = content_hash(fields) == content_hash({key: pool["spec"].get(key) or {} for key in fields})
+    contents = (fields, {key: pool["spec"].get(key) or {} for key in fields})
+    here, there = (content_hash(each, pool["metadata"]["namespace"]) for each in contents)
+    same = here == there
     if same and sources:
         pinned(fields["template"].get("spec") or {}, sources)
     return fields, same and bool(sources)

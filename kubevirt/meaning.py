@@ -198,7 +198,7 @@ class ChangedField:
 
 def changed_fields(before: Json, after: Json, type_name: str) -> Iterator[ChangedField]:
     """The fields of an object that do not mean the same in both, sorted by name."""
-    fields = _fields_of(type_name)
+    fields = fields_of(type_name)
     if type_name == VM_SPEC and all(_takes_defaults(each) for each in (before, after)):
         before, after = (_without_defaults(each, VM_SPEC) for each in (before, after))
     old, new = (_object(each, type_name) for each in (before, after))
@@ -219,7 +219,7 @@ def _without_defaults(value: Any, type_name: str) -> Any:
         return [_without_defaults(each, type_name) for each in value]
     if not isinstance(value, dict):
         return value
-    fields = _fields_of(type_name)
+    fields = fields_of(type_name)
     return {
         name: _without_defaults(each, fields[name].type) if name in fields else each
         for name, each in value.items()
@@ -249,7 +249,7 @@ def canonical(value: Any, type_name: str = "") -> Any:
 
 
 def _object(value: Json, type_name: str) -> Json:
-    fields = _fields_of(type_name)
+    fields = fields_of(type_name)
     if type_name == VM_SPEC and _takes_defaults(value):
         value = _without_defaults(value, VM_SPEC)
     ignored = _IGNORED.get(type_name, frozenset())
@@ -272,7 +272,8 @@ def _pull_policy(image: Any) -> str:
     return "Always" if is_latest else "IfNotPresent"
 
 
-def _fields_of(type_name: str) -> Mapping[str, Field]:
+def fields_of(type_name: str) -> Mapping[str, Field]:
+    """The declared fields of a type, by name; none for an unknown type."""
     return _TEMPLATES.get(type_name) or declared_fields(type_name)
 
 

@@ -307,7 +307,7 @@ def _revisions(observed: Observed, target: Json, data: Json) -> tuple[dict[str, 
         spec = pool.spec.model_copy(
             update={"template": parsed.spec.template, "name_generation": parsed.spec.name_generation}
         )
-        revision, saved = current_revision(pool.name, pool.uid, content(spec), known)
+        revision, saved = current_revision(pool.name, pool.uid, content(spec), known, namespace=pool.namespace)
         labels[name] = revision.label
         if not saved:
             known.append(revision)

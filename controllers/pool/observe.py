@@ -278,7 +278,9 @@ def observe(
         *without_owner(pool.name, pool.uid, stores.revisions.by("owner", "")),
     )
     sources = _sources(stores, pool, revisions)
-    revision, saved = current_revision(pool.name, pool.uid, content(pool.spec, sources), revisions)
+    revision, saved = current_revision(
+        pool.name, pool.uid, content(pool.spec, sources), revisions, namespace=pool.namespace
+    )
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))

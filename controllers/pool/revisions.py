@@ -20,6 +20,7 @@ from kinds.pool import NameGeneration, PoolSpec
 from kinds.vm_documents import run_strategy
 from kubevirt.fields import VM_SPEC
 from kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
+from kubevirt.own_namespace import without_own_namespace
 from runtime.resource import Key
 
 # Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
@@ -50,6 +51,7 @@ class Revision:
     """The UID of the pool. An earlier pool of the same name may have left revisions."""
     number: int
     template_hash: str
+    """Hash of the content by its meaning."""
     vmi_hash: str = ""
     """Hash of what the VMI is made of. A change of this hash requires a restart."""
 
@@ -63,6 +65,8 @@ class Revision:
     """The DataSources of the template, by name in dataVolumeTemplates. "" is the pool's namespace."""
     disks_by_spelling: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The hashes in `disks` by the hashes of the entries as they are spelt, which stored objects may have."""
+    hash_of_name: str = field(default="", compare=False)
+    """The hash in the name. It counts the pool's own namespace where the content spells it."""
     owned: bool = field(default=True, compare=False)
     """False for a revision of the pool that has lost its owner."""
 
@@ -87,9 +91,9 @@ def content(spec: PoolSpec, sources: Sources = MappingProxyType({})) -> Json:
     return {**found, "dataSources": dict(sources)} if sources else found
 
 
-def content_hash(content: Json) -> str:
-    """The hash of what determines VMs. Contents that mean the same to KubeVirt have equal hashes."""
-    return document_hash(canonical(content, POOL_CONTENT))
+def content_hash(content: Json, namespace: str) -> str:
+    """The hash of what determines VMs. Contents that mean the same to KubeVirt in this namespace have equal hashes."""
+    return document_hash(canonical(without_own_namespace(content, POOL_CONTENT, namespace), POOL_CONTENT))
 
 
 def document_hash(value: Any) -> str:
@@ -102,20 +106,22 @@ def parse_revision(document: Json) -> Revision:
     content = document.get("data") or {}
     number = int(document.get("revision") or 0)
     name = document["metadata"]["name"]
-    found = _revision(name, owner.get("uid", ""), number, content)
+    found = _revision(name, owner.get("uid", ""), number, content, document["metadata"].get("namespace") or "")
     return replace(found, uid=document["metadata"].get("uid", ""))
 
 
-def current_revision(pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision]) -> tuple[Revision, bool]:
-    """The revision with this content, and whether it is saved already."""
-    wanted = content_hash(content)
+def current_revision(
+    pool_name: str, pool_uid: str, content: Json, known: Iterable[Revision], *, namespace: str = ""
+) -> tuple[Revision, bool]:
+    """The revision with this content, and whether it is saved already. `namespace` is that of the pool."""
+    wanted = content_hash(content, namespace)
     own = [each for each in known if each.pool_uid == pool_uid]
     # A stored revision may have the content in another spelling.
     if same := [each for each in own if each.template_hash == wanted]:
         return max(same, key=lambda each: each.number), True
-    name = _name(pool_name, pool_uid, wanted)
+    name = _name(pool_name, pool_uid, content_hash(content, ""))
     number = max((each.number for each in own), default=0) + 1
-    return _revision(name, pool_uid, number, content), False
+    return _revision(name, pool_uid, number, content, namespace), False
 
 
 def without_owner(pool_name: str, pool_uid: str, known: Iterable[Revision]) -> tuple[Revision, ...]:
@@ -124,7 +130,7 @@ def without_owner(pool_name: str, pool_uid: str, known: Iterable[Revision]) -> t
     return tuple(
         replace(each, pool_uid=pool_uid, owned=False)
         for each in known
-        if not each.pool_uid and each.name == _name(pool_name, pool_uid, each.template_hash)
+        if not each.pool_uid and each.name == _name(pool_name, pool_uid, each.hash_of_name)
     )
 
 
@@ -146,13 +152,21 @@ def read(document: Json) -> dict[str, Any]:
     }
 
 
-def _revision(name: str, pool_uid: str, number: int, content: Json) -> Revision:
-    hashes = content_hash(content), _vmi_hash(content)
-    sources = content.get("dataSources") or {}
-    named = data_sources.references(content.get("template"), "")
-    disks, spellings = _disk_templates(content), dict(_disk_spellings(content))
-    found = Revision(name, pool_uid, number, *hashes, disks, sources=sources, references=named)
-    return replace(found, disks_by_spelling=spellings, run_strategy=run_strategy(at(content, "template", "spec") or {}))
+def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: str) -> Revision:
+    local = without_own_namespace(content, POOL_CONTENT, namespace)
+    return Revision(
+        name,
+        pool_uid,
+        number,
+        content_hash(content, namespace),
+        _vmi_hash(local),
+        _disk_templates(local),
+        run_strategy(at(content, "template", "spec") or {}),
+        sources=content.get("dataSources") or {},
+        references=data_sources.references(content.get("template"), ""),
+        disks_by_spelling=dict(_disk_spellings(content, local)),
+        hash_of_name=content_hash(content, ""),
+    )
 
 
 WITHOUT_EFFECT = frozenset({"checkpoints", "finalCheckpoint", "preallocation", "priorityClassName"})
@@ -170,9 +184,12 @@ def _disk_templates(content: Json) -> DiskTemplates:
     return tuple(sorted(found.items()))
 
 
-def _disk_spellings(content: Json) -> Iterator[tuple[str, str]]:
-    for _, spec in _disk_entries(content):
-        yield _short_hash(spec), _entry_hash(spec)
+def _disk_spellings(content: Json, local: Json) -> Iterator[tuple[str, str]]:
+    """The hashes of entries that earlier releases stored, with the present ones: as the entries are spelt, and by their
+    meaning but for the namespace."""
+    for (_, spelt), (_, spec) in zip(_disk_entries(content), _disk_entries(local), strict=True):
+        yield _short_hash(spelt), _entry_hash(spec)
+        yield _entry_hash(spelt), _entry_hash(spec)
 
 
 def _disk_entries(content: Json) -> Iterator[tuple[str, Json]]:

@@ -22,41 +22,47 @@ from kinds.model import Model
 from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
 from kubevirt.fields import VM_SPEC
 from kubevirt.meaning import canonical
+from kubevirt.own_namespace import without_own_namespace
 from runtime.resource import Key, Resource
 from runtime.store import Store
 
-HASH_ALGORITHM = "v2"
+HASH_ALGORITHM = "v3"
 _NOT_HASHED = ("name", "weight")
 
 
-def _v1(spec: Any, placement: Mapping[str, Any]) -> str:
+def _v1(spec: Any, placement: Mapping[str, Any], namespace: str) -> str:
     where = {key: value for key, value in placement.items() if key not in _NOT_HASHED and value}
     text = json.dumps([spec, where], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def _v2(spec: Any, placement: Mapping[str, Any]) -> str:
+def _v2(spec: Any, placement: Mapping[str, Any], namespace: str) -> str:
     """Specs that mean the same to KubeVirt have equal hashes. The fields of an EC2 template have no type."""
-    return _v1(canonical(spec, VM_SPEC), placement)
+    return _v1(canonical(spec, VM_SPEC), placement, namespace)
 
 
-HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any]], str]] = {"v1": _v1, "v2": _v2}
+def _v3(spec: Any, placement: Mapping[str, Any], namespace: str) -> str:
+    return _v2(without_own_namespace(spec, VM_SPEC, namespace), placement, namespace)
 
 
-def template_hash(spec: Any, placement: Mapping[str, Any] | None = None) -> str:
-    """The label value for the spec of a VM template, or for an EC2 template. The value names its algorithm, so that a
-    new algorithm does not make VMs outdated. Changes of labels, annotations or weights do not change the hash."""
-    return f"{HASH_ALGORITHM}.{HASH_ALGORITHMS[HASH_ALGORITHM](spec, placement or {})}"
+HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any], str], str]] = {"v1": _v1, "v2": _v2, "v3": _v3}
 
 
-def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None) -> bool:
+def template_hash(spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> str:
+    """The label value for the spec of a VM template in a namespace, or for an EC2 template. The value names its
+    algorithm, so that a new algorithm does not make VMs outdated. Changes of labels, annotations or weights do not
+    change the hash."""
+    return f"{HASH_ALGORITHM}.{HASH_ALGORITHMS[HASH_ALGORITHM](spec, placement or {}, namespace)}"
+
+
+def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> bool:
     """Whether the VM with this label was made from the spec and placement. True for an unknown algorithm, so that a
     downgrade does not replace the VMs of a newer release."""
     version, _, rest = label.partition(".")
     if not rest:
         return False
     algorithm = HASH_ALGORITHMS.get(version)
-    return algorithm is None or algorithm(spec, placement or {}) == rest
+    return algorithm is None or algorithm(spec, placement or {}, namespace) == rest
 
 
 DEFAULT_PLACEMENT: Json = {"name": "default"}
@@ -119,23 +125,24 @@ class WarmPool(ObjectView):
     @cached_property
     def hashes(self) -> dict[str, str]:
         """Hash labels of VMs of the current template, by placement."""
-        return {name: template_hash(self._hashed, placement) for name, placement in self.placements.items()}
+        places = self.placements.items()
+        return {name: template_hash(self._hashed, placement, self.namespace) for name, placement in places}
 
     @cached_property
     def template_hash(self) -> str:
         """The hash of the template without a placement, which the status shows to users. The status keeps the hash of
         an earlier algorithm while it stands for the same template."""
         stored = self.status.template_hash
-        if stored.partition(".")[0] in HASH_ALGORITHMS and made_from(stored, self._hashed):
+        if stored.partition(".")[0] in HASH_ALGORITHMS and made_from(stored, self._hashed, None, self.namespace):
             return stored
-        return template_hash(self._hashed)
+        return template_hash(self._hashed, None, self.namespace)
 
     def current(self, m: WarmVM) -> bool:
         """Whether the VM was made from the current template, in a placement that the pool still declares."""
         if m.template_hash == self.hashes.get(m.placement):
             return True
         placement = self.placements.get(m.placement)
-        return placement is not None and made_from(m.template_hash, self._hashed, placement)
+        return placement is not None and made_from(m.template_hash, self._hashed, placement, self.namespace)
 
     @cached_property
     def _hashed(self) -> Any:

@@ -353,7 +353,7 @@ IMAGE = {"pvc": {"namespace": "images", "name": "debian-1"}}
 def test_an_undone_image_is_named_in_the_template(spec: Any, sources: Any, expected: Any) -> None:
     data = {"nameGeneration": {}, "template": {"spec": {"dataVolumeTemplates": [ROOT]}}}
     revision = {"data": {**data, **({"dataSources": sources} if sources else {})}}
-    fields, pins = fields_to_restore(revision, {"spec": {"template": {"spec": spec}}})
+    fields, pins = fields_to_restore(revision, {"metadata": {"namespace": "ns"}, "spec": {"template": {"spec": spec}}})
     assert fields["template"]["spec"]["dataVolumeTemplates"][0]["spec"] == expected
     assert pins == (expected == {"source": IMAGE})
     assert "sourceRef" in ROOT["spec"], "the revision stays"

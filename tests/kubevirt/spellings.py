@@ -33,7 +33,7 @@ def _respell(value: Any, type_name: str, defaults: Defaults, random: Random) -> 
         return
     if type_name == VM_SPEC and meaning._takes_defaults(value):
         defaults = {**defaults, **meaning._DEFAULTS_WITHOUT_PREFERENCE}
-    fields = meaning._fields_of(type_name)
+    fields = meaning.fields_of(type_name)
     for name, field in fields.items():
         if value.get(name) is not None:
             if field.type == "Quantity":

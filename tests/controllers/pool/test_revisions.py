@@ -32,7 +32,7 @@ INNER = template()["spec"]["template"]["spec"]
     ],
 )
 def test_content_hash(one: dict[str, Any], other: dict[str, Any], same: bool) -> None:
-    assert (content_hash(one) == content_hash(other)) is same
+    assert (content_hash(one, "") == content_hash(other, "")) is same
 
 
 def content(**spec: Any) -> dict[str, Any]:
@@ -101,7 +101,9 @@ def test_a_revision_without_an_owner_belongs_to_no_pool() -> None:
     ],
 )
 def test_what_makes_another_revision(spec: dict[str, Any], same: bool) -> None:
-    one, other = (content_hash(contents(a_pool(**each).spec)) for each in ({"replicas": 3}, {"replicas": 3, **spec}))
+    one, other = (
+        content_hash(contents(a_pool(**each).spec), "") for each in ({"replicas": 3}, {"replicas": 3, **spec})
+    )
     assert (one == other) is same
 
 

@@ -14,6 +14,7 @@ from controllers.pool.revisions import Revision, content, current_revision, docu
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.template import merge_template
+from kubevirt.meaning import DATA_VOLUME_SPEC, canonical
 from tests.controllers.pool.builders import NOW, a_pool, halted, snapshot, vm, vmi
 
 RECREATE = {"proactive": {"replacePolicy": "Recreate"}}
@@ -28,7 +29,7 @@ def pool_with(size: Any = "1Ti", guest: Any = "128Mi", power: Any = None, device
 
 
 def revision_of(pool: Pool, *known: Revision) -> Revision:
-    return current_revision("web", "u-web", content(pool.spec), known)[0]
+    return current_revision("web", "u-web", content(pool.spec), known, namespace=pool.namespace)[0]
 
 
 def observed(before: Pool, now: Pool, **facts: Any) -> PoolSnapshot:
@@ -60,6 +61,32 @@ def test_a_spelling_is_no_update(now: Pool) -> None:
     found = plan(observed(pool_with(), now), NOW)
     assert found.actions == ()
     assert found.waits == ()
+
+
+def source_ref(**fields: str) -> dict[str, Any]:
+    return {"kind": "DataSource", "name": "debian", **fields}
+
+
+@pytest.mark.parametrize("spelt", [source_ref(namespace=pool_with().namespace), source_ref()])
+def test_the_pool_s_own_namespace_is_no_update(spelt: Any) -> None:
+    for before, after in ((spelt, source_ref()), (source_ref(), spelt)):
+        assert plan(observed(pool_with(sourceRef=before), pool_with(sourceRef=after)), NOW).actions == ()
+    (update,) = plan(observed(pool_with(sourceRef=spelt), pool_with(sourceRef=source_ref(namespace="b"))), NOW).actions[
+        -1:
+    ]
+    assert isinstance(update, Update)
+    assert [each.entry for each in update.replacements] == ["root"]
+
+
+def test_a_hash_with_the_pool_s_own_namespace_stands_for_its_entry() -> None:
+    """Earlier releases counted the namespace, and VMs and retained disks still have that hash."""
+    before = pool_with(sourceRef=source_ref(namespace=pool_with().namespace))
+    spec = before.spec.template["spec"]["dataVolumeTemplates"][0]["spec"]
+    stored = document_hash(canonical(spec, DATA_VOLUME_SPEC))[:10]
+    for now in (before, pool_with(sourceRef=source_ref())):
+        found = observed(before, now, disk_templates=f"root={stored}")
+        assert plan(found, NOW).actions == ()
+        assert found.entry_hash(stored) == dict(found.revision.disks)["root"] != stored
 
 
 def test_another_size_is_an_update_with_other_disks() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.claim.overrides import apply_overrides
-from controllers.warmpool.warm_pool import WarmPool, made_from, template_hash
+from controllers.warmpool.warm_pool import HASH_ALGORITHMS, WarmPool, made_from, template_hash
 from kinds.claim import Overrides
 from tests.controllers.warmpool.builders import a_pool, a_vm
 
@@ -34,8 +34,20 @@ def test_changes_of_the_hash(spec: dict[str, object], placement: dict[str, objec
 
 def test_the_hash_is_stable() -> None:
     """Another value would roll out every warm pool at the next upgrade: add an algorithm instead."""
-    assert template_hash(SPEC, EAST) == "v2.9ee6bd9b904d"
+    assert template_hash(SPEC, EAST) == "v3.9ee6bd9b904d"
+    assert made_from("v2.9ee6bd9b904d", SPEC, EAST), "the hash of VMs of earlier releases"
     assert made_from("v1.7d9333990d51", SPEC, EAST), "the hash of VMs of earlier releases"
+
+
+def test_the_namespace_of_the_pool_does_not_count() -> None:
+    named, plain, other = (
+        {"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"name": "debian", **found}}}]}
+        for found in ({"namespace": "here"}, {}, {"namespace": "elsewhere"})
+    )
+    assert made_from(template_hash(named, EAST, "here"), plain, EAST, "here")
+    assert not made_from(template_hash(named, EAST, "here"), other, EAST, "here")
+    earlier = f"v2.{HASH_ALGORITHMS['v2'](named, EAST, 'here')}"
+    assert made_from(earlier, named, EAST, "here"), "an upgrade replaces no VM"
 
 
 def test_vms_of_a_newer_release_count_as_current() -> None:

@@ -131,6 +131,11 @@ def test_the_chart_is_a_subchart(tmp_path: Path, values: Json, error: str) -> No
         assert "poolhouse-webhook" in run("template", "parent", str(tmp_path), values=values)
 
 
+def log_level(pod: Json) -> Any:
+    (container,) = pod["spec"]["containers"]
+    return next(each["value"] for each in container["env"] if each["name"] == "POOLHOUSE_LOG_LEVEL")
+
+
 @pytest.mark.parametrize(
     ("values", "obeyed", "wanted"),
     [
@@ -141,7 +146,7 @@ def test_the_chart_is_a_subchart(tmp_path: Path, values: Json, error: str) -> No
             id="names of Secrets, as in charts by Bitnami",
         ),
         *(
-            pytest.param({"logLevel": given}, lambda pod: log_level(pod), level, id=f"log level {given}")
+            pytest.param({"logLevel": given}, log_level, level, id=f"log level {given}")
             for given, level in (("debug", "DEBUG"), ("ERROR", "ERROR"), (0, "INFO"), (2, "INFO"), (4, "DEBUG"))
         ),
     ],
@@ -153,11 +158,6 @@ def test_a_global_value_may_have_the_form_of_other_charts(
     found = [obeyed(pod) for pod in pods(template({"global": values}))]
     assert len(found) == 5
     assert all(each == wanted for each in found)
-
-
-def log_level(pod: Json) -> Any:
-    (container,) = pod["spec"]["containers"]
-    return next(each["value"] for each in container["env"] if each["name"] == "POOLHOUSE_LOG_LEVEL")
 
 
 @pytest.mark.parametrize("values", [{"imagePullSecrets": [""]}, {"imagePullSecrets": [{}]}, {"logLevel": "loud"}])

@@ -26,8 +26,8 @@ from controllers.migrationpolicy.controller import build as policy
 from controllers.pool.controller import build as pool
 from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
-from controllers.shared.component import Component
 from controllers.sets.simulation import authenticate
+from controllers.shared.component import Component
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from apimachinery.unstructured import Json
 from kubevirt.meaning import fields_of
 
 _NAMESPACES = frozenset(
@@ -25,7 +26,7 @@ def without_own_namespace(value: Any, type_name: str, namespace: str) -> Any:
             return [without_own_namespace(each, type_name, namespace) for each in value]
         case dict() if namespace and type_name:
             fields = fields_of(type_name)
-            found = {}
+            found: Json = {}
             for name, each in value.items():
                 if (type_name, name) in _NAMES and isinstance(each, str):
                     found[name] = each.removeprefix(f"{namespace}/")

@@ -115,13 +115,14 @@ class WriteBatches(Generic[O]):
         self._writes.not_begun(owner.uid, actions, error)
         return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions))
 
-    def skip(self, owner: O, actions: Sequence[Action]) -> Outcome:
-        """Takes back the expectations of actions that are not sent, because a write that they need has failed. Returns
-        their outcome."""
+    def skip(self, owner: O, actions: Sequence[Action], error: Exception | None = None) -> Outcome:
+        """Takes back the expectations of actions that are not sent, because a request that they need has failed, and
+        may succeed later. Returns their outcome."""
         if not actions:
             return Outcome()
         self._writes.not_begun(owner.uid, actions, NotSent())
-        return Outcome(retry=True, not_done=tuple(actions))
+        server_error = None if isinstance(error, CHANGED) else error
+        return Outcome(retry=True, not_done=tuple(actions), error=server_error)
 
     def refused(self, uid: str) -> frozenset[str]:
         """Names and UIDs of the owner's objects whose last write the API server refused."""

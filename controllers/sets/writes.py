@@ -82,8 +82,8 @@ async def create(
     called before each request, and prevents it by raising an error."""
     try:
         completed = await to.creator(documents)
-    except PASSING:
-        return to.batches.skip(to.owner, actions)
+    except PASSING as error:
+        return to.batches.skip(to.owner, actions, error)
     except (InvalidDocument, ApiError) as error:
         return to.batches.refuse(to.owner, actions, error)
     by_action = dict(zip(actions, completed, strict=True))

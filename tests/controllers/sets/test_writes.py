@@ -118,6 +118,7 @@ async def test_a_failed_dry_run_creates_nothing(error: ApiError, failure: Failur
     to.batches.expect(to.owner, PLAN[:2])
     outcome = (await carry_out(WRITES, to, PLAN))[Create]
     assert (outcome.failure, outcome.retry, outcome.not_done) == (failure, True, PLAN[:2])
+    assert outcome.error == (None if failure else error), "a busy server says when to try again"
     assert server.done == ["s"]
     assert to.batches.expectations.satisfied("u-web", 0.0)
 

@@ -27,14 +27,12 @@ RUN python3 -m venv /opt/poolhouse \
       /opt/poolhouse/bin/pip install --no-cache-dir --no-build-isolation --require-hashes -r "${each}.lock" || exit 1; \
     done
 COPY pyproject.toml README.md ./
-COPY cli ./cli
-COPY apimachinery ./apimachinery
-COPY kubevirt ./kubevirt
-COPY service ./service
-COPY kinds ./kinds
-COPY manifests ./manifests
-COPY migrationpolicies ./migrationpolicies
-COPY runtime ./runtime
+COPY poolhouse/__init__.py ./poolhouse/
+COPY poolhouse/api ./poolhouse/api
+COPY poolhouse/cli ./poolhouse/cli
+COPY poolhouse/manifests ./poolhouse/manifests
+COPY poolhouse/runtime ./poolhouse/runtime
+COPY poolhouse/service ./poolhouse/service
 COPY webhook ./webhook
 COPY controllers ./controllers
 # The services validate the defaulter's responses with the package defaulter.contract.

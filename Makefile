@@ -12,8 +12,8 @@ PYTHON ?= python3
 stamp = $(VENV)/.$(1)-$(shell cat $(2) | sha256sum | cut -c1-16)
 PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
-CONTROL_PLANE := $(call stamp,control-plane,local/controlplane/main.go local/controlplane/go.mod local/controlplane/go.sum)
-HELM := $(call stamp,helm,local/helm/go.mod)
+CONTROL_PLANE := $(call stamp,control-plane,poolhouse/stack/controlplane/main.go poolhouse/stack/controlplane/go.mod poolhouse/stack/controlplane/go.sum)
+HELM := $(call stamp,helm,poolhouse/stack/helm/go.mod)
 NODE := $(call stamp,node,requirements/node.sh tests/node/kubelet/go.sum tests/node/kubelet/*/main.go tests/node/coredns/go.sum)
 GUEST := $(VENV)/.guest
 PROMETHEUS := $(VENV)/.prometheus
@@ -76,17 +76,16 @@ chaos: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/python -m monitoring.python_client
-	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse
+	@$(BIN)/python -m poolhouse.generate.python_client
+	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse_client
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
 	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh .github/scripts/*.sh
 	@$(GO_TOOL) actionlint -shellcheck $(CURDIR)/$(BIN)/shellcheck -pyflakes= $(CURDIR)/.github/workflows/*.yml
 
 # Rewrites CRDs, chart files, reference pages and the man page from the code. Tests fail if they are out of date.
 generate: setup
-	@$(BIN)/python -m manifests.refresh
-	@$(BIN)/python -m monitoring.refresh
-	@$(BIN)/python -m cli.man_page
+	@$(BIN)/python -m poolhouse.generate.refresh
+	@$(BIN)/python -m poolhouse.cli.man_page
 
 docs: setup
 	@$(BIN)/zensical build --clean --strict && echo "the pages are in site/"
@@ -98,11 +97,11 @@ screenshots: setup $(BROWSER)
 
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)
-	@$(BIN)/python -m local.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
+	@$(BIN)/python -m poolhouse.stack.helm.plain dist && echo "dist/ has install.yaml, and kustomization.yaml beside it"
 
 # The distribution poolhouse-client: the Python client alone. Its models, errors and sync half are generated.
 client: setup
-	@$(BIN)/python -m monitoring.python_client
+	@$(BIN)/python -m poolhouse.generate.python_client
 	@rm -rf dist/client && mkdir -p dist && cp -r client dist/client
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/client && rm -rf dist/client && ls dist/poolhouse_client-*
 
@@ -112,12 +111,12 @@ plugin: setup
 
 # BENCH=pool runs one benchmark, and OPTIONS="--vms 100" are options for it. BENCH=compare compares with the last release.
 bench: setup
-	@exec $(BIN)/python -m bench $(BENCH) $(OPTIONS)
+	@exec $(BIN)/python -m tests.bench $(BENCH) $(OPTIONS)
 
 # Inputs of any form for everything that reads a stranger's input. Exits with 1 after a finding, whose input is in .fuzz.
 fuzz: SECONDS := 120
 fuzz: setup
-	@exec $(BIN)/python -m fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
+	@exec $(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
 setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE) $(GUEST)
 
@@ -134,12 +133,12 @@ $(INSTALLED): | $(PACKAGES)
 	@rm -f $(VENV)/.installed-* && touch $@
 
 $(CONTROL_PLANE): | $(INSTALLED)
-	@$(BIN)/python -m local.binaries
+	@$(BIN)/python -m poolhouse.stack.binaries
 	@rm -f $(VENV)/.control-plane-* && touch $@
 
 # The built-in Linux of the VMs. Without it, `make run` needs `--engine simulated`.
 $(GUEST): | $(INSTALLED)
-	@if $(BIN)/python -m local.engine.qemu.guest_packages; then touch $@; fi
+	@if $(BIN)/python -m poolhouse.stack.engine.qemu.guest_packages; then touch $@; fi
 
 $(EC2_INSTALLED): | $(INSTALLED)
 	@echo "installing Python packages into $(EC2_VENV)"
@@ -149,7 +148,7 @@ $(EC2_INSTALLED): | $(INSTALLED)
 
 # Only the tests of the chart need Helm.
 $(HELM): | $(CONTROL_PLANE)
-	@$(BIN)/python -m local.helm
+	@$(BIN)/python -m poolhouse.stack.helm
 	@rm -f $(VENV)/.helm-* && touch $@
 
 # Only the tests of nodes need kubelet, containerd and the tools that build images.

@@ -17,7 +17,6 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
-from apimachinery.unstructured import Json
 from controllers.certificates.controller import build as certificates
 from controllers.certificates.observe import CertificatePolicy
 from controllers.certificates.settings import read_policy as read_certificate_policy
@@ -31,27 +30,28 @@ from controllers.shared.component import Component
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
-from kinds import disabled_kinds, meta
-from kinds.claim import CLAIM
-from kinds.kind import Kind
-from kinds.migrationpolicy import MIGRATION_POLICY
-from kinds.pool import POOL
-from kinds.replicaset import REPLICA_SET
-from kinds.warmpool import WARM_POOL
-from kubevirt import cluster_settings
-from runtime.api import Api
-from runtime.events import EventRecorder
-from runtime.informer import Informer, shared_reflectors
-from runtime.instancetypes import InstancetypeReader
-from runtime.leader_election import LeaderElector, LeaseLost
-from runtime.metrics import Metrics
-from runtime.optional_informer import OptionalInformer
-from runtime.resource import KUBEVIRTS, NODES
-from runtime.secret_files import SecretFiles
-from service import lifecycle, logs
-from service.json_api import with_endpoints
-from service.server import health_app, serve
-from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import disabled_kinds, meta
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.api.kubevirt import cluster_settings
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.informer import Informer, shared_reflectors
+from poolhouse.runtime.instancetypes import InstancetypeReader
+from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import KUBEVIRTS, NODES
+from poolhouse.runtime.secret_files import SecretFiles
+from poolhouse.service import lifecycle, logs
+from poolhouse.service.json_api import with_endpoints
+from poolhouse.service.server import health_app, serve
+from poolhouse.service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 
 log = logging.getLogger(__name__)
 

@@ -44,16 +44,16 @@ from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from defaulter.contract import Defaulter
-from runtime.api import Api
-from runtime.backoff import Backoff
-from runtime.controller import Controller
-from runtime.errors import ApiError
-from runtime.events import EventRecorder
-from runtime.expectations import Expectations
-from runtime.informer import Informer
-from runtime.optional_informer import OptionalInformer
-from runtime.resource import VMS, Key
-from runtime.store import Store
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import VMS, Key
+from poolhouse.runtime.store import Store
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import PCI
 from defaulter.field_record import read_record
 from defaulter.json_paths import DocumentEditor, Path, is_unset
@@ -27,6 +25,8 @@ from defaulter.undefaulted import addressable_devices, devices_without_pci_addre
 from defaulter.vm_paths import VMLocation
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 MAX_STARTS = 16
 """limit of the specs whose domains are defined, each of which takes some milliseconds"""

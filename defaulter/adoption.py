@@ -9,12 +9,12 @@ KubeVirt. PCI addresses are not in a VMI: defaulting computes them later, as Kub
 from collections.abc import Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries, typed
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.stored_values import with_machine_type
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, is_emulated
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 
 _FIRMWARE = ("uuid", "serial")
 _TOPOLOGY = ("sockets", "cores", "threads")

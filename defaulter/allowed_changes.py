@@ -10,10 +10,10 @@ can then leave hardware undefaulted, but cannot give a VM another volume or imag
 from collections.abc import Iterator
 from typing import Any
 
-from apimachinery.equality import is_unchanged
-from apimachinery.unstructured import Json, at
 from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.vm_paths import PATHS_BY_KIND, locate
+from poolhouse.api.apimachinery.equality import is_unchanged
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 ANNOTATION_PREFIX = "poolhouse.dev/"
 

@@ -13,15 +13,15 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json
 from defaulter.contract import DEFAULTS_PATH, TENANT_HEADER, DefaultingRequest, DefaultingResponse, Problems, Version
 from defaulter.metrics import Metrics
 from defaulter.vm_paths import PATHS_BY_KIND
 from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerPool
 from defaulter.worker_protocol import Operation
-from service import api_docs
-from service.request_body import MAX_HELD_BYTES, BodyReader, RequestRefused
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.service import api_docs
+from poolhouse.service.request_body import MAX_HELD_BYTES, BodyReader, RequestRefused
 
 MAX_TENANT_LENGTH = 253
 TENANT_PARAMETER = {

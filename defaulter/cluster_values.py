@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from apimachinery.unstructured import Json, at
 from defaulter.errors import LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, HOST_CPUS
 from defaulter.json_paths import Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.machine_types import ALIASES
 from defaulter.nodes import CPUs
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 if TYPE_CHECKING:
     from defaulter.driver import Libvirt

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery import mac_address
-from apimachinery.quantity import to_int
+from poolhouse.api.apimachinery import mac_address
+from poolhouse.api.apimachinery.quantity import to_int
 
 Xml = str | Mapping[str, str]
 

@@ -74,7 +74,7 @@ _SCOPE_SINCE, _SCOPES = 6, 0b11  # abstract sockets and signals
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys")
 _SETTINGS = ("ld.so.cache", "localtime", "passwd", "group", "nsswitch.conf", "machine-id", "os-release", "host.conf")
-_PACKAGES = ("apimachinery", "defaulter", "kubevirt", "service")
+_PACKAGES = ("defaulter", "poolhouse")
 
 
 _EMULATORS = ("qemu-kvm", "qemu-system-*")

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, typed
 from defaulter.adoption import adopt
 from defaulter.allowed_changes import defaulted_fields, forbidden_changes
 from defaulter.errors import InvalidDocument
@@ -33,7 +31,9 @@ from defaulter.structure import readable
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import HOOK, SIDECARS, locate, opted_out
-from service.cpu_lane import compute, is_costly
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
+from poolhouse.service.cpu_lane import compute, is_costly
 
 if TYPE_CHECKING:
     from aiohttp import ClientSession

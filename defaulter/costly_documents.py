@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.unstructured import Json, at
 from defaulter.json_paths import Path, format_path
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 MAX_DOCUMENTS = 256
 REMEMBERED_SECONDS = 600.0

@@ -18,8 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, replaced, typed
 from defaulter import identity, libvirt_vm, structure, validation, xml
 from defaulter.added_devices import (
     AddedDevice,
@@ -59,6 +57,8 @@ from defaulter.undefaulted import devices_without_pci_address, fields_left_to_li
 from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import holds_addresses
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at, replaced, typed
 
 if TYPE_CHECKING:
     from defaulter.driver import Libvirt

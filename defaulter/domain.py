@@ -7,7 +7,6 @@ therefore need not exist. The spec must be valid (`validation`).
 from collections.abc import Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter import walker, xml
 from defaulter.codecs import PCI, pci_attributes
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, INTERFACES, VIDEO, DeviceList
@@ -27,6 +26,7 @@ from defaulter.vmi_spec import (
     virtio_model,
 )
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 NAME = "defaulting"
 USB_REDIRECTIONS = 4

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Callable
 
-from apimachinery.unstructured import Json, at
 from defaulter.codecs import normalize_address
 from defaulter.fields import DEVICES, DISKS, INTERFACES, DeviceList
 from defaulter.json_paths import Path, parse_path
 from defaulter.vmi_spec import DISK_KINDS, alias
 from defaulter.walker import list_devices
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 FindPath = Callable[[Json, re.Match[str]], Path | None]
 

@@ -13,10 +13,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from apimachinery.merge_patch import LAST_APPLIED
-from apimachinery.unstructured import Json, at, typed
 from defaulter.json_paths import Path, is_unset
 from defaulter.vm_paths import VMLocation, locate
+from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
 
 DEFAULTED_FIELDS = "poolhouse.dev/defaulted-fields"
 

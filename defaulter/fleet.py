@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter.adoption import guest_macs
 from defaulter.codecs import normalize_address
 from defaulter.field_record import read_record
@@ -19,6 +18,7 @@ from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import HOOK, OPT_OUT, SIDECARS, VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, is_emulated
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
 TOPOLOGY = "kubevirt.io/pci-topology-version"

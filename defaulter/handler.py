@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json
 from defaulter import xml
 from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.errors import InvalidDocument, LibvirtFailed, LibvirtUnavailable, MalformedBody
@@ -20,8 +18,10 @@ from defaulter.limits import excessive_sizes
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.structure import readable
 from defaulter.worker_protocol import Response
-from kubevirt.cluster_settings import ClusterSettings
-from service import strict_json
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.service import strict_json
 
 if TYPE_CHECKING:
     from defaulter.driver import Libvirt

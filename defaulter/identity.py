@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from uuid import UUID
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import normalize_address
 from defaulter.json_paths import DocumentEditor
 from defaulter.vm_paths import VMLocation, locate, opted_out
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 _RESERVED = frozenset({0xFE})
 """first bytes of the MAC addresses that libvirt gives to the host's side of tap devices"""

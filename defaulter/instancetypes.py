@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at, entries, typed
 from defaulter.json_paths import DocumentEditor, Path, is_unset, parse_path
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter.adoption import guest_macs
 from defaulter.codecs import PCI, format_pci_address
 from defaulter.json_paths import DocumentEditor
 from defaulter.vm_paths import locate
 from defaulter.vmi_spec import DISK_KINDS, alias, disk_kind, is_emulated
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 NOT_SET = "not set; KubeVirt chooses at each start"
 NOT_SET_UUID = "not set; KubeVirt computes it from the VM's name"

@@ -3,7 +3,7 @@
 from functools import cache
 from typing import Any, cast
 
-from apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 Path = tuple[str | int, ...]
 

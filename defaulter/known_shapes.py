@@ -21,8 +21,6 @@ from typing import Any, Literal
 
 import orjson
 
-from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at, entries, replaced, typed
 from defaulter.field_record import (
     DEFAULTED_FIELDS,
     Fields,
@@ -37,6 +35,8 @@ from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.identity import firmware_id, mac_addresses
 from defaulter.json_paths import Path, is_unset
 from defaulter.vm_paths import VMLocation, locate, opted_out
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, replaced, typed
 
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""

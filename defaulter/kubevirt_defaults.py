@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
-from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at, entries
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.machine_types import ALIASES, UnavailablePolicy
 from defaulter.vm_paths import VMLocation
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated, video_type
-from kubevirt import versions
-from kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kubevirt import versions
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 
 MACPolicy = Literal["deterministic", "libvirt", "leave"]
 InterfaceBinding = Literal["bridge", "masquerade", "leave"]

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from apimachinery.unstructured import Json, at
 from defaulter import domain, hook, pci_addresses, validation, walker
 from defaulter.added_devices import Ports, read_ports
 from defaulter.cluster_values import is_machine_type_of_cluster, machine_type_source
@@ -36,6 +35,7 @@ from defaulter.version_differences import find_limited, find_replacements
 from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_complex
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 if TYPE_CHECKING:  # the cache and the key can be imported without libvirt
     from defaulter.driver import Libvirt

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter import identity, validation, xml
 from defaulter.domain import NAME, PLACEHOLDER_UUID
 from defaulter.errors import DomainRejected, FieldError
@@ -23,6 +22,7 @@ from defaulter.hook import ADDRESS_BOUNDS
 from defaulter.json_paths import Path
 from defaulter.limits import MAX_DEVICES, MAX_VCPUS
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 API_VERSION = "kubevirt.io/v1alpha1"
 SPEC: Path = ("spec", "domain")

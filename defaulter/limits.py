@@ -14,12 +14,12 @@ from typing import Any
 
 import orjson
 
-from apimachinery.problem import Problem
-from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at, typed
 from defaulter.errors import FieldError
 from defaulter.json_paths import Path, format_path, parse_path
 from defaulter.vm_paths import locate
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
 
 MAX_DEVICES = 256
 """KubeVirt's arrayLenMax, the limit on each list of a VMI spec"""

@@ -11,8 +11,8 @@ from defaulter.metrics import Metrics
 from defaulter.root_directories import RootDirectories
 from defaulter.settings import Settings
 from defaulter.worker_pool import WorkerPool
-from service import lifecycle, logs
-from service.server import serve
+from poolhouse.service import lifecycle, logs
+from poolhouse.service.server import serve
 
 INHERITED_VARIABLES = ("PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV", "POOLHOUSE_DIR")
 """environment variables that the workers inherit"""

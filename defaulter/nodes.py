@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from sys import intern
 
-from apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json
 
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 """label of all nodes that KubeVirt manages, with any value; other nodes run no VMs"""

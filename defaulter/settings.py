@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, field_validator
 from defaulter.kubevirt_defaults import ClusterConfig, InterfaceBinding, MACPolicy, VideoPolicy
 from defaulter.machine_types import UnavailablePolicy
 from defaulter.worker_pool import WorkerLimits
-from service.settings import ListenAddress, ServerSettings, listen_setting, setting
+from poolhouse.service.settings import ListenAddress, ServerSettings, listen_setting, setting
 
 
 def _parse_aliases(value: Any) -> Any:

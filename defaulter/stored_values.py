@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import normalize_address
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults
 from defaulter.machine_types import is_canonical, is_version_of
 from defaulter.undefaulted import fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 ADDRESS_FIELDS = ("pciAddress", "macAddress")
 

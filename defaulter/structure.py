@@ -7,12 +7,12 @@ with wrong types is used without its spec.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at
 from defaulter.errors import FieldError
 from defaulter.fields import DEVICES, DOMAIN
 from defaulter.json_paths import Path, parse_path
 from defaulter.limits import MAX_DEVICES
 from defaulter.vm_paths import locate
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 _OBJECTS = ("domain", "domain.devices", "domain.cpu", "domain.memory", "domain.firmware", "domain.resources")
 _LISTS = ("volumes", "networks", "domain.devices.filesystems", "domain.devices.gpus", "domain.devices.hostDevices")

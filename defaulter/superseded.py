@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries, replaced
 from defaulter.allowed_changes import defaulted_fields
 from defaulter.codecs import normalize_address
 from defaulter.field_record import (
@@ -35,6 +34,7 @@ from defaulter.structure import readable
 from defaulter.undefaulted import CLUSTER_INDEPENDENT, fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import architecture
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, replaced
 
 ANY_CLUSTER = ClusterConfig()
 """Which defaults depend on which fields is the same for every configuration."""

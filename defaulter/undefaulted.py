@@ -7,12 +7,12 @@ Only libvirt can tell which addresses a VM with a bridge may have, so that addre
 from collections.abc import Iterator
 from dataclasses import replace
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, MACPolicy, set_kubevirt_defaults
 from defaulter.machine_types import is_canonical
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 ACPI: Path = ("domain", "features", "acpi", "enabled")
 CLUSTER_INDEPENDENT = ClusterConfig(binding="leave", video="leave")

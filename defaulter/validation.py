@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter.codecs import MAC, PCI, is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
@@ -17,6 +16,7 @@ from defaulter.json_paths import Path, format_path, is_unset, parse_path
 from defaulter.limits import excessive_values
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 LAST_PCI_BUS = 31
 PASSED_THROUGH: tuple[Path, ...] = tuple(("domain", "devices", kind) for kind in ("gpus", "hostDevices", "filesystems"))

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.unstructured import Json, at
 from defaulter.error_paths import find_error_path
 from defaulter.fields import PANIC, TPM, VIDEO
 from defaulter.json_paths import Path, parse_path
 from defaulter.vmi_spec import video_type
 from defaulter.walker import list_devices
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 
 @dataclass(frozen=True)

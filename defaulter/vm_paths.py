@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.unstructured import Json, at, typed
 from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.json_paths import Path
 from defaulter.template_paths import VM_TEMPLATES, VMI_TEMPLATES
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
 
 OPT_OUT = "poolhouse.dev/defaulting"
 ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"

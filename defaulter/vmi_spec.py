@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any
 
-from apimachinery.quantity import to_int
-from apimachinery.unstructured import Json, at, entries
 from defaulter.fields import ARCHITECTURES
 from defaulter.vm_paths import VMLocation, places_on_root_complex
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 DISK_KINDS = ("disk", "cdrom", "lun")
 CONVENTIONAL_PCI_MODELS = ("e1000", "rtl8139", "pcnet", "ne2k_pci")

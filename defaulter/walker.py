@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries
 from defaulter import xml
 from defaulter.fields import DeviceList, Field, Side
 from defaulter.json_paths import Path, is_unset, parse_path
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 
 def _applies(row: Field, source: Json) -> bool:

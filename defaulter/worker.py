@@ -16,13 +16,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-from apimachinery.problem import Problem
 from defaulter.confinement import Confinement, confine, forbid_proc, forbid_programs, kvm_is_usable
 from defaulter.driver import Libvirt
 from defaulter.errors import LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES
 from defaulter.handler import HandlerConfig, handle, problems_body
 from defaulter.worker_protocol import Operation, Response, pack, receive
+from poolhouse.api.apimachinery.problem import Problem
 
 ADDRESS_SPACE_BYTES = 2 * 1024**3
 """The limit ends a worker with a memory leak. The worker sets it after its first probe, because the QEMU that the probe

@@ -25,7 +25,7 @@ from defaulter.document_cost import COSTLY, cost_of
 from defaulter.root_directories import RootDirectories
 from defaulter.worker_process import StartWorker, WorkerProcess, start_worker
 from defaulter.worker_protocol import Operation, Response
-from service.fair_queue import FairQueue, TenantQueueFull
+from poolhouse.service.fair_queue import FairQueue, TenantQueueFull
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ draft=$(mktemp -d)
 trap 'rm -rf "$draft"' EXIT
 "$python" -m pip install --quiet --disable-pip-version-check --no-compile --target "$draft/lib" --require-hashes -r requirements/cli.lock
 "$python" -m pip install --quiet --disable-pip-version-check --no-compile --target "$draft/lib" --no-deps --no-build-isolation .
-rm -rf "$draft/lib/bin" "$draft/lib/share" "$draft/lib/local"
-for each in "kubectl-poolhouse cli.main" "kubectl_complete-poolhouse cli.completion"; do
+rm -rf "$draft/lib/bin" "$draft/lib/share" "$draft/lib/poolhouse/stack"
+for each in "kubectl-poolhouse poolhouse.cli.main" "kubectl_complete-poolhouse poolhouse.cli.completion"; do
   set -- $each
   cat >"$draft/$1" <<EOF
 #!/bin/sh

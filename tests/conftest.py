@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from local.paths import StackPaths
-from local.services import SERVICES
-from local.status_file import StackStatus, tail
+from poolhouse.stack.paths import StackPaths
+from poolhouse.stack.services import SERVICES
+from poolhouse.stack.status_file import StackStatus, tail
 from tests.scheduling import rank_of, unit_of
 
 START_SECONDS = 1500.0
@@ -87,7 +87,7 @@ class stack:
         log = paths.log("supervisor")
         with log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "cli.main", "up", "--dir", str(paths.dir), *self._options],
+                [sys.executable, "-P", "-u", "-m", "poolhouse.cli.main", "up", "--dir", str(paths.dir), *self._options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

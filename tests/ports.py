@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from local.ports import FIRST, PortReservations
+from poolhouse.stack.ports import FIRST, PortReservations
 
 LOWEST = FIRST - 6000
 

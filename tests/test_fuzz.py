@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.__main__ import CORPUS, table
-from fuzz.campaign import Campaign, attempt
-from fuzz.oracles import Finding, check_has_path, check_status, check_values_kept, schema_violations
-from fuzz.targets import Target, all_targets
+from tests.fuzz.__main__ import CORPUS, table
+from tests.fuzz.campaign import Campaign, attempt
+from tests.fuzz.oracles import Finding, check_has_path, check_status, check_values_kept, schema_violations
+from tests.fuzz.targets import Target, all_targets
 
 Json = dict[str, Any]
 

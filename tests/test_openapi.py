@@ -33,7 +33,6 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.types import ASGIApp
 
-from apimachinery.unstructured import Json, at
 from controllers.pool import observe as pools
 from controllers.pool.simulate import answer as plan_of_pool
 from controllers.replicaset import observe as replica_sets
@@ -41,17 +40,18 @@ from controllers.replicaset.simulate import answer as plan_of_set
 from controllers.sets.simulation import PlanEndpoint, authenticate
 from defaulter import app as defaulter_app
 from defaulter.contract import DEFAULTS_PATH
-from fuzz import documents
-from fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
-from kinds.migrationpolicy import MIGRATION_POLICY
-from kinds.pool import POOL
-from kinds.replicaset import REPLICA_SET
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Invalid, Throttled, Unavailable, Unreachable
-from runtime.resource import VMIS, VMS
-from runtime.transport import Request
-from service.json_api import with_endpoints
-from service.server import HEALTH_PATHS, health_app
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.runtime.transport import Request
+from poolhouse.service.json_api import with_endpoints
+from poolhouse.service.server import HEALTH_PATHS, health_app
+from tests.fuzz import documents
+from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
 from tests.webhook.builders import review
 from webhook.app import openapi_document
 

@@ -19,20 +19,20 @@ ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
-BASE = ("apimachinery", "kubevirt", "service", "kinds", "manifests", "migrationpolicies", "cli")
+BASE = ("poolhouse/api", "poolhouse/cli", "poolhouse/manifests", "poolhouse/service")
 """rooms of the requirements without an extra"""
 ROOMS: dict[str, tuple[str, ...]] = {
-    "webhook": ("webhook", "runtime", "service"),
-    "controllers": ("controllers", "runtime", "service"),
-    "defaulter": ("defaulter", "service"),
-    "cli": ("cli", "runtime", "defaulter"),
-    "console": ("console",),
+    "webhook": ("webhook", "poolhouse/runtime", "poolhouse/service"),
+    "controllers": ("controllers", "poolhouse/runtime", "poolhouse/service"),
+    "defaulter": ("defaulter", "poolhouse/service"),
+    "cli": ("poolhouse/cli", "poolhouse/runtime", "defaulter"),
+    "console": ("poolhouse/console",),
     "ec2": ("controllers",),
-    "engine": ("local",),
-    "local": ("local",),
+    "engine": ("poolhouse/stack",),
+    "local": ("poolhouse/stack",),
     "ec2-test": ("tests",),
-    "test": ("tests", "fuzz", "bench"),
-    "monitoring": ("monitoring",),
+    "test": ("tests",),
+    "monitoring": ("poolhouse/generate",),
 }
 """rooms of the requirements of each extra; the other extras are tools"""
 TOOLS = ("docs", "build", "lint")
@@ -94,7 +94,7 @@ def distributions() -> dict[str, list[str]]:
 @cache
 def modules(room: str) -> frozenset[str]:
     """The top-level modules that a room imports, without those of Python and of this project."""
-    ours = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    ours = {"poolhouse_client", *(path.name for path in ROOT.iterdir() if path.is_dir())}
     imported = {name for path in (ROOT / room).rglob("*.py") for name in _imports(path)}
     found = {name.split(".")[0] for name in imported}
     needed = {library for library, module in NEEDED_BY.items() if module in imported}
@@ -134,7 +134,7 @@ def test_every_requirement_is_imported(extra: str) -> None:
 def test_every_import_is_required(room: str) -> None:
     """By an extra of the room. The extras of the command line, of tests and of the pages add to those of all others."""
     extras = [extra for extra, rooms in ROOMS.items() if room in rooms]
-    wide = room in (*BASE, "local", "tests", "fuzz", "bench", "monitoring", "console")
+    wide = room in (*BASE, "poolhouse/stack", "tests", "poolhouse/generate", "poolhouse/console")
     required = names(
         [*PROJECT["dependencies"], *(each for extra in (EXTRAS if wide else extras) for each in EXTRAS[extra])]
     )
@@ -150,7 +150,7 @@ def test_every_tool_is_called(tool: str) -> None:
 def test_the_client_requires_what_it_imports() -> None:
     client = tomllib.loads((ROOT / "client" / "pyproject.toml").read_text())["project"]
     imported = {each for module in modules("client") for each in distributions().get(module, [module])}
-    assert imported - {"poolhouse"} == names(client["dependencies"])
+    assert imported == names(client["dependencies"])
 
 
 def test_exceptions_are_needed() -> None:

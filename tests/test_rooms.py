@@ -1,6 +1,7 @@
 """The architecture as a table: which room imports which. docs/architecture.md says what each room is for.
 
-A room is a top-level package. Imports go from the services down to the values that all of them share.
+A room is a service, or a package in `poolhouse`. Imports go from the services down to the values that all of them
+share.
 """
 
 from __future__ import annotations
@@ -14,34 +15,37 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-BOTTOM = {"apimachinery", "kubevirt", "service"}
-VOCABULARY = {"kinds", "migrationpolicies"}
-CONTROL_PLANE = BOTTOM | VOCABULARY | {"runtime", "manifests.webhooks", "defaulter.contract"}
+APIMACHINERY, KUBEVIRT, KINDS, POLICIES = (
+    f"poolhouse.api.{name}" for name in ("apimachinery", "kubevirt", "kinds", "migrationpolicies")
+)
+RUNTIME, SERVICE, MANIFESTS = "poolhouse.runtime", "poolhouse.service", "poolhouse.manifests"
+BOTTOM = {APIMACHINERY, KUBEVIRT, SERVICE}
+CONTROL_PLANE = BOTTOM | {KINDS, POLICIES, RUNTIME, "poolhouse.manifests.webhooks", "defaulter.contract"}
 
 ROOMS: dict[str, set[str]] = {
     # Values of the Kubernetes API, facts about KubeVirt, and what every service has.
-    "apimachinery": set(),
-    "kubevirt": {"apimachinery"},
-    "service": {"apimachinery"},
+    APIMACHINERY: set(),
+    KUBEVIRT: {APIMACHINERY},
+    SERVICE: {APIMACHINERY},
     # The kinds of Poolhouse, and what follows from them.
-    "kinds": {"apimachinery", "kubevirt"},
-    "manifests": {"apimachinery", "kinds"},
-    "migrationpolicies": {"apimachinery", "kinds"},
+    KINDS: {APIMACHINERY, KUBEVIRT},
+    MANIFESTS: {APIMACHINERY, KINDS},
+    POLICIES: {APIMACHINERY, KINDS},
     # The client library for the Kubernetes API.
-    "runtime": BOTTOM,
+    RUNTIME: BOTTOM,
     # The three services. The defaulter knows no kind and no Kubernetes API; the others know it by its contract.
     "defaulter": BOTTOM,
     "webhook": CONTROL_PLANE,
     "controllers": CONTROL_PLANE,
-    # The cluster on a developer's machine, the command line, and the pages that describe all rooms.
+    # The cluster on a developer's machine, the command line, and what writes the generated files of the repository.
     # The engine defines domains with the ports of virt-launcher.
-    "local": CONTROL_PLANE | {"manifests", "defaulter.pci_addresses"},
-    "cli": CONTROL_PLANE | {"manifests", "defaulter", "webhook", "controllers", "local"},
+    "poolhouse.stack": CONTROL_PLANE | {MANIFESTS, "defaulter.pci_addresses"},
+    "poolhouse.cli": CONTROL_PLANE | {MANIFESTS, "defaulter", "webhook", "controllers", "poolhouse.stack"},
     # The web page has the answers and the acts of the command line, which starts it by name.
-    "console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "cli"},
-    # A distribution of its own, which contains no other room. monitoring generates what it has in common with them.
+    "poolhouse.console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "poolhouse.cli"},
+    # A distribution of its own, which contains no other room. `generate` writes what it has in common with them.
     "client": set(),
-    "monitoring": BOTTOM | {"kinds", "manifests", "runtime", "defaulter", "webhook", "controllers"},
+    "poolhouse.generate": BOTTOM | {KINDS, MANIFESTS, RUNTIME, "defaulter", "webhook", "controllers"},
 }
 
 # A package of controllers imports controllers/shared and controllers/sets, and no other package unless it is listed
@@ -50,8 +54,8 @@ IMPORTED_PACKAGES = {"claim": {"warmpool"}}
 
 # Libraries that one module of a room imports, so that the others can be read and tested without them.
 ONLY_IMPORTER: dict[str, dict[str, str]] = {
-    "libvirt": {"defaulter": "defaulter/driver.py", "local": "local/engine/qemu/driver.py"},
-    "kubernetes": {"runtime": "runtime/credentials.py", "client": "client/poolhouse/connection.py"},
+    "libvirt": {"defaulter": "defaulter/driver.py", "poolhouse.stack": "poolhouse/stack/engine/qemu/driver.py"},
+    "kubernetes": {RUNTIME: "poolhouse/runtime/credentials.py", "client": "client/poolhouse_client/connection.py"},
     "boto3": {"controllers": "controllers/warmpool/ec2/client.py"},
     "botocore": {"controllers": "controllers/warmpool/ec2/client.py"},
 }
@@ -81,7 +85,11 @@ IMPURE = {"asyncio", "logging", "time", "random", "os", "socket", "subprocess", 
 
 @cache
 def modules(room: str) -> tuple[Path, ...]:
-    return tuple(sorted((ROOT / room).rglob("*.py")))
+    return tuple(sorted((ROOT / room.replace(".", "/")).rglob("*.py")))
+
+
+def is_in(name: str, room: str) -> bool:
+    return name == room or name.startswith(room + ".")
 
 
 @cache
@@ -105,13 +113,18 @@ def _imports(path: Path) -> Iterator[tuple[str, bool]]:
                 yield f"{base}.{alias.name}", id(node) in top
 
 
+def test_every_package_is_in_a_room() -> None:
+    for path in (ROOT / "poolhouse").rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        assert name in ("poolhouse.__init__", "poolhouse.api.__init__") or any(is_in(name, room) for room in ROOMS)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
     for path in modules(room):
         for name, _ in imports(path):
-            if name.split(".")[0] in ROOMS.keys() - {room}:
-                known = any(name == below or name.startswith(below + ".") for below in ROOMS[room])
-                assert known, f"{path} must not import {name}"
+            if any(is_in(name, other) for other in ROOMS.keys() - {room}):
+                assert any(is_in(name, below) for below in ROOMS[room]), f"{path} must not import {name}"
 
 
 @pytest.mark.parametrize("room", ROOMS)

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from apimachinery.unstructured import at
 from defaulter.contract import excessive_sizes
-from kinds import by_gvk
-from kinds.kind import Kind
-from kinds.meta import DEFAULTING, DISABLED, REQUESTER
-from service.cpu_lane import compute
-from service.request_body import RequestRefused
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import by_gvk
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.meta import DEFAULTING, DISABLED, REQUESTER
+from poolhouse.service.cpu_lane import compute
+from poolhouse.service.request_body import RequestRefused
 from webhook.defaulting import DEFAULTED_KINDS
 from webhook.hardware_drift import HardwareDrift, spec_text
 from webhook.patch import same

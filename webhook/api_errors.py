@@ -3,8 +3,8 @@
 import re
 from typing import Any
 
-from apimachinery.problem import Problem
-from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled
 from webhook.models import QueryError
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')

@@ -18,12 +18,12 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from apimachinery.problem import Problem
-from service import api_docs
-from service.callers import address_of
-from service.cpu_lane import BudgetSpent, LaneFull, compute
-from service.request_body import RequestRefused, parse
-from service.server import HEALTH_PATHS, health
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.service import api_docs
+from poolhouse.service.callers import address_of
+from poolhouse.service.cpu_lane import BudgetSpent, LaneFull, compute
+from poolhouse.service.request_body import RequestRefused, parse
+from poolhouse.service.server import HEALTH_PATHS, health
 from webhook import models
 from webhook.error_responses import error_response, failure_response
 from webhook.parts import WebhookParts, parts_of

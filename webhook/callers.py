@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Literal
 
-from service.callers import ConnectionLimit, address_of, client_certificate, common_names
-from service.request_body import MAX_HELD_BYTES, BodyReader, RequestRefused
-from service.server import MAX_CONNECTIONS
+from poolhouse.service.callers import ConnectionLimit, address_of, client_certificate, common_names
+from poolhouse.service.request_body import MAX_HELD_BYTES, BodyReader, RequestRefused
+from poolhouse.service.server import MAX_CONNECTIONS
 from webhook.rate_limit import RateLimiter
 
 UnknownCallers = Literal["limit", "refuse"]

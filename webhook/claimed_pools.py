@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
-from apimachinery.unstructured import Json, at, typed
-from kinds.claim import CLAIM, NO_POOL_SECONDS
-from kinds.warmpool import WARM_POOL
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import Key, Resource
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
+from poolhouse.api.kinds.claim import CLAIM, NO_POOL_SECONDS
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import Key, Resource
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 PATH = "spec.poolName"

@@ -7,13 +7,13 @@ the author could not read.
 import asyncio
 from collections.abc import Iterator
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, entries
-from kinds.claim import CLAIM
-from runtime import access_review
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import SECRETS
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.runtime import access_review
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import SECRETS
 from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 

@@ -7,17 +7,17 @@ controllers then report the conflict in the status of the younger object.
 import asyncio
 from collections.abc import Iterable, Iterator
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at, entries
-from kinds import meta
-from kinds.migrationpolicy import MIGRATION_POLICY
-from kinds.pool import POOL
-from kinds.warmpool import WARM_POOL
-from migrationpolicies.conflicts import conflicts, overlaps
-from migrationpolicies.precedence import RankedPolicy, ranked_policy
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import VMS, Resource
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.api.migrationpolicies.conflicts import conflicts, overlaps
+from poolhouse.api.migrationpolicies.precedence import RankedPolicy, ranked_policy
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import VMS, Resource
 from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import at, typed
 from defaulter.contract import (
     DefaulterClient,
     DefaulterOverloaded,
@@ -26,10 +24,18 @@ from defaulter.contract import (
     preserve_stored_values,
     undefaulted_fields,
 )
-from kinds.vm_documents import is_restored, may_have_run, run_strategy, with_firmware_uuid, with_undefaulted
-from runtime.circuit_breaker import CircuitBreaker
-from runtime.errors import ApiError
-from service.cpu_lane import compute, is_costly
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import at, typed
+from poolhouse.api.kinds.vm_documents import (
+    is_restored,
+    may_have_run,
+    run_strategy,
+    with_firmware_uuid,
+    with_undefaulted,
+)
+from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.errors import ApiError
+from poolhouse.service.cpu_lane import compute, is_costly
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, denied_or_tolerated
 

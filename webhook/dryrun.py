@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import at, typed
 from defaulter.contract import (
     DefaulterClient,
     DefaulterUnavailable,
@@ -17,16 +15,18 @@ from defaulter.contract import (
     UndecidedDocument,
     excessive_sizes,
 )
-from kinds import by_gvk
-from kinds.checks.metadata import INVALID_NAMESPACE, is_label, is_subdomain
-from kinds.kind import Kind
-from kubevirt.fields import VM_SPEC, VMI_SPEC, format_steps
-from kubevirt.fields import unknown_fields as unknown_kubevirt_fields
-from runtime import access_review
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import VMIS, VMS, Resource
-from service.cpu_lane import compute
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import at, typed
+from poolhouse.api.kinds import by_gvk
+from poolhouse.api.kinds.checks.metadata import INVALID_NAMESPACE, is_label, is_subdomain
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kubevirt.fields import VM_SPEC, VMI_SPEC, format_steps
+from poolhouse.api.kubevirt.fields import unknown_fields as unknown_kubevirt_fields
+from poolhouse.runtime import access_review
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import VMIS, VMS, Resource
+from poolhouse.service.cpu_lane import compute
 from webhook.api_errors import problems_of, query_error, unknown_fields
 from webhook.defaulting import problems_in
 from webhook.models import DryRunResponse, PlanStep, QueryError

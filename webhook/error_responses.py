@@ -8,9 +8,9 @@ from types import MappingProxyType
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
-from apimachinery.problem import Problem
-from service.cpu_lane import BudgetSpent, LaneFull
-from service.request_body import RequestRefused
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.service.cpu_lane import BudgetSpent, LaneFull
+from poolhouse.service.request_body import RequestRefused
 from webhook import models
 from webhook.metrics import Metrics
 

@@ -13,18 +13,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import at
-from kinds import meta
-from kinds.checks.metadata import is_label, is_label_key, is_label_value, is_subdomain
-from kinds.migrationpolicy import MIGRATION_POLICY
-from kinds.validation import child_path, quoted
-from migrationpolicies.conflicts import missing_name
-from migrationpolicies.explanation import ClusterState, explain
-from migrationpolicies.precedence import is_active
-from runtime.api import Api
-from runtime.errors import Forbidden, NotFound
-from runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, VMS, Resource
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.checks.metadata import is_label, is_label_key, is_label_value, is_subdomain
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
+from poolhouse.api.kinds.validation import child_path, quoted
+from poolhouse.api.migrationpolicies.conflicts import missing_name
+from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
+from poolhouse.api.migrationpolicies.precedence import is_active
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, VMS, Resource
 from webhook.models import ExplainRequest, QueryError
 
 Json = dict[str, Any]

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from apimachinery.unstructured import Json, at
 from defaulter.contract import DEFAULTED_FIELDS, MACPolicy, defaulted_fields, undefaulted_fields
-from kinds.meta import UNDEFAULTED
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.meta import UNDEFAULTED
 from webhook.defaulting import runs_undefaulted
 from webhook.reasons import DriftReason
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of

@@ -8,11 +8,11 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from apimachinery.unstructured import Json, at, replaced
 from defaulter.contract import HARDWARE_ANNOTATION, HOOK, SIDECARS
-from kubevirt import versions
-from kubevirt.cluster_settings import ClusterSettings
-from service.cpu_lane import compute
+from poolhouse.api.apimachinery.unstructured import Json, at, replaced
+from poolhouse.api.kubevirt import versions
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.service.cpu_lane import compute
 from webhook.admission import AdmissionHandler
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 

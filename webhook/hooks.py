@@ -12,14 +12,14 @@ from typing import Any
 
 import click
 
-from kinds import KINDS, disabled_kinds, meta
-from kinds.kind import Kind
-from manifests import webhooks
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
-from service import logs
-from service.settings import DEFAULT_NAMESPACE, LogSettings, setting
+from poolhouse.api.kinds import KINDS, disabled_kinds, meta
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.manifests import webhooks
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Resource
+from poolhouse.service import logs
+from poolhouse.service.settings import DEFAULT_NAMESPACE, LogSettings, setting
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ import aiohttp
 from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator, model_validator
 
-from apimachinery.unstructured import Json
 from defaulter.contract import (
     SCHEDULABLE_LABEL,
     Defaulter,
@@ -25,23 +24,24 @@ from defaulter.contract import (
     NodeIndex,
     read_node,
 )
-from kinds import KINDS
-from kubevirt import cluster_settings
-from kubevirt.cluster_settings import ClusterSettings
-from runtime.api import Api
-from runtime.circuit_breaker import CircuitBreaker
-from runtime.errors import NotFound
-from runtime.informer import Informer
-from runtime.instancetypes import InstancetypeReader
-from runtime.metrics import Metrics as RuntimeMetrics
-from runtime.optional_informer import OptionalInformer
-from runtime.resource import KUBEVIRTS, NODES, VMIS
-from runtime.secret_files import SecretFiles
-from service import lifecycle, logs
-from service.certwatcher import CABundle
-from service.cpu_lane import SWITCH_SECONDS
-from service.server import serve
-from service.settings import ListenAddress, ServiceSettings, listen_setting, setting
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import KINDS
+from poolhouse.api.kubevirt import cluster_settings
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.instancetypes import InstancetypeReader
+from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS
+from poolhouse.runtime.secret_files import SecretFiles
+from poolhouse.service import lifecycle, logs
+from poolhouse.service.certwatcher import CABundle
+from poolhouse.service.cpu_lane import SWITCH_SECONDS
+from poolhouse.service.server import serve
+from poolhouse.service.settings import ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit

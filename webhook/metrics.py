@@ -6,7 +6,7 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from defaulter.contract import ShapeResult
-from runtime.circuit_breaker import CircuitState
+from poolhouse.runtime.circuit_breaker import CircuitState
 from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse
 

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from apimachinery.problem import Problem
+from poolhouse.api.apimachinery.problem import Problem
 
 Json = dict[str, Any]
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from starlette.requests import Request
 
-from runtime.api import Api
-from service.cpu_lane import CpuLane
-from service.request_body import BodyReader
+from poolhouse.runtime.api import Api
+from poolhouse.service.cpu_lane import CpuLane
+from poolhouse.service.request_body import BodyReader
 from webhook.admission import Admission
 from webhook.callers import QUERY_HELD_BYTES, AdmissionBodies
 from webhook.dryrun import DryRun

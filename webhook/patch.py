@@ -8,7 +8,7 @@ replaces or removes. If a test fails, the whole patch fails, so that no disk get
 from collections.abc import Iterator
 from typing import Any
 
-from apimachinery.equality import is_unchanged
+from poolhouse.api.apimachinery.equality import is_unchanged
 
 Operation = dict[str, Any]
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from kinds.kind import Kind
+from poolhouse.api.kinds.kind import Kind
 from webhook.models import PlanResponse, PlanStep
 
 log = logging.getLogger(__name__)

@@ -15,15 +15,15 @@ from pydantic import BeforeValidator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from apimachinery.problem import Problem
-from kinds import KINDS
-from kinds.kind import Kind
-from runtime import access_review
-from runtime.errors import ApiError
-from runtime.resource import VMIS, VMS
-from service.callers import address_of
-from service.cpu_lane import compute
-from service.request_body import RequestRefused, parse
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.kinds import KINDS
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.runtime import access_review
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.service.callers import address_of
+from poolhouse.service.cpu_lane import compute
+from poolhouse.service.request_body import RequestRefused, parse
 from webhook import models
 from webhook.api_errors import query_error
 from webhook.dryrun import LIBVIRT_VM, Operation, authenticate

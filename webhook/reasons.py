@@ -1,6 +1,6 @@
 """Reasons of admission, in the annotation `poolhouse.dev/undefaulted` and in labels of metrics."""
 
-from apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.reasons import Reason
 
 
 class FailOpenReason(Reason):

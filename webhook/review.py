@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 
-from apimachinery.problem import Problem
-from apimachinery.reasons import Reason
-from apimachinery.unstructured import typed
-from service.request_body import RequestRefused
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.unstructured import typed
+from poolhouse.service.request_body import RequestRefused
 from webhook.patch import diff
 from webhook.reasons import AdmissionReason
 

@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import Callable
 
-from apimachinery.unstructured import Json, at
-from kinds.kubevirt import VM_SNAPSHOT
-from kinds.pool import POOL
-from kubevirt.cluster_settings import ClusterSettings
-from kubevirt.versions import IN_PLACE_RESTORE, SNAPSHOT
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.kubevirt import VM_SNAPSHOT
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.versions import IN_PLACE_RESTORE, SNAPSHOT
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
 from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 

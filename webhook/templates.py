@@ -10,15 +10,15 @@ from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Any
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import at
-from kinds import by_gvk
-from kinds.kind import Template
-from runtime import access_review
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
-from runtime.instancetypes import RESOURCES, InstancetypeReader
-from runtime.resource import Resource
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import by_gvk
+from poolhouse.api.kinds.kind import Template
+from poolhouse.runtime import access_review
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
+from poolhouse.runtime.instancetypes import RESOURCES, InstancetypeReader
+from poolhouse.runtime.resource import Resource
 from webhook.api_errors import cause_of, problems_of
 from webhook.patch import same
 from webhook.review import AdmissionRequest, AdmissionResponse

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
-from kubevirt.versions import (
+from poolhouse.api.kubevirt.versions import (
     DECLARATIVE_HOTPLUG_VOLUMES,
     HOTPLUG_VOLUMES,
     PANIC_DEVICES,

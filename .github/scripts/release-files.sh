@@ -7,7 +7,7 @@ version=$1
 cd "$(dirname "$0")/../.."
 rm -rf dist
 make manifests plugin client
-helm=$(.venv/bin/python -m local.helm | tail -n 1)
+helm=$(.venv/bin/python -m poolhouse.stack.helm | tail -n 1)
 "${helm#helm: }" package charts/poolhouse --destination dist
-[ -z "${DOWNLOADS:-}" ] || .venv/bin/python -m cli.krew dist --version "v$version" --homepage "$HOMEPAGE" --archives "$DOWNLOADS" >dist/krew.yaml
+[ -z "${DOWNLOADS:-}" ] || .venv/bin/python -m poolhouse.cli.krew dist --version "v$version" --homepage "$HOMEPAGE" --archives "$DOWNLOADS" >dist/krew.yaml
 ls -l dist

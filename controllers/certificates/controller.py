@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from apimachinery.unstructured import Json
 from controllers.certificates.observe import (
     BUNDLE,
     CERTIFICATE,
@@ -33,11 +32,12 @@ from controllers.certificates.plan import (
     plan,
 )
 from controllers.shared.component import Component
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError, Conflict, Invalid
-from runtime.resource import SECRETS
-from service.certificates import KeyPair, PublishedCA, new_ca, new_server_certificate
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Invalid
+from poolhouse.runtime.resource import SECRETS
+from poolhouse.service.certificates import KeyPair, PublishedCA, new_ca, new_server_certificate
 
 log = logging.getLogger(__name__)
 

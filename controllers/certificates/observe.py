@@ -12,14 +12,14 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from apimachinery.unstructured import Json
-from kinds import meta
-from manifests import webhooks
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.informer import Informer
-from runtime.resource import SECRETS, Resource
-from service.certificates import KeyPair, PublishedCA, split_pem
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.manifests import webhooks
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import SECRETS, Resource
+from poolhouse.service.certificates import KeyPair, PublishedCA, split_pem
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.certificates.observe import CertificatePolicy, CertificateSnapshot, WebhookConfiguration
-from service.certificates import (
+from poolhouse.service.certificates import (
     KeyPair,
     PublishedCA,
     ca_renewal_due,
@@ -18,7 +18,7 @@ from service.certificates import (
     signing_ca,
     split_pem,
 )
-from service.validity import read_validity
+from poolhouse.service.validity import read_validity
 
 NOT_VALID_YET = "it is not valid yet: the clock that created it was ahead, or this clock is behind"
 

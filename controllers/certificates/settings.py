@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, model_validator
 
 from controllers.certificates.observe import CertificatePolicy
-from service.settings import EnvironmentSettings, setting
+from poolhouse.service.settings import EnvironmentSettings, setting
 
 CERTIFICATE_HOURS = "POOLHOUSE_CERTIFICATE_HOURS"
 CA_HOURS = "POOLHOUSE_AUTHORITY_HOURS"

@@ -15,8 +15,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_micro_time
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
@@ -24,9 +22,11 @@ from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Demand, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
-from runtime.expectations import Expectations
-from runtime.resource import Key
-from runtime.store import Store
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.resource import Key
+from poolhouse.runtime.store import Store
 
 UNSERVED = (ClaimReason.NO_CAPACITY, ClaimReason.BIND_TIMEOUT)
 """reasons of failed claims for which the pool had no VM in time"""

@@ -11,14 +11,14 @@ from typing import Any
 
 import yaml
 
-from apimachinery.unstructured import Json, at, entries
 from controllers.claim.personalization import CLOUD_INIT_METHODS, TRANSIENT
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure
-from kinds.application import Application, Container
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import SECRETS
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds.application import Application, Container
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import SECRETS
 
 CLOUD_CONFIG = "#cloud-config"
 RESTARTS = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}

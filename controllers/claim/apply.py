@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.timestamps import format_micro_time, format_time
 from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.application import read_pod_spec, with_application
@@ -27,16 +26,17 @@ from controllers.warmpool.backends import Backend, Change, CreateRequest, Health
 from controllers.warmpool.naming import draw_placement
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds import meta
-from kinds.claim import Personalization
-from kinds.decisions import vm_reference
-from kinds.warm_states import WarmState
-from kinds.warmpool import Health as HealthSpec
-from kinds.warmpool import Readiness
-from runtime.api import Api
-from runtime.backoff import Backoff
-from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
-from runtime.events import EventRecorder, view_reference
+from poolhouse.api.apimachinery.timestamps import format_micro_time, format_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.claim import Personalization
+from poolhouse.api.kinds.decisions import vm_reference
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import Health as HealthSpec
+from poolhouse.api.kinds.warmpool import Readiness
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
+from poolhouse.runtime.events import EventRecorder, view_reference
 
 log = logging.getLogger(__name__)
 

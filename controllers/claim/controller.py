@@ -16,10 +16,10 @@ from controllers.warmpool.ec2.tags import has_agent
 from controllers.warmpool.health import needs_probe
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
-from runtime.api import Api
-from runtime.controller import RetryWithBackoff
-from runtime.errors import NotFound
-from runtime.resource import Key
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import Key
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from typing import Literal
 from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 
 MAX_RESERVATION_SECONDS = 60.0
 """Maximum time between the reservation of a VM and the status update of its claim, while a controller works."""

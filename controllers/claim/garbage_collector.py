@@ -12,10 +12,10 @@ from controllers.claim.snapshot import CLAIMS, Claim
 from controllers.warmpool.backends import Backend, OutcomeUnknown
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
-from runtime.api import Api
-from runtime.controller import RetryWithBackoff
-from runtime.errors import NotFound
-from runtime.resource import Key
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import Key
 
 RECHECK_SECONDS = 2.0
 """Delay before a VM is checked. The event of a VM may arrive before the event of its claim."""

@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_vm import WarmVM
-from runtime.metrics import PREFIX
+from poolhouse.runtime.metrics import PREFIX
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300, 600)
 PHASES = ("queued", "bind", "activate", "check", "total")

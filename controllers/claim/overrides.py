@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any
 
-from apimachinery.unstructured import at, entries, typed
-from kinds.claim import Overrides
-from kinds.ec2 import DEFAULT_INSTANCE_TYPE
+from poolhouse.api.apimachinery.unstructured import at, entries, typed
+from poolhouse.api.kinds.claim import Overrides
+from poolhouse.api.kinds.ec2 import DEFAULT_INSTANCE_TYPE
 
 Json = dict[str, Any]
 

@@ -11,20 +11,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apimachinery.unstructured import entries
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, Failure
 from controllers.shared.conditions import condition
 from controllers.warmpool import ssh_keys
 from controllers.warmpool.backends import WriteConflict, translated_errors
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
-from kinds import meta
-from kinds.claim import Personalization
-from kinds.ec2 import RESERVED_TAGS
-from kinds.metav1 import Condition
-from runtime.api import Api
-from runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
-from runtime.resource import SECRETS, VMIS, VMS
+from poolhouse.api.apimachinery.unstructured import entries
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.claim import Personalization
+from poolhouse.api.kinds.ec2 import RESERVED_TAGS
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.resource import SECRETS, VMIS, VMS
 
 Json = dict[str, Any]
 

@@ -33,15 +33,15 @@ import hashlib
 from datetime import datetime, timedelta
 from math import inf
 
-from apimachinery.counting import count_noun
 from controllers.claim import application, overrides, personalization, status, steps
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
 from controllers.claim.status import expires_at, seconds_until_change
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
-from kinds.claim import Phase
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.kinds.claim import Phase
+from poolhouse.api.kinds.warm_states import WarmState
 
 MAX_ATTEMPTS = 2
 RECHECK_SECONDS = 5.0

@@ -12,9 +12,9 @@ from heapq import merge
 from itertools import groupby
 
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM, why_not_in_standby
-from kinds.warm_states import WarmState
-from runtime.backoff import hash_fraction
-from runtime.resource import Key
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.backoff import hash_fraction
+from poolhouse.runtime.resource import Key
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The reasons of conditions and events of claims."""
 
-from apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.reasons import Reason
 
 
 class ClaimReason(Reason):

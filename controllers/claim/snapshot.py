@@ -7,18 +7,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from apimachinery.timestamps import parse_time
 from controllers.shared.invalid_spec import describe, parse_status
 from controllers.shared.sources import Source
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
-from kinds import meta
-from kinds.checks.claim import with_annotation_overrides
-from kinds.claim import CLAIM, NO_POOL_SECONDS, ClaimSpec, ClaimStatus, Overrides
-from kinds.warmpool import Health as HealthSpec
-from runtime.reflector import is_older
-from runtime.resource import Key, Resource
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.checks.claim import with_annotation_overrides
+from poolhouse.api.kinds.claim import CLAIM, NO_POOL_SECONDS, ClaimSpec, ClaimStatus, Overrides
+from poolhouse.api.kinds.warmpool import Health as HealthSpec
+from poolhouse.runtime.reflector import is_older
+from poolhouse.runtime.resource import Key, Resource
 
 Json = dict[str, Any]
 

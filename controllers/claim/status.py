@@ -9,8 +9,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_micro_time, parse_time
 from controllers.claim.application import needs_boot
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
@@ -23,8 +21,10 @@ from controllers.warmpool.backends import Health
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
-from kinds.metav1 import Condition
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time
+from poolhouse.api.kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
+from poolhouse.api.kinds.metav1 import Condition
 
 LAUNCH_TYPES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stopped": "Started"}
 """the key is the standby mode"""

@@ -5,7 +5,7 @@ from typing import Literal
 
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.claim import ClaimStatus
+from poolhouse.api.kinds.claim import ClaimStatus
 
 
 @dataclass(frozen=True)

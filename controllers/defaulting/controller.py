@@ -8,7 +8,6 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from apimachinery.unstructured import Json
 from controllers.defaulting.observe import (
     CONFIGURATIONS,
     VM,
@@ -45,16 +44,17 @@ from defaulter.contract import (
     adopt,
     undefaulted_fields,
 )
-from kinds.vm_documents import may_have_run, with_firmware_uuid, with_undefaulted
-from manifests.webhooks import DEFAULTING_CONFIGURATION
-from runtime.api import Api
-from runtime.backoff import hash_fraction
-from runtime.circuit_breaker import CircuitBreaker
-from runtime.controller import Controller
-from runtime.errors import Invalid, NotFound
-from runtime.events import EventRecorder, EventType, object_reference
-from runtime.informer import Informer
-from runtime.resource import NAMESPACES, VMS, Key
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.vm_documents import may_have_run, with_firmware_uuid, with_undefaulted
+from poolhouse.manifests.webhooks import DEFAULTING_CONFIGURATION
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.backoff import hash_fraction
+from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.errors import Invalid, NotFound
+from poolhouse.runtime.events import EventRecorder, EventType, object_reference
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import NAMESPACES, VMS, Key
 
 
 class DefaultingWriter:

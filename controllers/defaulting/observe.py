@@ -8,15 +8,15 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from apimachinery import mac_address
-from apimachinery.counting import count_noun
-from apimachinery.unstructured import Json, at
 from defaulter.contract import MACPolicy, undefaulted_fields
-from kinds.meta import UNDEFAULTED
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.resource import VMIS, VMS, Key, Resource
-from runtime.store import Store
+from poolhouse.api.apimachinery import mac_address
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import VMIS, VMS, Key, Resource
+from poolhouse.runtime.store import Store
 
 STOPPING = frozenset({"Stopping", "Stopped", "CrashLoopBackOff"})
 """Values of `status.printableStatus`. A VM whose VMI has finished is Stopped until KubeVirt deletes the VMI."""

@@ -13,11 +13,11 @@ stops (`virtctl restart`, a shutdown in the guest, an eviction, a lost node) the
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from apimachinery.label_selectors import matches
-from apimachinery.unstructured import Json
 from controllers.defaulting.observe import VM, DefaultingSnapshot
-from kinds.meta import DEFAULTING, DISABLED
-from manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
+from poolhouse.api.apimachinery.label_selectors import matches
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.meta import DEFAULTING, DISABLED
+from poolhouse.manifests.webhooks import DEFAULTING_WEBHOOK, OWN_MATCH_CONDITIONS
 
 OLDER = "it is older than the webhook configuration"
 RUNNING_SECONDS = 4 * 3600.0

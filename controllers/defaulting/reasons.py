@@ -1,6 +1,6 @@
 """Reasons of the events of VirtualMachines."""
 
-from apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.reasons import Reason
 
 
 class VMEvent(Reason):

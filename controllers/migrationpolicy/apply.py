@@ -3,17 +3,17 @@
 from contextlib import suppress
 from typing import Any
 
-from apimachinery.owner_references import controller_reference
-from apimachinery.unstructured import Json
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM, Policy, VMILabels
 from controllers.migrationpolicy.plan import Action, CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream
 from controllers.migrationpolicy.reasons import PolicyEvent
-from kinds import meta
-from migrationpolicies.upstream import API_VERSION
-from runtime.api import Api
-from runtime.errors import AlreadyExists, Conflict, NotFound
-from runtime.events import EventRecorder, EventType
-from runtime.resource import VMIS
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.migrationpolicies.upstream import API_VERSION
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, Conflict, NotFound
+from poolhouse.runtime.events import EventRecorder, EventType
+from poolhouse.runtime.resource import VMIS
 
 
 class PolicyWriter:

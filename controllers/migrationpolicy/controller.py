@@ -31,16 +31,16 @@ from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
 from controllers.shared.component import Component
 from controllers.shared.status_writer import StatusWriter
-from kinds.metav1 import Condition
-from kinds.migrationpolicy import MigrationPolicyStatus
-from runtime.api import Api
-from runtime.controller import Controller
-from runtime.errors import ApiError, Forbidden, Invalid, NotFound
-from runtime.events import EventRecorder
-from runtime.informer import Informer
-from runtime.metrics import Metrics
-from runtime.optional_informer import POLL_SECONDS, OptionalInformer
-from runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, Key
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.optional_informer import POLL_SECONDS, OptionalInformer
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, Key
 
 BATCH_SECONDS = 0.3
 """Delay that joins changes of counts, so that the start of a thousand VMs causes one status update of their policy."""

@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from controllers.shared.status_writer import LastWrite
-from runtime.backoff import Backoff
-from runtime.resource import Key
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.resource import Key
 
 PAUSES = Backoff(base_seconds=2, cap_seconds=300)
 RESET_SECONDS = 600.0

@@ -3,8 +3,8 @@
 from prometheus_client import CollectorRegistry, Counter
 
 from controllers.shared.metrics import ObjectMetrics
-from kinds.migrationpolicy import MigrationPolicyStatus
-from runtime.metrics import PREFIX
+from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
+from poolhouse.runtime.metrics import PREFIX
 
 
 class PolicyMetrics(ObjectMetrics):

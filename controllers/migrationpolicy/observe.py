@@ -3,18 +3,18 @@
 from dataclasses import dataclass, field
 from sys import intern
 
-from apimachinery.unstructured import Json, at
 from controllers.migrationpolicy.winners import Winners
 from controllers.shared.invalid_spec import parse_status
 from controllers.shared.vmi import ObjectView
-from kinds import meta
-from kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
-from migrationpolicies.effective_settings import cluster_settings
-from migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
-from migrationpolicies.upstream import UpstreamPolicy
-from runtime.optional_informer import OptionalInformer
-from runtime.resource import Resource
-from runtime.store import Store
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
+from poolhouse.api.migrationpolicies.effective_settings import cluster_settings
+from poolhouse.api.migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
+from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.store import Store
 
 
 @dataclass(frozen=True)

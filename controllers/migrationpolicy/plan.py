@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from apimachinery.unstructured import Json
 from controllers.migrationpolicy.observe import EnforcingPolicy, PolicySnapshot, VMILabels
-from migrationpolicies.upstream import upstream_spec
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.migrationpolicies.upstream import upstream_spec
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Reasons of the conditions and events of MigrationPolicies."""
 
-from apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.reasons import Reason
 
 
 class ActiveReason(Reason):

@@ -3,16 +3,16 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from apimachinery.counting import count_noun
-from apimachinery.reasons import Reason
 from controllers.migrationpolicy.observe import PolicySnapshot
 from controllers.migrationpolicy.plan import is_orphaned, is_ours
 from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason
 from controllers.shared.conditions import condition, join_names, set_times
 from controllers.shared.readiness import Readiness
-from kinds.metav1 import Condition
-from kinds.migrationpolicy import MigrationPolicyStatus
-from migrationpolicies.effective_settings import unsupported_settings
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.reasons import Reason
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
+from poolhouse.api.migrationpolicies.effective_settings import unsupported_settings
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from migrationpolicies.precedence import ANY, Labels, RankedPolicy, WinnerIndex
-from runtime.resource import Key
+from poolhouse.api.migrationpolicies.precedence import ANY, Labels, RankedPolicy, WinnerIndex
+from poolhouse.runtime.resource import Key
 
 
 @dataclass

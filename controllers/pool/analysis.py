@@ -11,13 +11,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import RunJob
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot
-from kinds.pool import UpdateProgress
-from kinds.pool_analysis import Analysis, AnalysisCheck, CheckResult, CheckStatus, PrometheusCheck, parse_condition
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds.pool import UpdateProgress
+from poolhouse.api.kinds.pool_analysis import (
+    Analysis,
+    AnalysisCheck,
+    CheckResult,
+    CheckStatus,
+    PrometheusCheck,
+    parse_condition,
+)
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 MAX_MESSAGE = 300
 JOB_SECONDS = 5.0

@@ -16,7 +16,7 @@ from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
 from controllers.sets.writes import Send, carry_out
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
-from runtime.api import Api
+from poolhouse.runtime.api import Api
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from apimachinery.unstructured import Json, at
 from controllers.shared.sources import DATA_VOLUMES, PODS
 from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.resource import VMS
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import VMS
 
 ENDED = ("Succeeded", "Failed")
 

@@ -8,11 +8,11 @@ complete, unless a DataVolume still owns it. KubeVirt starts a VM with such a cl
 from collections.abc import Iterable
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.shared.sources import DATA_VOLUMES
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import PVCS, Key
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import PVCS, Key
 
 
 async def find_collected(api: Api, disks: Iterable[Key]) -> set[Key]:

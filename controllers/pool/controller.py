@@ -55,14 +55,14 @@ from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
-from kinds.pool import POOL, Healing, PoolStatus
-from kinds.pool_strategies import UpdateProactive
-from runtime.api import Api
-from runtime.controller import Controller
-from runtime.events import EventRecorder
-from runtime.expectations import Expectations
-from runtime.optional_informer import OptionalInformer
-from runtime.resource import VMS, Key
+from poolhouse.api.kinds.pool import POOL, Healing, PoolStatus
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import VMS, Key
 
 GATHER_SECONDS = 0.1
 """Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""

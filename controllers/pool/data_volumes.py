@@ -3,8 +3,8 @@
 from sys import intern
 from typing import NamedTuple
 
-from apimachinery.unstructured import Json, at, entries
 from controllers.shared.vmi import text
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 PRE_POPULATED = "cdi.kubevirt.io/storage.prePopulated"
 """CDI's annotation of a DataVolume whose claim has its data.

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from apimachinery.timestamps import format_time
 from controllers.pool.actions import Action, Create, Delete, Update
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.decisions import decision
-from kinds.decisions import Decision, vm_reference
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.decisions import Decision, vm_reference
 
 
 def decisions(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:

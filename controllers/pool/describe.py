@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from apimachinery.counting import count_noun
-from apimachinery.unstructured import Json
 from controllers.pool.rules.steps import resolve, stable_revision, update_limit
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot
-from kinds.pool_analysis import AnalysisCheck, PrometheusCheck
-from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.pool_analysis import AnalysisCheck, PrometheusCheck
+from poolhouse.api.kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
 
 
 def describe_update(snapshot: PoolSnapshot, now: datetime) -> Json | None:

@@ -8,8 +8,8 @@ from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.sets.events import SetEvents
 from controllers.shared.vm import VM
-from kinds import meta
-from kinds.pool import UpdateAbort
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import UpdateAbort
 
 
 class PoolEvents(SetEvents[Pool]):

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import get_args
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
-from kinds.pool import MAX_FAILING_VMS, Autohealing, FailingStatus, FailingVM, Healing
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time
+from poolhouse.api.kinds.pool import MAX_FAILING_VMS, Autohealing, FailingStatus, FailingVM, Healing
 
 STABLE_AFTER = timedelta(minutes=10)
 """A VMI that has run for this long clears the count, like the kubelet's for containers."""

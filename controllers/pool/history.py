@@ -2,11 +2,11 @@
 
 from datetime import datetime
 
-from apimachinery.timestamps import format_time
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
-from kinds.pool import MAX_HISTORY, Outcome, RevisionHistory
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.pool import MAX_HISTORY, Outcome, RevisionHistory
 
 
 def history(snapshot: PoolSnapshot, wanted: Revision, complete: bool, now: datetime) -> tuple[RevisionHistory, ...]:

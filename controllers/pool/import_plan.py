@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from apimachinery.owner_references import controller_of, controller_reference
-from apimachinery.unstructured import Json, at
 from controllers.pool import template
 from controllers.pool.kubevirt_pools import (
     FINALIZER,
@@ -34,9 +32,11 @@ from controllers.pool.revisions import Revision, content, current_revision, pars
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.names import name_of, ordinal_of
 from controllers.shared.vm import disk_names
-from kinds import meta
-from kinds.pool import POOL
-from runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
 
 RIGHTS = (
     (KUBEVIRT_POOLS, ("get", "patch", "delete")),

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from apimachinery.unstructured import Json, at
-from kinds.tracking_marks import without_tracking_marks
-from runtime.resource import Resource
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.runtime.resource import Resource
 
 KUBEVIRT_POOLS = Resource("pool.kubevirt.io", "v1beta1", "virtualmachinepools", "VirtualMachinePool")
 """KubeVirt's pools. KubeVirt before 1.6 serves only v1alpha1."""

@@ -7,9 +7,9 @@ another webhook has added, and so it removes none (see `template`).
 from collections.abc import Iterator
 from typing import Any
 
-from apimachinery.unstructured import Json, at
 from defaulter.contract import defaulted_fields
-from kinds import meta
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
 
 _SPEC = ("spec", "template", "spec")
 _OF_VIRT_API = frozenset(

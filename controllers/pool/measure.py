@@ -8,17 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from apimachinery.owner_references import controller_of
-from apimachinery.timestamps import format_time
-from apimachinery.unstructured import Json, entries
 from controllers.pool.analysis import Measurement, checks_of, judge, seconds_until_due
 from controllers.pool.prometheus import Prometheus, PrometheusError
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import JOBS
-from kinds.pool_analysis import AnalysisCheck, CheckResult
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Key
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import Json, entries
+from poolhouse.api.kinds.pool_analysis import AnalysisCheck, CheckResult
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Key
 
 NO_PROMETHEUS = "the operator of Poolhouse has set no Prometheus (controllers.analysis.prometheus.url of the chart)"
 

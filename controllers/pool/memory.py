@@ -6,7 +6,7 @@ from controllers.pool.analysis import Measurement
 from controllers.sets.records import Memory
 from controllers.sets.write_batches import Failure
 from controllers.shared.vmi import VMI
-from kinds.pool import Healing, UpdateProgress
+from poolhouse.api.kinds.pool import Healing, UpdateProgress
 
 CHECK_SECONDS = 300.0
 """For this time after the deletion of a VM, the controller checks that its disks are gone before it reuses the name."""

@@ -11,15 +11,15 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-from apimachinery.timestamps import parse_time
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.shared.metrics import ObjectMetrics
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import FINAL_PHASES, VMI
-from kinds.pool import PoolStatus
-from runtime.metrics import PREFIX
-from runtime.resource import Key
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds.pool import PoolStatus
+from poolhouse.runtime.metrics import PREFIX
+from poolhouse.runtime.resource import Key
 
 LABELS = ("namespace", "vmpool")
 PHASES = ("phase", "last_phase")

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from apimachinery.unstructured import at
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, parse_disk_state
 from controllers.pool.reasons import PoolReason
@@ -33,13 +32,14 @@ from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
-from kinds import meta
-from kinds.pool import POOL, PoolSpec
-from kinds.pool_strategies import UpdateProactive
-from runtime.api import Api
-from runtime.errors import Forbidden, NotFound
-from runtime.resource import PVCS, VMIS, VMS, Key, Resource, object_key
-from runtime.store import Store
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import POOL, PoolSpec
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource, object_key
+from poolhouse.runtime.store import Store
 
 V = TypeVar("V")
 

@@ -2,8 +2,6 @@
 
 from datetime import datetime, timedelta
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import parse_time
 from controllers.pool.analysis import overdue
 from controllers.pool.gates.before_update import held_by_snapshots
 from controllers.pool.reasons import PoolReason
@@ -12,8 +10,10 @@ from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
-from kinds.pool import PoolStatus
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds.pool import PoolStatus
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 OWN_REASONS = (
     PoolReason.PROGRESS_DEADLINE_EXCEEDED,

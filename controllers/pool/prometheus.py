@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import at
 
 TIMEOUT_SECONDS = 10.0
 QUERY_SECONDS = 5

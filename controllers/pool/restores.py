@@ -7,13 +7,13 @@ gives the VM its revision and its run strategy again, in one write, and deletes 
 from collections.abc import Iterator
 from datetime import datetime
 
-from apimachinery.timestamps import known_time, parse_time
 from controllers.pool.actions import LabelState, PruneRestore, Restore, Update
 from controllers.pool.disk_templates import format_hashes
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, restore_name
 from controllers.shared.vm import VM
+from poolhouse.api.apimachinery.timestamps import known_time, parse_time
 
 
 def requested_restore(snapshot: PoolSnapshot, vm: VM) -> VMSnapshot | None:

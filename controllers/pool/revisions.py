@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json, at, entries
 from controllers.shared import data_sources
 from controllers.shared.data_sources import Sources
 from controllers.shared.vm import references
-from kinds import meta
-from kinds.pool import NameGeneration, PoolSpec
-from kinds.vm_documents import run_strategy
-from kubevirt.fields import VM_SPEC
-from kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
-from kubevirt.own_namespace import without_own_namespace
-from runtime.resource import Key
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import NameGeneration, PoolSpec
+from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt.fields import VM_SPEC
+from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
+from poolhouse.api.kubevirt.own_namespace import without_own_namespace
+from poolhouse.runtime.resource import Key
 
 # Paths in a volume to the name of another object. containerDisk.imagePullSecret is missing, because it is a Secret for
 # the node and the same for all VMs.

@@ -8,8 +8,6 @@ revision, so the same template is not tried again until it changes, or a user re
 from dataclasses import replace
 from datetime import datetime
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time
 from controllers.pool import analysis
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
@@ -18,8 +16,10 @@ from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
-from kinds.pool import UpdateAbort
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.pool import UpdateAbort
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 
 def abort_of(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from apimachinery.counting import count_noun
-from apimachinery.label_selectors import matches
 from controllers.pool.actions import Restart
 from controllers.pool.restores import awaits_restore
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
-from kinds.pool_strategies import BasePolicy, SelectionPolicy
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.label_selectors import matches
+from poolhouse.api.kinds.pool_strategies import BasePolicy, SelectionPolicy
 
 
 def disruption_cost(vm: VM) -> int:

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import ClassVar
 
-from apimachinery.unstructured import Json
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.actions.snapshots import LATEST_TIME
@@ -19,8 +18,9 @@ from controllers.pool.rules.steps import hash_steps, update_limit
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
 from controllers.sets import simulation
 from controllers.shared.invalid_spec import InvalidSpec
-from kinds.pool import UpdateProgress
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.pool import UpdateProgress
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 MAX_STEPS = 200
 MAX_STEPS_OF_ANSWER = 50

@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import ValidationError
 
-from apimachinery.unstructured import Json
 from controllers.pool import power
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
 from controllers.pool.revisions import Revision
@@ -20,9 +19,10 @@ from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI, ObjectView, text
-from kinds import meta
-from kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 InvalidPool = InvalidSpec[PoolStatus]
 P = ParamSpec("P")

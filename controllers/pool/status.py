@@ -4,8 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from apimachinery.counting import count_noun, count_of, count_verb
-from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
 from controllers.pool.failures import why_not_started
@@ -29,10 +27,12 @@ from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.vm import RetainedDisk
-from kinds import meta
-from kinds.metav1 import Condition
-from kinds.pool import PoolStatus, RetainedDiskStatus
-from kinds.pool_lifecycle import RetainedDisks
+from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool import PoolStatus, RetainedDiskStatus
+from poolhouse.api.kinds.pool_lifecycle import RetainedDisks
 
 MAX_RETAINED_DISKS = 100
 OPTIONAL = (

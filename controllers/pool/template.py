@@ -12,8 +12,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from apimachinery.owner_references import controller_reference
-from apimachinery.unstructured import Json, at
 from controllers.pool.disk_templates import carried_over
 from controllers.pool.power import merge_run_strategy
 from controllers.pool.revisions import Revision, content, postfixed_paths
@@ -22,9 +20,11 @@ from controllers.shared.data_sources import pinned
 from controllers.shared.names import name_of
 from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS
-from kinds import meta
-from kinds.pool import NameGeneration
-from kinds.vm_documents import run_strategy
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import NameGeneration
+from poolhouse.api.kinds.vm_documents import run_strategy
 
 
 def build_vm(

@@ -5,13 +5,13 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from apimachinery.unstructured import Json, at
 from controllers.shared.sources import Source
 from controllers.shared.vm import PERSISTENT_STATE, VM
 from controllers.shared.vmi import ObjectView, parse_count, text
-from kinds import meta
-from runtime.resource import Resource
-from runtime.store import Store
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.store import Store
 
 GROUP = "snapshot.kubevirt.io"
 VM_SNAPSHOTS = Resource(GROUP, "v1beta1", "virtualmachinesnapshots", "VirtualMachineSnapshot")

@@ -3,15 +3,15 @@
 import copy
 from dataclasses import dataclass, replace
 
-from apimachinery.owner_references import controller_reference
-from apimachinery.unstructured import Json
 from controllers.replicaset.observe import REPLICA_SETS, ReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.sets import actions
 from controllers.shared.vmi import VMI, parse_vmi
-from kinds import meta
-from runtime.batch_writer import ExpectedEvents
-from runtime.resource import VMIS
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.batch_writer import ExpectedEvents
+from poolhouse.runtime.resource import VMIS
 
 
 class _Action(actions.Action[ReplicaSetSnapshot], reasons=ReplicaSetReason):

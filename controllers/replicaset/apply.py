@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from apimachinery.unstructured import Json
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release, build_vmi, owner_reference
 from controllers.replicaset.observe import REPLICA_SETS, ReplicaSet
 from controllers.replicaset.reasons import ReplicaSetReason
@@ -10,9 +9,10 @@ from controllers.sets import writes
 from controllers.sets.events import SetEvents
 from controllers.sets.write_batches import Failure, Outcome, error_message, failure
 from controllers.sets.writes import Send, Writing, each
-from kinds.tracking_marks import without_tracking_marks
-from runtime.errors import Conflict, NotFound
-from runtime.resource import VMIS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import VMIS
 
 To = Writing[ReplicaSet]
 

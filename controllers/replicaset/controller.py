@@ -34,13 +34,13 @@ from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
-from kinds.replicaset import REPLICA_SET, ReplicaSetStatus
-from runtime.api import Api
-from runtime.controller import Controller
-from runtime.events import EventRecorder
-from runtime.expectations import Expectations
-from runtime.optional_informer import POLL_SECONDS, run_while_present
-from runtime.resource import VMIS, Key
+from poolhouse.api.kinds.replicaset import REPLICA_SET, ReplicaSetStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.optional_informer import POLL_SECONDS, run_while_present
+from poolhouse.runtime.resource import VMIS, Key
 
 GATHER_SECONDS = 0.1
 """Delay that joins changes of a set's VMIs into one reconcile. A thousand starting VMIs cause thousands of events."""

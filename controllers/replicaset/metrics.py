@@ -4,8 +4,8 @@ from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.observe import ReplicaSet
 from controllers.shared.metrics import ObjectMetrics
-from kinds.replicaset import ReplicaSetStatus
-from runtime.resource import Key
+from poolhouse.api.kinds.replicaset import ReplicaSetStatus
+from poolhouse.runtime.resource import Key
 
 
 class ReplicaSetMetrics(ObjectMetrics):

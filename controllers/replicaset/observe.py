@@ -7,20 +7,20 @@ from sys import intern
 
 from pydantic import ValidationError
 
-from apimachinery.label_selectors import matches
-from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json
 from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import base_name, truncated
 from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, ObjectView, group_kind, parse_vmi
-from kinds.checks import replicaset
-from kinds.replicaset import REPLICA_SET, ReplicaSetSpec, ReplicaSetStatus
-from runtime.api import Api
-from runtime.resource import VMIS, Key, Resource
-from runtime.store import Store
+from poolhouse.api.apimachinery.label_selectors import matches
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.checks import replicaset
+from poolhouse.api.kinds.replicaset import REPLICA_SET, ReplicaSetSpec, ReplicaSetStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import VMIS, Key, Resource
+from poolhouse.runtime.store import Store
 
 InvalidReplicaSet = InvalidSpec[ReplicaSetStatus]
 

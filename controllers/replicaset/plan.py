@@ -14,9 +14,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from apimachinery.counting import count_noun, count_of, count_verb
-from apimachinery.label_selectors import to_string
-from apimachinery.timestamps import format_time, parse_time
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.reasons import ReplicaSetReason
@@ -25,10 +22,13 @@ from controllers.shared.decisions import decision
 from controllers.shared.names import free_names
 from controllers.shared.readiness import Readiness, exceeds_quota
 from controllers.shared.vmi import VMI
-from kinds.decisions import Decision, vm_reference
-from kinds.metav1 import Condition
-from kinds.replicaset import ReplicaSetStatus
-from runtime.backoff import Backoff
+from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.apimachinery.label_selectors import to_string
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds.decisions import Decision, vm_reference
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.replicaset import ReplicaSetStatus
+from poolhouse.runtime.backoff import Backoff
 
 MAX_CAUSES = 3
 IS_PAUSED = "spec.paused is true: the controller creates and deletes nothing"

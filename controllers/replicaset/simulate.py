@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from apimachinery.unstructured import Json
 from controllers.replicaset.actions import Create
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot, Stores, observe, parse_replica_set
 from controllers.replicaset.plan import plan
 from controllers.sets import simulation
 from controllers.shared.invalid_spec import InvalidSpec
+from poolhouse.api.apimachinery.unstructured import Json
 
 MAX_STEPS = 100
 

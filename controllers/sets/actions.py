@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Generic, TypeVar
 
-from apimachinery.reasons import Reason
-from runtime.batch_writer import ExpectedEvents
+from poolhouse.api.apimachinery.reasons import Reason
+from poolhouse.runtime.batch_writer import ExpectedEvents
 
 S = TypeVar("S")
 

@@ -5,8 +5,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from controllers.sets.write_batches import Failure, failure
 from controllers.shared.invalid_spec import InvalidSpec
-from runtime.events import EventRecorder, EventType, ObjectMeta, view_reference
-from runtime.resource import Resource
+from poolhouse.runtime.events import EventRecorder, EventType, ObjectMeta, view_reference
+from poolhouse.runtime.resource import Resource
 
 O_contra = TypeVar("O_contra", bound=ObjectMeta, contravariant=True)
 

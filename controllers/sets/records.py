@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from apimachinery.timestamps import format_time
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.decisions import deleted_by_other
 from controllers.shared.status_writer import LastWrite, View
-from kinds.decisions import LoggedStatus, vm_reference
-from runtime.events import ObjectMeta
-from runtime.expectations import Expectations
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.decisions import LoggedStatus, vm_reference
+from poolhouse.runtime.events import ObjectMeta
+from poolhouse.runtime.expectations import Expectations
 
 
 class Owned(ObjectMeta, Protocol):

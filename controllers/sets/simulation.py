@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at
 from controllers.shared.invalid_spec import InvalidSpec
-from kinds.kind import Kind
-from runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden
-from runtime.resource import VMS, Resource
-from service.json_api import problem_body
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden
+from poolhouse.runtime.resource import VMS, Resource
+from poolhouse.service.json_api import problem_body
 
 STEP = timedelta(minutes=10)
 """Simulated time between two plans, long enough for all successful actions."""

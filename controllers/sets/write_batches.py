@@ -1,17 +1,26 @@
 """Sends batches of writes for one owner, with expectations before and events after the batch.
 
-The controller does not plan for the owner again until its stores show the expected writes. See `runtime.expectations`.
+The controller does not plan for the owner again until its stores show the expected writes. See
+`poolhouse.runtime.expectations`.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-from runtime.batch_writer import MAX_BATCH_SIZE, BatchWriter, ExpectedEvents, NotSent
-from runtime.controller import RetryWithBackoff
-from runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, NotFound, Throttled, Unreachable
-from runtime.events import ObjectMeta
-from runtime.expectations import Expectations
+from poolhouse.runtime.batch_writer import MAX_BATCH_SIZE, BatchWriter, ExpectedEvents, NotSent
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.errors import (
+    OUTCOME_UNKNOWN,
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    NotFound,
+    Throttled,
+    Unreachable,
+)
+from poolhouse.runtime.events import ObjectMeta
+from poolhouse.runtime.expectations import Expectations
 
 MAX_MESSAGE = 1000
 

@@ -9,15 +9,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
-from apimachinery.unstructured import Json
 from controllers.sets.actions import Action
 from controllers.sets.write_batches import PASSING, Outcome, WriteBatches
 from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import InvalidDocument
-from runtime.api import Api
-from runtime.batch_writer import MAX_BATCH_SIZE
-from runtime.errors import ApiError
-from runtime.events import ObjectMeta
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.batch_writer import MAX_BATCH_SIZE
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.events import ObjectMeta
 
 O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
 A = TypeVar("A", bound=Action[Any])

@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime.informer import Informer
-from service.json_api import Endpoint
+from poolhouse.runtime.informer import Informer
+from poolhouse.service.json_api import Endpoint
 
 
 @dataclass(frozen=True)

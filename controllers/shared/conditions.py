@@ -3,9 +3,9 @@
 from collections.abc import Container, Iterable, Sequence
 from datetime import datetime
 
-from apimachinery.reasons import Reason
-from apimachinery.timestamps import format_time
-from kinds.metav1 import Condition, with_transition_times
+from poolhouse.api.apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.metav1 import Condition, with_transition_times
 
 MAX_NAMES = 5
 PRESENT_WHILE_TRUE = frozenset({"Reconciling", "Stalled"})

@@ -3,11 +3,11 @@
 import logging
 from typing import Literal
 
-from kinds.kind import Kind
-from kinds.meta import is_installed_by_us
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import CRDS
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.meta import is_installed_by_us
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import CRDS
 
 log = logging.getLogger(__name__)
 

@@ -6,9 +6,10 @@ itself. If the webhook fails during a batch, the API server's responses show thi
 the batch first, and VMs that were created undefaulted at once.
 
 While the webhook works, its answers are remembered for half a minute by the shape of a VM. Further VMs of a pool are
-created complete, and the API server does not call the webhook for them (`manifests.webhooks`): the call would take a
-third of the processor time of the creation. If another webhook changes such a VM, its defaults are chosen again, and
-nothing is remembered of its shape for ten minutes. Only VMs that are stored teach: other webhooks may skip dry runs.
+created complete, and the API server does not call the webhook for them (`poolhouse.manifests.webhooks`): the call would
+take a third of the processor time of the creation. If another webhook changes such a VM, its defaults are chosen again,
+and nothing is remembered of its shape for ten minutes. Only VMs that are stored teach: other webhooks may skip dry
+runs.
 
 KubeVirt's virt-api gives a new VM a random firmware UUID and serial before the webhook is called. VMs of Poolhouse
 therefore get theirs before they are created. A VM that replaces one of the same name has the same UUID and serial.
@@ -18,7 +19,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from apimachinery.unstructured import Json
 from defaulter.contract import (
     Defaulter,
     DefaulterUnavailable,
@@ -29,12 +29,13 @@ from defaulter.contract import (
     with_firmware_ids,
     without_answer,
 )
-from kinds import meta
-from kinds.vm_documents import with_undefaulted
-from manifests.webhooks import always_reviewed
-from runtime.api import Api
-from runtime.errors import ApiError, Conflict
-from runtime.resource import NAMESPACES, Resource
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.vm_documents import with_undefaulted
+from poolhouse.manifests.webhooks import always_reviewed
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Conflict
+from poolhouse.runtime.resource import NAMESPACES, Resource
 
 log = logging.getLogger(__name__)
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.unstructured import Json, at, entries, typed
 from controllers.shared.vmi import text
-from runtime.resource import Key, Resource
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
+from poolhouse.runtime.resource import Key, Resource
 
 DATA_SOURCES = Resource("cdi.kubevirt.io", "v1beta1", "datasources", "DataSource")
 

@@ -5,8 +5,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from apimachinery.unstructured import Json, at
-from kinds.decisions import MAX_CLIENT, MAX_MESSAGE, MAX_VMS, Decision
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.decisions import MAX_CLIENT, MAX_MESSAGE, MAX_VMS, Decision
 
 DELETION_BYTES, OTHER_BYTES = 12 * 1024, 4 * 1024
 """Limits of the log as JSON. Deletions have their own limit, because nothing else tells why a VM is gone: an update of

@@ -8,9 +8,9 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from apimachinery.unstructured import Json
 from controllers.shared.vmi import ObjectView
-from kinds.model import Model
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.model import Model
 
 S = TypeVar("S", bound=Model)
 

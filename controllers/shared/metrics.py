@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from runtime.metrics import PREFIX
+from poolhouse.runtime.metrics import PREFIX
 
 
 class ObjectMetrics:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from controllers.shared.conditions import condition
-from kinds.metav1 import Condition
+from poolhouse.api.kinds.metav1 import Condition
 
 State = Literal["Ready", "Reconciling", "Waiting", "Stalled"]
 """Ready: the object is as its spec requires. Reconciling: the controller is working on it. Waiting: a user, a time or

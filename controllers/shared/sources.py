@@ -4,12 +4,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from apimachinery.unstructured import Json
-from runtime.api import Api
-from runtime.informer import Informer
-from runtime.optional_informer import OptionalInformer
-from runtime.resource import NODES, Resource, object_key
-from runtime.store import Store
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import NODES, Resource, object_key
+from poolhouse.runtime.store import Store
 
 DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
 PODS = Resource("", "v1", "pods", "Pod")

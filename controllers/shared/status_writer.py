@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from controllers.shared.decisions import has_deletion, merge_decisions, without_recorded
-from kinds.decisions import MAX_DECISIONS, Decision, LoggedStatus
-from kinds.model import Model
-from runtime.api import Api, JSONPatch
-from runtime.errors import NotFound
-from runtime.events import ObjectMeta
-from runtime.resource import Resource
+from poolhouse.api.kinds.decisions import MAX_DECISIONS, Decision, LoggedStatus
+from poolhouse.api.kinds.model import Model
+from poolhouse.runtime.api import Api, JSONPatch
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.events import ObjectMeta
+from poolhouse.runtime.resource import Resource
 
 S = TypeVar("S", bound=Model)
 S_co = TypeVar("S_co", bound=Model, covariant=True)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from runtime.api import Api
-from runtime.errors import ApiError, Conflict, Invalid, NotFound, Throttled, Unreachable
-from runtime.resource import VMIS, VMS, Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Conflict, Invalid, NotFound, Throttled, Unreachable
+from poolhouse.runtime.resource import VMIS, VMS, Resource
 
 Verb = Literal["start", "stop", "restart", "pause", "unpause"]
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from sys import intern
 
-from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json, at, typed
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.vmi import VMI, ObjectView, group_kind, object_facts, parse_count, text
-from kinds import meta
-from kinds.vm_documents import run_strategy
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.vm_documents import run_strategy
 
 
 def disk_names(vm: Json) -> tuple[str, ...]:

@@ -6,9 +6,9 @@ from functools import cache
 from sys import intern
 from typing import Any
 
-from apimachinery.owner_references import controller_of
-from apimachinery.unstructured import Json, at
-from kinds import meta
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
 
 DISKS = (
     ("dataVolume", "name"),

@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
-from kinds.warm_states import WarmState
-from runtime.batch_writer import ExpectedEvents
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.batch_writer import ExpectedEvents
 
 DeletionCause = Literal[
     "Excess", "Outdated", "Expired", "NodeLeaving", "Marked", "ReadinessTimeout", "Unhealthy", "NoRoom", "Contradiction"

@@ -33,12 +33,12 @@ from controllers.warmpool.plan import Plan
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds import meta
-from kinds.warm_states import WarmState
-from runtime.api import Api
-from runtime.batch_writer import MAX_BATCH_SIZE
-from runtime.errors import NotFound
-from runtime.expectations import Expectations
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.batch_writer import MAX_BATCH_SIZE
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.expectations import Expectations
 
 MAX_VM_WRITES_IN_FLIGHT = 16
 """Smaller than the client's connection limit, so that claims get connections too."""

@@ -15,11 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from apimachinery.unstructured import Json
 from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
-from kinds.warm_states import WarmState, may_follow, may_return
-from kinds.warmpool import Readiness
-from runtime.errors import OUTCOME_UNKNOWN, Conflict, Unreachable
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.warm_states import WarmState, may_follow, may_return
+from poolhouse.api.kinds.warmpool import Readiness
+from poolhouse.runtime.errors import OUTCOME_UNKNOWN, Conflict, Unreachable
 
 
 class WriteConflict(Conflict): ...

@@ -11,12 +11,12 @@ from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
-from kinds import meta
-from kinds.decisions import Decision
-from kinds.warm_states import WarmState
-from runtime.errors import Forbidden, Invalid
-from runtime.resource import NODES, VMIS, VMS, Key
-from runtime.store import Store
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.decisions import Decision
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.errors import Forbidden, Invalid
+from poolhouse.runtime.resource import NODES, VMIS, VMS, Key
+from poolhouse.runtime.store import Store
 
 V = TypeVar("V")
 

@@ -32,11 +32,11 @@ from controllers.warmpool.status import (
 )
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
-from kinds.decisions import LoggedStatus
-from kinds.warm_states import WarmState
-from kinds.warmpool import WarmPoolStatus
-from runtime.controller import RetryWithBackoff
-from runtime.resource import Key
+from poolhouse.api.kinds.decisions import LoggedStatus
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.resource import Key
 
 BATCH_SECONDS = 0.1
 """The controller collects changes of a pool's VMs at least for this time before a reconcile."""

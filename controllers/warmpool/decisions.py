@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
-from apimachinery.timestamps import format_time
 from controllers.shared import decisions as shared
 from controllers.shared.decisions import decision
 from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.decisions import Decision, vm_reference
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.decisions import Decision, vm_reference
 
 DELETED_BY_OTHER = "another client deleted the VM, or the claim"
 

@@ -21,10 +21,10 @@ from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from defaulter.contract import InvalidDocument
-from kinds.warm_states import WarmState
-from runtime.errors import ApiError, QuotaExceeded, Throttled, Unavailable, Unreachable
-from runtime.events import EventType, view_reference
-from runtime.resource import VMS
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.errors import ApiError, QuotaExceeded, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.events import EventType, view_reference
+from poolhouse.runtime.resource import VMS
 
 log = logging.getLogger(__name__)
 

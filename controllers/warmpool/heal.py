@@ -10,7 +10,7 @@ from datetime import datetime
 from controllers.warmpool.actions import Action, CountFailedCheck, DeleteVM, SetState
 from controllers.warmpool.snapshot import NOT_CHECKED, VMHealth, WarmPoolSnapshot, waits_for_scheduling
 from controllers.warmpool.warm_vm import WarmVM, seconds_since
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 
 NODE_SECONDS = 300.0
 """Time limit for a node that is not ready: the default toleration of a pod."""

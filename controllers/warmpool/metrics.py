@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from kinds.warm_states import WarmState
-from kinds.warmpool import WarmPoolStatus
-from runtime.metrics import PREFIX
-from runtime.resource import Key
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
+from poolhouse.runtime.metrics import PREFIX
+from poolhouse.runtime.resource import Key
 
 POOL = ("namespace", "warmpool")
 REFILL_BUCKETS = (0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 320, 640, 1280)

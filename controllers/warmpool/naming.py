@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator
 from itertools import count, islice
 
 from controllers.shared.names import SUFFIX_CHARACTERS
-from kinds.warmpool import Placement
+from poolhouse.api.kinds.warmpool import Placement
 
 _LENGTH = 6
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM, SetFinalizer
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
-from kinds import meta
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
 
 FINALIZER = f"{meta.DOMAIN}/orphan-machines"
 """The finalizer of pools with `deletionPolicy: Orphan`, so that the garbage collector does not delete the VMs first."""

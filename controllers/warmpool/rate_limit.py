@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import format_time, parse_time
-from kinds.warmpool import Refill, WarmPoolStatus
-from runtime.backoff import Backoff
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds.warmpool import Refill, WarmPoolStatus
+from poolhouse.runtime.backoff import Backoff
 
 MAX_MESSAGE = 1000
 

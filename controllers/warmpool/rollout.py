@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import parse_time
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
 from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds.warm_states import WarmState
 
 
 @dataclass(frozen=True)

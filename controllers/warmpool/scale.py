@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import datetime
 from hashlib import sha256
 
-from apimachinery.counting import count_noun, count_of, count_verb
 from controllers.warmpool.actions import Action, CreateVM, DeleteVM
 from controllers.warmpool.heal import failed_for_long, mass_failure
 from controllers.warmpool.naming import draw_placement, unused_names
@@ -14,7 +13,8 @@ from controllers.warmpool.rollout import disruption_budget, replaced_vms
 from controllers.warmpool.snapshot import WarmPoolSnapshot, on_leaving_node, waits_for_scheduling
 from controllers.warmpool.standby import standby_of_new_vm
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.kinds.warm_states import WarmState
 
 
 def scale_out(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:

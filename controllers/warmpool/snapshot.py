@@ -13,9 +13,9 @@ from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
-from kinds.warm_states import COUNTED, WarmState
-from kinds.warmpool import AutoscalingStatus
-from runtime.backoff import hash_fraction
+from poolhouse.api.kinds.warm_states import COUNTED, WarmState
+from poolhouse.api.kinds.warmpool import AutoscalingStatus
+from poolhouse.runtime.backoff import hash_fraction
 
 NOT_CHECKED = Health("Unable", "NotChecked", "the VM was not checked yet")
 SCHEDULING_REASONS = frozenset({"Unschedulable", "SchedulingGated"})

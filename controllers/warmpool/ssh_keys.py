@@ -13,9 +13,9 @@ import binascii
 import re
 from collections.abc import Mapping
 
-from apimachinery.unstructured import Json, at, entries
 from controllers.warmpool.warm_vm import VM_KIND, Owner, WarmVM
-from kinds import meta
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import meta
 
 _ACCESS_CREDENTIALS = "accessCredentials"
 _KEY = re.compile(r"(ssh-|ecdsa-|sk-)[A-Za-z0-9@.-]+ [A-Za-z0-9+/]+=*( [^\r\n]*)?")

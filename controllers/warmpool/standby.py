@@ -10,7 +10,7 @@ from controllers.warmpool.actions import Action, SetStandby, SetState
 from controllers.warmpool.rollout import disruption_budget
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_vm import STANDBY_MODES, StandbyMode, WarmVM
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 
 _ACTIVE = (WarmState.READY, WarmState.STANDING_BY, WarmState.PROVISIONING)
 

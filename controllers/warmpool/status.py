@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.counting import count_noun, count_of
-from apimachinery.timestamps import format_time
 from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
@@ -18,12 +16,14 @@ from controllers.warmpool.scale import missing
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
-from kinds import meta
-from kinds.metav1 import NOT_OBSERVED, Condition
-from kinds.warm_states import COUNTED, WarmState
-from kinds.warmpool import PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
-from runtime.events import EventType
-from runtime.resource import Key
+from poolhouse.api.apimachinery.counting import count_noun, count_of
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import NOT_OBSERVED, Condition
+from poolhouse.api.kinds.warm_states import COUNTED, WarmState
+from poolhouse.api.kinds.warmpool import PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
+from poolhouse.runtime.events import EventType
+from poolhouse.runtime.resource import Key
 
 ABSENT_UNTIL_TRUE = ("Degraded",)
 

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 
-from apimachinery.timestamps import format_time
-from apimachinery.unstructured import Json
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources, Verb
 from controllers.warmpool import health, ssh_keys, vm_manifest
@@ -21,11 +19,13 @@ from controllers.warmpool.backends import (
     translated_errors,
 )
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
-from kinds import meta, tracking_marks
-from kinds.warmpool import Readiness
-from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
-from runtime.resource import SECRETS, VMS
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta, tracking_marks
+from poolhouse.api.kinds.warmpool import Readiness
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
+from poolhouse.runtime.resource import SECRETS, VMS
 
 log = logging.getLogger(__name__)
 

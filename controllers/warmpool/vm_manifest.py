@@ -3,11 +3,11 @@
 import copy
 from collections.abc import Iterator
 
-from apimachinery.unstructured import Json, at
 from controllers.shared.vm import disk_names
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import set_secret_name
-from kinds import meta
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
 
 
 def build_vm(request: CreateRequest) -> Json:

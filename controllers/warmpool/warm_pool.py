@@ -11,20 +11,20 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from apimachinery.unstructured import Json
 from controllers.shared.data_sources import Sources, pinned, references
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
 from controllers.shared.vmi import ObjectView
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
-from kinds.model import Model
-from kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
-from kubevirt.fields import VM_SPEC
-from kubevirt.meaning import canonical
-from kubevirt.own_namespace import without_own_namespace
-from runtime.resource import Key, Resource
-from runtime.store import Store
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.model import Model
+from poolhouse.api.kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
+from poolhouse.api.kubevirt.fields import VM_SPEC
+from poolhouse.api.kubevirt.meaning import canonical
+from poolhouse.api.kubevirt.own_namespace import without_own_namespace
+from poolhouse.runtime.resource import Key, Resource
+from poolhouse.runtime.store import Store
 
 HASH_ALGORITHM = "v3"
 _NOT_HASHED = ("name", "weight")

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from apimachinery.timestamps import parse_time
-from apimachinery.unstructured import Json
 from controllers.shared.vm import start_refusal
 from controllers.shared.vmi import VMI, parse_count
-from kinds import meta
-from kinds.vm_documents import run_strategy
-from kinds.warm_states import UNCLAIMED, WarmState, parse_state
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kinds.warm_states import UNCLAIMED, WarmState, parse_state
 
 StandbyMode = Literal["Running", "Paused", "Stopped"]
 STANDBY_MODES: tuple[StandbyMode, ...] = ("Running", "Paused", "Stopped")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_number_and_its_verb() -> None:
 
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PRODUCT = ("kinds", "controllers", "cli", "console", "webhook", "defaulter", "client", "local", "migrationpolicies")
+PRODUCT = ("poolhouse", "controllers", "webhook", "defaulter", "client")
 
 
 def _numbers_before_plurals() -> Iterator[str]:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from apimachinery.cron import CronSchedule, cron_error, time_zone_error
+from poolhouse.api.apimachinery.cron import CronSchedule, cron_error, time_zone_error
 
 BERLIN = "Europe/Berlin"
 

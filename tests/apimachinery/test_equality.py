@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.equality import is_unchanged
+from poolhouse.api.apimachinery.equality import is_unchanged
 
 DEEP: Any = []
 for _ in range(2000):

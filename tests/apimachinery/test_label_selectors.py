@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.label_selectors import from_string, matches, to_string
+from poolhouse.api.apimachinery.label_selectors import from_string, matches, to_string
 
 
 def expression(operator: str, *values: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from apimachinery.mac_address import PATTERN, normalize
+from poolhouse.api.apimachinery.mac_address import PATTERN, normalize
 
 
 @pytest.mark.parametrize("text", ["02:00:00:ab:cd:e1", "02:00:00:AB:CD:E1", "02-00-00-ab-cd-e1", "0200.00AB.cde1"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.merge_patch import (
+from poolhouse.api.apimachinery.merge_patch import (
     LAST_APPLIED,
     apply_patch,
     last_applied,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.owner_references import controller_of, controller_reference
+from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 
 REFERENCE = controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", "1-2-3")
 

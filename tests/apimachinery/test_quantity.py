@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.quantity import for_people, to_int
+from poolhouse.api.apimachinery.quantity import for_people, to_int
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.reasons import Reason
 
 
 class _Reasons(Reason):

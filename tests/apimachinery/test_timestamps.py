@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from apimachinery.timestamps import format_micro_time, format_time, known_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_micro_time, format_time, known_time, parse_time
 
 MOMENT = datetime(2026, 1, 31, 13, 0, 0, 250, tzinfo=timezone(timedelta(hours=1)))
 

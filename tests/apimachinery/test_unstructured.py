@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import at
 
 DOCUMENT = {"disks": [{"name": "root"}, None], "empty": {}, "text": "abc", "null": None, "zero": 0}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.yaml_reader import InvalidYAML, load, load_all
+from poolhouse.api.apimachinery.yaml_reader import InvalidYAML, load, load_all
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 8)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)

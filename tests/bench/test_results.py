@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from bench import results
-from bench.__main__ import NAMES, main
+from tests.bench import results
+from tests.bench.__main__ import NAMES, main
 
 
 def result(processor: str = "x", **figures: float) -> dict[str, Any]:
@@ -107,7 +107,7 @@ def test_a_comparison_says_what_differs() -> None:
 def test_invalid_options_are_refused_before_anything_starts(
     name: str, options: list[str], problem: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = f"bench.{name}"
+    module = f"tests.bench.{name}"
     monkeypatch.setattr(sys, "argv", [module, *options])
     monkeypatch.delitem(sys.modules, module, raising=False)  # `run_module` warns of a module that is imported already
     with pytest.raises(SystemExit, match="2"):
@@ -123,7 +123,7 @@ def test_an_unknown_benchmark_is_refused_with_the_known_names(capsys: pytest.Cap
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_can_be_imported(name: str) -> None:
-    assert importlib.import_module(f"bench.{name}").__doc__
+    assert importlib.import_module(f"tests.bench.{name}").__doc__
 
 
 def test_the_page_lists_every_benchmark() -> None:

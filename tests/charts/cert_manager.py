@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controllers.certificates.observe import configuration_resource
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.resource import SECRETS
-from service.certificates import KeyPair, new_ca, new_server_certificate
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import SECRETS
+from poolhouse.service.certificates import KeyPair, new_ca, new_server_certificate
 
 Json = dict[str, Any]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from runtime.api import Api
-from runtime.errors import ApiError
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
 from tests.charts.helm import CHART
 from tests.cluster.pooling import POOLS
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from local.helm import find_helm
+from poolhouse.stack.helm import find_helm
 
 Json = dict[str, Any]
 

@@ -29,9 +29,9 @@ from typing import Any
 
 import aiohttp
 
-from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError, NotFound
-from runtime.resource import Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
+from poolhouse.runtime.resource import Resource
 from tests.charts.rbac_recorder import Recorder
 from tests.ports import free_port
 
@@ -43,7 +43,7 @@ JOBS = Resource("batch", "v1", "jobs", "Job")
 SERVICES = Resource("", "v1", "services", "Service")
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERIOD_SECONDS = 0.2
-ENTRYPOINT = (sys.executable, "-P", "-m", "cli.main")
+ENTRYPOINT = (sys.executable, "-P", "-m", "poolhouse.cli.main")
 ROOT = Path(__file__).resolve().parent.parent.parent
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "TMPDIR")
 

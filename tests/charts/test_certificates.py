@@ -19,11 +19,11 @@ from typing import Any
 import yaml
 
 from controllers.certificates.observe import configuration_resource
-from local.install import RESOURCES, apply
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import NotFound
-from service.certificates import new_ca, new_server_certificate
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.service.certificates import new_ca, new_server_certificate
+from poolhouse.stack.install import RESOURCES, apply
+from poolhouse.stack.paths import StackPaths
 from tests.charts.cert_manager import CertManager, write_tls_secret
 from tests.charts.dry_runs import DryRuns, continuous_dry_runs
 from tests.charts.helm import CHART, RELEASE, run

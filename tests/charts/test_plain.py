@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kinds import meta
-from local.helm.plain import HELM_LABELS, main
-from runtime.api import Api
-from runtime.resource import Resource
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Resource
+from poolhouse.stack.helm.plain import HELM_LABELS, main
 from tests.charts.helm import template
 from tests.waiting import until
 

@@ -22,15 +22,15 @@ import yaml
 
 from controllers.certificates.controller import PERIOD_SECONDS
 from controllers.certificates.observe import observe
-from kinds import meta
-from local.install import RESOURCES, SUBRESOURCES
-from local.paths import StackPaths
-from manifests import admission_policy, rbac, webhooks
-from manifests.crd import crds
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, NotFound, Throttled
-from runtime.resource import SECRETS, Resource
-from service.certificates import KeyPair, join_pem
+from poolhouse.api.kinds import meta
+from poolhouse.manifests import admission_policy, rbac, webhooks
+from poolhouse.manifests.crd import crds
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled
+from poolhouse.runtime.resource import SECRETS, Resource
+from poolhouse.service.certificates import KeyPair, join_pem
+from poolhouse.stack.install import RESOURCES, SUBRESOURCES
+from poolhouse.stack.paths import StackPaths
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import NAMESPACE, template

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from local.binaries import kubernetes_version
+from poolhouse.stack.binaries import kubernetes_version
 from tests.charts.helm import CHART, template
 
 Json = dict[str, Any]

@@ -16,9 +16,9 @@ import yaml
 
 from controllers.pool.prometheus import PrometheusServer
 from controllers.warmpool.ec2.settings import EC2Settings
-from kinds import KINDS
-from manifests import webhooks
-from manifests.rbac import service_account_user
+from poolhouse.api.kinds import KINDS
+from poolhouse.manifests import webhooks
+from poolhouse.manifests.rbac import service_account_user
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, run, template
 
 Json = dict[str, Any]

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from apimachinery.merge_patch import LAST_APPLIED, with_last_applied
-from apimachinery.unstructured import at
-from cli.apply import Change
-from kinds.pool import POOL
+from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED, with_last_applied
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.cli.apply import Change
 from tests.kinds.documents import pool
 
 STEPS = {"proactive": {"steps": [{"pause": {}}]}}

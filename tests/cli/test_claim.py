@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from apimachinery.unstructured import Json
-from cli import claim as module
-from cli.claim import claim, describe, ssh_arguments, unreachable
-from cli.cluster import Cluster
-from cli.output import Failed
-from runtime.errors import AlreadyExists, Forbidden, NotFound, Unavailable, Unreachable
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli import claim as module
+from poolhouse.cli.claim import claim, describe, ssh_arguments, unreachable
+from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.output import Failed
+from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound, Unavailable, Unreachable
 
 TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
 READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}

@@ -12,9 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli.claims import DefaultCommandGroup, _extended, claim_row, extended_ttl
-from cli.output import Failed
-from cli.vm_streams import standard_input, stream_path, viewer_command
+from poolhouse.cli.claims import DefaultCommandGroup, _extended, claim_row, extended_ttl
+from poolhouse.cli.output import Failed
+from poolhouse.cli.vm_streams import standard_input, stream_path, viewer_command
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 from click.testing import CliRunner
 
-from cli.completion import FILES, NO_FILES, kubectl_answers
-from cli.main import COMMANDS, poolhouse
+from poolhouse.cli.completion import FILES, NO_FILES, kubectl_answers
+from poolhouse.cli.main import COMMANDS, poolhouse
 
 
 @pytest.mark.parametrize(

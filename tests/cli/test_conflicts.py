@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli import conflicts as guard
-from runtime.errors import Conflict
+from poolhouse.cli import conflicts as guard
+from poolhouse.runtime.errors import Conflict
 
 
 @pytest.mark.parametrize(("conflicts", "succeeds"), [(0, True), (2, True), (guard.CONFLICTS, True), (99, False)])

@@ -6,10 +6,21 @@ from typing import Any, cast
 
 import pytest
 
-from cli.conformance import LABELS, Result, Trial, check, merged, read
-from kubevirt.behaviours import ANY, BEHAVIOURS, Behaviour, Call, Change, Create, Reaches, Refusal, Shows, Step
-from runtime.api import Api
-from runtime.errors import Conflict, NotFound, Unreachable
+from poolhouse.api.kubevirt.behaviours import (
+    ANY,
+    BEHAVIOURS,
+    Behaviour,
+    Call,
+    Change,
+    Create,
+    Reaches,
+    Refusal,
+    Shows,
+    Step,
+)
+from poolhouse.cli.conformance import LABELS, Result, Trial, check, merged, read
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict, NotFound, Unreachable
 
 Json = dict[str, Any]
 

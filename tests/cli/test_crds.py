@@ -7,9 +7,9 @@ import json
 import yaml
 from click.testing import CliRunner
 
-from cli.crds import crds
-from kinds import kubevirt
-from manifests.crd import crds as render
+from poolhouse.api.kinds import kubevirt
+from poolhouse.cli.crds import crds
+from poolhouse.manifests.crd import crds as render
 
 
 def test_the_crds_of_ours_as_yaml() -> None:

@@ -11,14 +11,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.main import poolhouse
+from poolhouse.cli.main import poolhouse
 from tests.defaulter.builders import disk, nic, pool, spec, vm
 
 pytestmark = pytest.mark.libvirt
 
 
 def run(text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "cli.main", "default", "-f", "-", *options]
+    command = [sys.executable, "-m", "poolhouse.cli.main", "default", "-f", "-", *options]
     return subprocess.run(command, input=text, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -60,7 +60,7 @@ def test_the_first_example_can_be_completed() -> None:
 
 def test_without_the_python_module_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The extra `cli` has no libvirt, and system packages do not help."""
-    monkeypatch.setattr("cli.default.find_spec", lambda name: None)
+    monkeypatch.setattr("poolhouse.cli.default.find_spec", lambda name: None)
     manifest = tmp_path / "vm.yaml"
     manifest.write_text(
         "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: web}, spec: {template: {spec: {}}}}"

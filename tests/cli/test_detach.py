@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.detach import Attachment
+from poolhouse.cli.detach import Attachment
 
 ATTACHED = "web-1 is attached to web"
 PAUSED = "when web is resumed, because it is paused"

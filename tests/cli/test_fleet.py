@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cli.cluster import Cluster
-from cli.fleet import NO_VMIS, VMS_LISTING, Domains, collect
-from cli.output import Unreachable
 from defaulter.fleet import PLACED, Guest, report
-from runtime.errors import Forbidden, NotFound
-from runtime.resource import NAMESPACES, VMIS, VMS
+from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.fleet import NO_VMIS, VMS_LISTING, Domains, collect
+from poolhouse.cli.output import Unreachable
+from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
 from tests.cli.test_hardware import defaulter
 from tests.defaulter.builders import disk, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt, libvirt, user, warm

@@ -15,8 +15,10 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from apimachinery.unstructured import Json
-from cli.hardware import (
+from defaulter.field_record import DEFAULTED_FIELDS
+from defaulter.inventory import NO_FIELD, NOT_LISTED, NOT_SET, NOT_SET_UUID, format_address
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.hardware import (
     DEFAULTER,
     DEVICES,
     OTHER_WEBHOOK,
@@ -28,10 +30,8 @@ from cli.hardware import (
     describe,
     read_domain,
 )
-from cli.main import poolhouse
-from cli.output import Failed
-from defaulter.field_record import DEFAULTED_FIELDS
-from defaulter.inventory import NO_FIELD, NOT_LISTED, NOT_SET, NOT_SET_UUID, format_address
+from poolhouse.cli.main import poolhouse
+from poolhouse.cli.output import Failed
 from tests.defaulter.builders import disk, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt, libvirt, recording, user, warm
 

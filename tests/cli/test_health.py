@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import Json
-from cli.health import Health, assess, format_age
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.health import Health, assess, format_age
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

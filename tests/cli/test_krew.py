@@ -11,9 +11,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from apimachinery.unstructured import Json
-from cli.krew import TEMPLATE, krew, manifest
-from cli.output import Failed
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.krew import TEMPLATE, krew, manifest
+from poolhouse.cli.output import Failed
 
 NAMES = ("kubectl-poolhouse-linux-amd64.tar.gz", "kubectl-poolhouse-darwin-arm64.tar.gz")
 SYSTEMS = {("linux", "amd64"), ("linux", "arm64"), ("darwin", "amd64"), ("darwin", "arm64"), ("windows", "amd64")}

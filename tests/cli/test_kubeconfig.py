@@ -8,10 +8,10 @@ import click
 import pytest
 import yaml
 
-from cli.cluster import TIMEOUT_SECONDS, find_cluster, pod_namespace
-from cli.completion import kubectl_answers
-from cli.kubeconfig import Kubeconfig, find_kubeconfig
-from cli.output import Failed
+from poolhouse.cli.cluster import TIMEOUT_SECONDS, find_cluster, pod_namespace
+from poolhouse.cli.completion import kubectl_answers
+from poolhouse.cli.kubeconfig import Kubeconfig, find_kubeconfig
+from poolhouse.cli.output import Failed
 
 
 def kubeconfig(path: Path, current: str | None, **namespaces: str | None) -> Path:

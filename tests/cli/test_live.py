@@ -13,9 +13,9 @@ from typing import TextIO
 import click
 import pytest
 
-from cli.live import LiveLines, fitted
-from cli.rollout import finished_vms
-from service.progress_bar import ProgressBar, time_left
+from poolhouse.cli.live import LiveLines, fitted
+from poolhouse.cli.rollout import finished_vms
+from poolhouse.service.progress_bar import ProgressBar, time_left
 from tests.waiting import PATIENCE_SECONDS
 
 

@@ -16,11 +16,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.cluster import Cluster, with_namespace
-from cli.main import COMMANDS, CommandEntry, main, poolhouse, program_name
-from cli.output import Failed
-from runtime.api import Api
-from runtime.errors import Forbidden, NotFound
+from poolhouse.cli.cluster import Cluster, with_namespace
+from poolhouse.cli.main import COMMANDS, CommandEntry, main, poolhouse, program_name
+from poolhouse.cli.output import Failed
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden, NotFound
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
@@ -84,7 +84,7 @@ def test_a_command_without_its_packages_is_an_error(monkeypatch: pytest.MonkeyPa
     [
         ("/usr/bin/poolhouse", "poolhouse"),
         ("/root/.krew/bin/kubectl-poolhouse", "kubectl poolhouse"),
-        ("cli/main.py", "poolhouse"),
+        ("poolhouse/cli/main.py", "poolhouse"),
     ],
 )
 def test_usage_has_the_name_of_the_program(program: str, name: str) -> None:
@@ -184,7 +184,7 @@ def test_a_stopped_embedded_stack_is_reported(away: Path) -> None:
 
 def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "cli.main", *arguments],
+        [sys.executable, "-m", "poolhouse.cli.main", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**os.environ, **environment},
@@ -248,10 +248,10 @@ def test_an_interrupt_prints_no_traceback(tmp_path: Path) -> None:
 
 LEAN = """
 import asyncio, sys
-from cli.main import poolhouse
-import cli.overview, cli.tree, cli.completion
-from runtime.api import Api
-from runtime.kubernetes_config import import_config
+from poolhouse.cli.main import poolhouse
+import poolhouse.cli.overview, poolhouse.cli.tree, poolhouse.cli.completion
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.kubernetes_config import import_config
 import_config()
 heavy = ("pydantic", "prometheus_client", "rich", "kubernetes.aio.client.models", "kubernetes.client", "cryptography")
 print([name for name in heavy if name in sys.modules])

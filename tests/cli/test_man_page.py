@@ -9,18 +9,18 @@ import subprocess
 
 import pytest
 
-from cli.main import COMMANDS
-from cli.man_page import DIRECTORY, PAGE, generated, reference
+from poolhouse.cli.main import COMMANDS
+from poolhouse.cli.man_page import DIRECTORY, PAGE, generated, reference
 
 
 def test_the_manual_is_that_of_the_present_commands() -> None:
     found = {path.name: path.read_text() for path in DIRECTORY.iterdir()}
-    assert found == generated(), "stale: python -m cli.man_page"
+    assert found == generated(), "stale: python -m poolhouse.cli.man_page"
 
 
 def test_the_page_of_the_documentation_is_that_of_the_present_commands() -> None:
     page = PAGE.read_text()
-    assert page == reference(page), "stale: python -m cli.man_page"
+    assert page == reference(page), "stale: python -m poolhouse.cli.man_page"
     assert "### poolhouse rollout undo\n" in page
 
 
@@ -57,7 +57,9 @@ def test_the_page_has_the_date_of_the_version() -> None:
     assert found is not None
     date, version = found.groups()
     assert datetime.date.fromisoformat(date).isoformat() == date
-    assert released(CHANGELOG.read_text(), version) in (date, None), "write the date of the release to cli/man_page.py"
+    assert released(CHANGELOG.read_text(), version) in (date, None), (
+        "write the date of the release to poolhouse/cli/man_page.py"
+    )
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="no groff on this machine")

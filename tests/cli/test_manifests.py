@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from apimachinery.unstructured import Json
-from cli.manifests import as_list, print_manifests, read_manifests, require_kind
-from cli.output import Failed
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.manifests import as_list, print_manifests, read_manifests, require_kind
+from poolhouse.cli.output import Failed
 
 VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "a"}}
 POLICY = {"apiVersion": "kubevirt.io/v1alpha1", "kind": "MigrationPolicy", "metadata": {"name": "b"}}

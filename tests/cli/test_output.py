@@ -8,16 +8,16 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from apimachinery.unstructured import Json
-from cli.disks import LISTING as DISKS
-from cli.hardware import DEVICES
-from cli.output import Column, Listing, align_columns, field
-from cli.overview import LISTING as OVERVIEW
-from cli.parameters import qualified_name
-from cli.plan import STEPS
-from cli.policy import IMPACT
-from cli.rollout import HISTORY
-from cli.warmpool import FINDINGS, STATUS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.disks import LISTING as DISKS
+from poolhouse.cli.hardware import DEVICES
+from poolhouse.cli.output import Column, Listing, align_columns, field
+from poolhouse.cli.overview import LISTING as OVERVIEW
+from poolhouse.cli.parameters import qualified_name
+from poolhouse.cli.plan import STEPS
+from poolhouse.cli.policy import IMPACT
+from poolhouse.cli.rollout import HISTORY
+from poolhouse.cli.warmpool import FINDINGS, STATUS
 
 COLUMNS = (field("NAME", "name"), field("READY", "ready"), field("MORE", "more", wide=True))
 THINGS = Listing(COLUMNS, name=lambda row: f"thing/{row['name']}")

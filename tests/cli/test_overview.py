@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from cli.overview import current, object_row
-from kinds import CLAIM, KINDS, POOL
+from poolhouse.api.kinds import CLAIM, KINDS, POOL
+from poolhouse.cli.overview import current, object_row
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cli.parameters import NAMED_KINDS, POOL, Duration, parse_name, qualified_name
+from poolhouse.cli.parameters import NAMED_KINDS, POOL, Duration, parse_name, qualified_name
 
 KINDS = ("VirtualMachineInstance", "VirtualMachine")
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.cluster import Cluster
-from cli.manifests import Manifest
-from cli.output import Failed
-from cli.plan import _in_namespace, plan
+from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.manifests import Manifest
+from poolhouse.cli.output import Failed
+from poolhouse.cli.plan import _in_namespace, plan
 from tests.kinds.documents import pool
 
 KUBECONFIG = """

@@ -10,13 +10,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from apimachinery.unstructured import Json
-from cli.main import poolhouse
-from cli.output import Failed
-from cli.policy import _applied, _label, _lines, _not_found, _policies
-from migrationpolicies.explanation import ClusterState, explain
-from runtime.errors import NotFound
-from runtime.resource import Resource
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
+from poolhouse.cli.main import poolhouse
+from poolhouse.cli.output import Failed
+from poolhouse.cli.policy import _applied, _label, _lines, _not_found, _policies
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import Resource
 from tests.kinds.policies import policy
 
 

@@ -10,10 +10,14 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from cli.cluster import Cluster
-from cli.main import poolhouse
-from cli.output import Failed
-from cli.rollout import (
+from controllers.pool.observe import POOLS, REVISIONS
+from controllers.shared.readiness import Readiness, State
+from poolhouse.api.kinds import meta
+from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
+from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.main import poolhouse
+from poolhouse.cli.output import Failed
+from poolhouse.cli.rollout import (
     _previous,
     abort_update,
     differences,
@@ -24,12 +28,8 @@ from cli.rollout import (
     step_to_end,
     summarize_changes,
 )
-from controllers.pool.observe import POOLS, REVISIONS
-from controllers.shared.readiness import Readiness, State
-from kinds import meta
-from kubevirt.meaning import VM_TEMPLATE
-from runtime.api import Api
-from runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden, NotFound
 from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -332,7 +332,7 @@ def test_an_update_that_waits_is_not_complete(reason: str) -> None:
 def test_undo_chooses_a_revision(
     monkeypatch: pytest.MonkeyPatch, current: str, outcomes: dict[str, str], chosen: str
 ) -> None:
-    monkeypatch.setattr("cli.rollout.current_revision", lambda document, revisions: "web-3")
+    monkeypatch.setattr("poolhouse.cli.rollout.current_revision", lambda document, revisions: "web-3")
     document = pool(currentRevision=current, history=[{"revision": r, "outcome": o} for r, o in outcomes.items()])
     revisions = [{"metadata": {"name": f"web-{n}"}} for n in (1, 2, 3)]
     assert _previous(document, revisions)["metadata"]["name"] == chosen

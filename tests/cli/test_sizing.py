@@ -8,11 +8,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from apimachinery.timestamps import format_time
-from cli.output import Failed
-from cli.sizing import Demand, Replay, demand_of, explain, lines, replay_of
-from cli.svg import Series, step_chart
 from controllers.warmpool.autoscaling.history import DemandHistory
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.cli.output import Failed
+from poolhouse.cli.sizing import Demand, Replay, demand_of, explain, lines, replay_of
+from poolhouse.cli.svg import Series, step_chart
 from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
 from tests.controllers.warmpool.builders import a_pool
 

@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from click.testing import CliRunner
 
-from apimachinery.unstructured import Json
-from cli.support_bundle import REDACTED, Listing, collect, redacted, support_bundle
-from runtime.api import Api
-from runtime.errors import Forbidden
-from runtime.resource import Resource
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.support_bundle import REDACTED, Listing, collect, redacted, support_bundle
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden
+from poolhouse.runtime.resource import Resource
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.live import LiveLines
-from cli.main import main
-from cli.output import (
+from poolhouse.cli.live import LiveLines
+from poolhouse.cli.main import main
+from poolhouse.cli.output import (
     STRUCTURED,
     Column,
     CommandError,
@@ -30,8 +30,8 @@ from cli.output import (
     print_structured,
     style,
 )
-from service.progress_bar import ProgressBar
-from service.terminal import has_controls
+from poolhouse.service.progress_bar import ProgressBar
+from poolhouse.service.terminal import has_controls
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -41,23 +41,23 @@ SHOWN = "a^[[2J^[]0;x\\x07\\r\\x9b31m\\x7f\\x85\\u202eb\\u2028c"
 PRINTERS = {"echo", "secho", "echo_via_pager", "confirm", "prompt", "pause", "edit", "style", "get_text_stream"}
 """functions of click that write to the terminal"""
 WRITERS = {
-    "cli/output.py": "the functions that all commands print by",
-    "service/progress_bar.py": "it prints escaped lines",
-    "cli/live.py": "it shows escaped lines",
-    "cli/vm_streams.py": "it connects the terminal with the guest's console, as virtctl does",
-    "local/binaries.py": "it prints the progress of downloads, before there is a cluster",
-    "local/helm/__main__.py": "it prints the path of a program",
-    "local/engine/main.py": "it prints why a service cannot start, before there is a cluster",
-    "local/engine/qemu/guest_packages.py": "it prints errors of the package manager of this machine",
+    "poolhouse/cli/output.py": "the functions that all commands print by",
+    "poolhouse/service/progress_bar.py": "it prints escaped lines",
+    "poolhouse/cli/live.py": "it shows escaped lines",
+    "poolhouse/cli/vm_streams.py": "it connects the terminal with the guest's console, as virtctl does",
+    "poolhouse/stack/binaries.py": "it prints the progress of downloads, before there is a cluster",
+    "poolhouse/stack/helm/__main__.py": "it prints the path of a program",
+    "poolhouse/stack/engine/main.py": "it prints why a service cannot start, before there is a cluster",
+    "poolhouse/stack/engine/qemu/guest_packages.py": "it prints errors of the package manager of this machine",
 }
 """the only modules that write to the terminal by themselves, and why"""
 
 
 def modules() -> Iterator[Path]:
     """The modules of all commands, and what they print by."""
-    for room in ("cli", "console", "local"):
-        yield from sorted((ROOT / room).rglob("*.py"))
-    yield from (ROOT / "service" / "progress_bar.py", ROOT / "webhook" / "hooks.py")
+    for room in ("cli", "console", "stack"):
+        yield from sorted((ROOT / "poolhouse" / room).rglob("*.py"))
+    yield from (ROOT / "poolhouse" / "service" / "progress_bar.py", ROOT / "webhook" / "hooks.py")
 
 
 def writes(source: str) -> Iterator[str]:
@@ -168,15 +168,15 @@ def show_live(text: str) -> None:
 
 
 BLOCKS = {
-    "cli/completion.py": "a script of click",
-    "cli/conformance.py": "descriptions of checks",
-    "cli/crds.py": "YAML",
-    "cli/default.py": "libvirt's XML, which quotes texts",
-    "cli/krew.py": "YAML",
-    "cli/main.py": "errors of click, with words of the command line",
-    "cli/manifests.py": "YAML",
-    "cli/output.py": "YAML and JSON",
-    "cli/up.py": "the components of this machine's stack",
+    "poolhouse/cli/completion.py": "a script of click",
+    "poolhouse/cli/conformance.py": "descriptions of checks",
+    "poolhouse/cli/crds.py": "YAML",
+    "poolhouse/cli/default.py": "libvirt's XML, which quotes texts",
+    "poolhouse/cli/krew.py": "YAML",
+    "poolhouse/cli/main.py": "errors of click, with words of the command line",
+    "poolhouse/cli/manifests.py": "YAML",
+    "poolhouse/cli/output.py": "YAML and JSON",
+    "poolhouse/cli/up.py": "the components of this machine's stack",
 }
 """the only modules that print several lines at once, with what these lines are"""
 
@@ -197,8 +197,8 @@ def test_errors_do_not_control_the_terminal(
     def fail(**options: Any) -> None:
         raise error(EVIL)
 
-    monkeypatch.setattr("cli.main.poolhouse", click.Command("fail", callback=fail))
-    monkeypatch.setattr("cli.main._structured", lambda arguments: "json")
+    monkeypatch.setattr("poolhouse.cli.main.poolhouse", click.Command("fail", callback=fail))
+    monkeypatch.setattr("poolhouse.cli.main._structured", lambda arguments: "json")
     monkeypatch.setattr("sys.stderr.isatty", lambda: terminal)
     with pytest.raises(SystemExit):
         main([])

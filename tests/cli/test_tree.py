@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import Json
-from cli.output import align_columns
-from cli.tree import build_tree, draw
-from kinds import meta
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.cli.output import align_columns
+from poolhouse.cli.tree import build_tree, draw
 
 
 def thing(kind: str, name: str, *owners: Json, labels: Json | None = None, **rest: Any) -> Json:

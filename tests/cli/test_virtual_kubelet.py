@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import Json
-from cli.virtual_kubelet import Imported, ImportOptions, import_config, object_name
-from kinds.warmpool import WARM_POOL
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.cli.virtual_kubelet import Imported, ImportOptions, import_config, object_name
 
 SUBNETS = ["subnet-1234asdf", "subnet-asdf1234", "subnet-qwerty"]
 MINE = {"KeyPair": "MyPreprovisionedKeypair", "ImageID": "ami-1287634276"}

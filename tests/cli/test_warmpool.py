@@ -12,12 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.warmpool import STATUS, examine, pool_row, warmpool
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
-from kinds import meta
-from runtime.api import Api
-from runtime.resource import VMS, Resource
+from poolhouse.api.kinds import meta
+from poolhouse.cli.warmpool import STATUS, examine, pool_row, warmpool
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import VMS, Resource
 from tests.cli.test_virtual_kubelet import SAMPLE, WHOLE
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import click
 import pytest
 
-from apimachinery.timestamps import parse_time
-from apimachinery.unstructured import Json
-from cli.output import Failed
-from cli.past import Identity, Logged, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
-from cli.why import choose, claim_facts, deletions, parse_reference, pool_facts, who_deleted
 from controllers.shared.vmi import VMI
 from controllers.warmpool.decisions import DELETED_BY_OTHER
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.output import Failed
+from poolhouse.cli.past import Identity, Logged, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
+from poolhouse.cli.why import choose, claim_facts, deletions, parse_reference, pool_facts, who_deleted
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
 

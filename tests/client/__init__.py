@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from monitoring import python_client
+from poolhouse.generate import python_client
 
 python_client.write()
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client"))

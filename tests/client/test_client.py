@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from poolhouse.client import (
+from poolhouse_client.client import (
     AlreadyExists,
     ApiError,
     AsyncClient,

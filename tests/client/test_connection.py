@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from poolhouse.client import AsyncClient, Client, Forbidden
-from poolhouse.connection import ConfigError, connect
+from poolhouse_client.client import AsyncClient, Client, Forbidden
+from poolhouse_client.connection import ConfigError, connect
 
-from service.certificates import new_ca, new_client_certificate, new_server_certificate
+from poolhouse.service.certificates import new_ca, new_client_certificate, new_server_certificate
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,16 +13,16 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-from poolhouse import models as client
-from poolhouse.objects import KubernetesObject
+from poolhouse_client import models as client
+from poolhouse_client.objects import KubernetesObject
 
-from cli.health import assess
-from cli.rollout import progress
-from console.overview import object_row
-from console.words import condition_rows
 from controllers.shared.readiness import Readiness, State
-from kinds import KINDS, POOL, REPLICA_SET
-from kinds.kind import Kind
+from poolhouse.api.kinds import KINDS, POOL, REPLICA_SET
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.cli.health import assess
+from poolhouse.cli.rollout import progress
+from poolhouse.console.overview import object_row
+from poolhouse.console.words import condition_rows
 from tests.controllers.pool import builders as pools
 from tests.controllers.readiness import ROWS
 from tests.controllers.replicaset import builders as sets

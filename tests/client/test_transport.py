@@ -8,8 +8,8 @@ from contextlib import suppress
 from threading import Event, Thread
 
 import pytest
-from poolhouse.client import AsyncClient, Client, Unreachable
-from poolhouse.connection import Connection
+from poolhouse_client.client import AsyncClient, Client, Unreachable
+from poolhouse_client.connection import Connection
 
 LENGTH = 500
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % LENGTH

@@ -13,10 +13,10 @@ from typing import Any
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import parse_vmi
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import ApiError, Expired, NotFound
-from runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Expired, NotFound
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.cluster.budget import Budget
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, template
 

@@ -24,9 +24,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kinds import meta
-from local.paths import StackPaths
-from runtime.resource import VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.resource import VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import watched
 from tests.cluster.claiming import Counter, counter, every
 from tests.cluster.conftest import ALONE

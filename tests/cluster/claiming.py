@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from controllers.claim.snapshot import CLAIMS
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.metrics import PREFIX
-from runtime.resource import VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.metrics import PREFIX
+from poolhouse.runtime.resource import VMS
 from tests.cluster import warm_pools
 from tests.cluster.pooling import PATIENCE_SECONDS, until
 from tests.cluster.warm_pools import PoolNamespace, RunningControllers

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from local.paths import StackPaths
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.claiming import Counter, counter
 from tests.cluster.pooling import Place, namespace
 from tests.conftest import stack

@@ -7,9 +7,9 @@ from __future__ import annotations
 from contextlib import suppress
 from uuid import uuid4
 
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Resource
 from tests.waiting import eventually
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")

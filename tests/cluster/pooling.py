@@ -17,15 +17,15 @@ from prometheus_client.samples import Sample
 from controllers.pool.controller import build
 from controllers.pool.observe import POOLS
 from controllers.shared.sources import DATA_VOLUMES
-from kinds import POOL, kubevirt
-from kinds.kind import Kind
-from manifests.crd import crd
-from runtime.api import Api
-from runtime.errors import NotFound, Throttled
-from runtime.events import EventRecorder
-from runtime.informer import Informer
-from runtime.metrics import PREFIX, Metrics
-from runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, PVCS, VMIS, VMS, Resource
+from poolhouse.api.kinds import POOL, kubevirt
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.manifests.crd import crd
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound, Throttled
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.metrics import PREFIX, Metrics
+from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, PVCS, VMIS, VMS, Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
@@ -253,7 +253,7 @@ async def engine(kubeconfig: Path, directory: Path) -> AsyncIterator[None]:
     }
     with open(directory / "engine.log", "w") as log:  # noqa: ASYNC230
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "local.engine.main", cwd=ROOT, env=environment, stdout=log, stderr=log
+            sys.executable, "-m", "poolhouse.stack.engine.main", cwd=ROOT, env=environment, stdout=log, stderr=log
         )
         try:
             yield

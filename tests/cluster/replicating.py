@@ -13,11 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.controller import build
 from controllers.replicaset.observe import REPLICA_SETS
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.events import EVENTS, EventRecorder
-from runtime.metrics import Metrics
-from runtime.resource import NAMESPACES, VMIS, Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.events import EVENTS, EventRecorder
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import NAMESPACES, VMIS, Resource
 from tests.cluster.pooling import Running, background, until
 
 Json = dict[str, Any]

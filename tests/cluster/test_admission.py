@@ -29,22 +29,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from apimachinery.unstructured import at
 from controllers.defaulting.controller import DefaultingController, DefaultingWriter
 from controllers.replicaset.observe import REPLICA_SETS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
-from kinds.meta import CONTROLLERS, DEFAULTING, UNDEFAULTED
-from manifests import webhooks
-from manifests.rbac import service_account_user
-from runtime import access_review
-from runtime.api import Api
-from runtime.errors import ApiError, Invalid, NotFound
-from runtime.events import EVENTS, EventRecorder
-from runtime.resource import KUBEVIRTS, NAMESPACES, Resource
-from service import certificates
-from service.server import serve
-from service.settings import Address
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds.meta import CONTROLLERS, DEFAULTING, UNDEFAULTED
+from poolhouse.manifests import webhooks
+from poolhouse.manifests.rbac import service_account_user
+from poolhouse.runtime import access_review
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Invalid, NotFound
+from poolhouse.runtime.events import EVENTS, EventRecorder
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, Resource
+from poolhouse.service import certificates
+from poolhouse.service.server import serve
+from poolhouse.service.settings import Address
 from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import api, applied, namespace

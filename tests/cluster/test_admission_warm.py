@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from apimachinery.unstructured import at
-from kinds.claim import CLAIM
-from kinds.meta import IMAGE_ID, REQUESTER
-from kinds.warmpool import WARM_POOL
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Invalid
-from runtime.resource import Resource
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.meta import IMAGE_ID, REQUESTER
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid
+from poolhouse.runtime.resource import Resource
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace
 from tests.kinds import test_claim, test_warmpool

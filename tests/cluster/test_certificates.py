@@ -18,18 +18,18 @@ from prometheus_client import CollectorRegistry
 
 from controllers.certificates.controller import PERIOD_SECONDS, CertificateController
 from controllers.certificates.observe import CertificatePolicy, CertificateSnapshot, configuration_resource, observe
-from kinds import meta
-from local.install import apply
-from local.paths import StackPaths
-from manifests import webhooks
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable
-from runtime.metrics import PREFIX, Metrics
-from runtime.resource import SECRETS
-from runtime.secret_files import SecretFiles
-from service.certificates import new_ca, new_server_certificate
-from service.certwatcher import CertWatcher
-from service.server import serve
+from poolhouse.api.kinds import meta
+from poolhouse.manifests import webhooks
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.metrics import PREFIX, Metrics
+from poolhouse.runtime.resource import SECRETS
+from poolhouse.runtime.secret_files import SecretFiles
+from poolhouse.service.certificates import new_ca, new_server_certificate
+from poolhouse.service.certwatcher import CertWatcher
+from poolhouse.service.server import serve
+from poolhouse.stack.install import apply
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, Place, namespace, template
 from tests.waiting import eventually

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from local.paths import StackPaths
+from poolhouse.stack.paths import StackPaths
 from tests.ports import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -101,6 +101,6 @@ def test_the_state_of_a_cluster_is_collected(simulated: StackPaths, tmp_path: Pa
 def poolhouse(tmp_path: Path) -> str:
     """The command of this work tree; `.venv` may belong to another."""
     path = tmp_path / "poolhouse"
-    path.write_text(f'#!/bin/sh\ncd "{ROOT}" && exec .venv/bin/python -m cli.main "$@"\n')
+    path.write_text(f'#!/bin/sh\ncd "{ROOT}" && exec .venv/bin/python -m poolhouse.cli.main "$@"\n')
     path.chmod(0o755)
     return str(path)

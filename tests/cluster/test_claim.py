@@ -24,16 +24,16 @@ import yaml
 from aiohttp import web
 from click.testing import CliRunner, Result
 
-from cli.main import poolhouse
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.ssh_keys import secret_name
 from controllers.warmpool.warm_pool import WARM_POOLS
-from kinds import meta
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import Invalid
-from runtime.metrics import PREFIX
-from runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
+from poolhouse.api.kinds import meta
+from poolhouse.cli.main import poolhouse
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Invalid
+from poolhouse.runtime.metrics import PREFIX
+from poolhouse.runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
 from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty

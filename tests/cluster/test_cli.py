@@ -12,13 +12,13 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from apimachinery.owner_references import controller_reference
-from cli.completion import kubectl_answers
-from cli.main import poolhouse
 from controllers.pool.observe import POOLS
-from kinds import POOL, meta
-from runtime.resource import VMS, Resource
-from service.terminal import has_controls
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.kinds import POOL, meta
+from poolhouse.cli.completion import kubectl_answers
+from poolhouse.cli.main import poolhouse
+from poolhouse.runtime.resource import VMS, Resource
+from poolhouse.service.terminal import has_controls
 from tests.cluster.pooling import Place
 from tests.defaulter.builders import nic, spec, vm
 
@@ -99,7 +99,7 @@ async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None
 async def test_names_are_completed(
     control_plane: Any, place: Place, monkeypatch: pytest.MonkeyPatch, words: Sequence[str], found: list[str]
 ) -> None:
-    monkeypatch.setattr("cli.completion.TIMEOUT_SECONDS", 60.0)
+    monkeypatch.setattr("poolhouse.cli.completion.TIMEOUT_SECONDS", 60.0)
     await place.pool(0)
     await place.vm("db-1")
     *command, start = words

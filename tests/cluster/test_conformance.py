@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cli.conformance import check
-from kubevirt.behaviours import BEHAVIOURS, Behaviour
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.resource import NAMESPACES
+from poolhouse.api.kubevirt.behaviours import BEHAVIOURS, Behaviour
+from poolhouse.cli.conformance import check
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import NAMESPACES
+from poolhouse.stack.paths import StackPaths
 from tests.waiting import eventually
 
 PREFIX = "poolhouse-conformance-"
@@ -45,7 +45,16 @@ async def test_the_engine_behaves_like_kubevirt(api: Api, behaviour: Behaviour) 
 
 
 def command(simulated: StackPaths, *options: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "cli.main", "conformance", "--kubeconfig", str(simulated.kubeconfig), *options]
+    return [
+        sys.executable,
+        "-P",
+        "-m",
+        "poolhouse.cli.main",
+        "conformance",
+        "--kubeconfig",
+        str(simulated.kubeconfig),
+        *options,
+    ]
 
 
 async def test_the_command_reports_and_cleans_up(simulated: StackPaths, api: Api) -> None:

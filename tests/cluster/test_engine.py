@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from apimachinery.owner_references import controller_reference
-from apimachinery.unstructured import at, replaced
-from kubevirt.cluster_settings import ClusterSettings
-from kubevirt.versions import NEWEST
-from local.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound, Throttled, Unavailable
-from runtime.resource import KUBEVIRTS, NODES, PVCS, VMIS, VMS, Resource
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.apimachinery.unstructured import at, replaced
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.versions import NEWEST
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable
+from poolhouse.runtime.resource import KUBEVIRTS, NODES, PVCS, VMIS, VMS, Resource
+from poolhouse.stack.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.resting import rests
 from tests.waiting import eventually
 

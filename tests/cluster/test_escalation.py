@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Resource
 from tests.cluster.replicating import the_set
 from tests.cluster.test_admission import MACHINES, Admission, admission, eventually, pool, token, vm
 from tests.cluster.test_kinds import api, namespace

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cli.vm_streams import PLAIN_PROTOCOL, stream_path
 from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
-from kinds.meta import UNDEFAULTED
-from local.engine.qemu import capabilities
-from local.engine.resources import MIGRATION_POLICIES, MIGRATIONS, RESTORES, SNAPSHOTS
-from local.paths import StackPaths
-from local.services import worker_uid
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.events import EVENTS
-from runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.cli.vm_streams import PLAIN_PROTOCOL, stream_path
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.events import EVENTS
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.stack.engine.qemu import capabilities
+from poolhouse.stack.engine.resources import MIGRATION_POLICIES, MIGRATIONS, RESTORES, SNAPSHOTS
+from poolhouse.stack.paths import StackPaths
+from poolhouse.stack.services import worker_uid
 from tests.cluster.test_engine import (
     asked,
     delete_all,

@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from apimachinery.owner_references import controller_of, controller_reference
-from cli.import_pool import import_pool_of_kubevirt, observe, take_back_pool
-from cli.main import poolhouse
 from controllers.pool.import_plan import record_name
 from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
 from controllers.pool.observe import POOLS, REVISIONS
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import Conflict, NotFound
-from runtime.resource import CRDS, PVCS, VMIS, VMS
+from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
+from poolhouse.api.kinds import meta
+from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe, take_back_pool
+from poolhouse.cli.main import poolhouse
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import CRDS, PVCS, VMIS, VMS
 from tests.cluster.kubevirt_pools import CRD
 from tests.cluster.pooling import Place, background, controller, namespace, served, template, until
 

@@ -17,14 +17,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from kinds import KINDS, POOL, kubevirt, meta
-from kinds.replicaset import REPLICA_SET
-from kinds.validation import schema_errors
-from manifests import admission_policy, rbac, webhooks
-from manifests.crd import object_schema
-from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
-from runtime.resource import CRDS, NAMESPACES, Resource
+from poolhouse.api.kinds import KINDS, POOL, kubevirt, meta
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.api.kinds.validation import schema_errors
+from poolhouse.manifests import admission_policy, rbac, webhooks
+from poolhouse.manifests.crd import object_schema
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
+from poolhouse.runtime.resource import CRDS, NAMESPACES, Resource
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_pool import RIGHT, WRONG

@@ -14,11 +14,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.main import poolhouse
-from local.paths import StackPaths
-from monitoring import dashboard
-from monitoring.metrics import MAKERS, measures
-from tests.monitoring.prometheus import ask, running_prometheus
+from poolhouse.cli.main import poolhouse
+from poolhouse.generate import dashboard
+from poolhouse.generate.metrics import MAKERS, measures
+from poolhouse.stack.paths import StackPaths
+from tests.generate.prometheus import ask, running_prometheus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"

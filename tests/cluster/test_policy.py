@@ -17,14 +17,14 @@ from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
-from kinds import kubevirt, meta
-from kinds.kind import Kind
-from kinds.migrationpolicy import MIGRATION_POLICY
-from runtime.api import Api
-from runtime.errors import Invalid, NotFound
-from runtime.events import EventRecorder
-from runtime.metrics import Metrics
-from runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, VMIS, Resource
+from poolhouse.api.kinds import kubevirt, meta
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Invalid, NotFound
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, VMIS, Resource
 from tests.cluster.pooling import serve, serve_once
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
@@ -51,7 +51,7 @@ class Cluster:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "cli.main",
+            "poolhouse.cli.main",
             "policy",
             *arguments,
             "--kubeconfig",

@@ -14,7 +14,7 @@ import httpx
 import pytest
 import yaml
 
-from local.paths import StackPaths
+from poolhouse.stack.paths import StackPaths
 from tests.kinds.policies import policy
 from tests.kinds.test_migrationpolicy import FULL
 from tests.waiting import wait_until

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from apimachinery.owner_references import controller_reference
 from controllers.pool.observe import POOLS
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
-from kinds import POOL, meta
-from kinds.tracking_marks import without_tracking_marks
-from manifests.crd import crd
-from runtime.errors import Forbidden, Invalid, NotFound
-from runtime.resource import CRDS, PVCS, VMS, Resource
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.kinds import POOL, meta
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.manifests.crd import crd
+from poolhouse.runtime.errors import Forbidden, Invalid, NotFound
+from poolhouse.runtime.resource import CRDS, PVCS, VMS, Resource
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, serve, template, until
 from tests.cluster.resting import rests
 from tests.webhook.fake_defaulter import FakeDefaulter

@@ -21,15 +21,15 @@ from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusS
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.pool.writes.jobs import run_job
 from controllers.shared.sources import CRON_JOBS, JOBS
-from local.paths import StackPaths
-from manifests import rbac
-from runtime.api import Api
-from runtime.errors import Forbidden
-from runtime.events import EVENTS
+from poolhouse.manifests import rbac
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden
+from poolhouse.runtime.events import EVENTS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import bigger, complete
-from tests.monitoring.prometheus import ask, running_prometheus
+from tests.generate.prometheus import ask, running_prometheus
 from tests.ports import free_port
 
 Json = dict[str, Any]

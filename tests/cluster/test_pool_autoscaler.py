@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api
-from runtime.resource import Resource
-from service.certificates import new_ca, new_server_certificate
-from service.server import serve
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Resource
+from poolhouse.service.certificates import new_ca, new_server_certificate
+from poolhouse.service.server import serve
 from tests.cluster.pooling import Place, controller, engine, until
 from tests.waiting import eventually
 

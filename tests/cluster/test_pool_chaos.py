@@ -19,8 +19,8 @@ from controllers.pool.observe import list_stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import DATA_VOLUMES
-from runtime.errors import ApiError, NotFound
-from runtime.resource import NAMESPACES, PVCS
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import NAMESPACES, PVCS
 from tests.cluster.chaos import TOLERATED, People, Witness, insisted, seed, sized
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Place, Running, controller, engine

@@ -14,10 +14,10 @@ import pytest_asyncio
 import yaml
 from click.testing import CliRunner, Result
 
-from cli.main import poolhouse
 from controllers.pool.observe import POOLS
-from kinds.tracking_marks import without_tracking_marks
-from runtime.resource import VMS
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.cli.main import poolhouse
+from poolhouse.runtime.resource import VMS
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
 Json = dict[str, Any]

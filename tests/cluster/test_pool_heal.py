@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from runtime.resource import VMIS
+from poolhouse.runtime.resource import VMIS
 from tests.cluster.pooling import Place, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, running

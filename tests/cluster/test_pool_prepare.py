@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from apimachinery.unstructured import at
 from controllers.shared import creation
 from defaulter.contract import Defaulter, Problem, undefaulted_fields, with_firmware_ids
 from defaulter.field_record import flatten, with_record
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import Invalid
-from runtime.resource import NAMESPACES, VMS, Resource
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Invalid
+from poolhouse.runtime.resource import NAMESPACES, VMS, Resource
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import condition, said, web
 from tests.webhook.fake_defaulter import FakeDefaulter, filled, with_identity

@@ -16,11 +16,11 @@ from aiohttp import web
 from controllers.pool.observe import REVISIONS
 from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.sources import DATA_VOLUMES
-from kinds import meta
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import NAMESPACES, PVCS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import NAMESPACES, PVCS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, namespace, template, until

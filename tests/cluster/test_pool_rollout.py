@@ -10,10 +10,10 @@ import pytest
 import pytest_asyncio
 
 from controllers.pool.observe import POOLS, REVISIONS
-from kinds import meta
-from local.paths import StackPaths
-from runtime.events import EVENTS
-from runtime.resource import VMIS, VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.events import EVENTS
+from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import OFFLINE, condition, is_there, said, status, web
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runtime.resource import VMS
+from poolhouse.runtime.resource import VMS
 from tests.cluster.pooling import Place, controller, template, until
 
 

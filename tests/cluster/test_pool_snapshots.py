@@ -13,10 +13,10 @@ from controllers.pool.observe import POOLS
 from controllers.pool.vm_snapshots import RESTORE_NAME, VM_RESTORES, VM_SNAPSHOTS
 from controllers.pool.writes.disks import label_state
 from controllers.shared.vm import PERSISTENT_STATE
-from kinds import meta
-from local.paths import StackPaths
-from runtime.errors import Conflict
-from runtime.resource import PVCS, VMIS, VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import PVCS, VMIS, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool_cli import Shell
 from tests.cluster.test_pool_rollout import bigger, complete, runs

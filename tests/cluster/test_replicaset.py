@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from cli.main import poolhouse
 from controllers.replicaset.observe import REPLICA_SETS
 from defaulter.contract import undefaulted_fields
-from kinds import meta
-from kinds.replicaset import REPLICA_SET
-from kinds.tracking_marks import without_tracking_marks
-from local.install import installable_kinds
-from manifests.crd import crd
-from runtime.errors import ApiError, NotFound
-from runtime.resource import CRDS, VMIS, Resource
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.cli.main import poolhouse
+from poolhouse.manifests.crd import crd
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import CRDS, VMIS, Resource
+from poolhouse.stack.install import installable_kinds
 from tests.cluster.pooling import Running, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests

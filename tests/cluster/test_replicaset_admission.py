@@ -8,8 +8,8 @@ import pytest
 
 from controllers.replicaset.observe import REPLICA_SETS
 from defaulter.contract import Problem
-from runtime.errors import Forbidden, Invalid, NotFound
-from runtime.resource import VMIS
+from poolhouse.runtime.errors import Forbidden, Invalid, NotFound
+from poolhouse.runtime.resource import VMIS
 from tests.cluster.replicating import LABELS, the_set
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controllers.replicaset.observe import REPLICA_SETS
-from runtime.resource import VMIS
+from poolhouse.runtime.resource import VMIS
 from tests.cluster.pooling import engine, until
 from tests.cluster.replicating import Place, controller, namespace
 from tests.cluster.test_pool_autoscaler import AUTOSCALERS, Gauge, autoscaler, served

@@ -19,8 +19,8 @@ from typing import Any
 import pytest_asyncio
 
 from controllers.replicaset.observe import parse_replica
-from runtime.errors import ApiError, NotFound
-from runtime.resource import VMIS
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import VMIS
 from tests.cluster.chaos import seed, watched
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import Running, until

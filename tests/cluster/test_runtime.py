@@ -14,13 +14,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
-from runtime.events import EventRecorder
-from runtime.informer import Informer
-from runtime.leader_election import LeaderElector, LeaseLost
-from runtime.metrics import Metrics
-from runtime.resource import NAMESPACES, Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import NAMESPACES, Resource
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
 from tests.waiting import PATIENCE_SECONDS, eventually, until

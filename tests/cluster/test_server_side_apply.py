@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import Json
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import Conflict
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import namespace as place_of
 from tests.cluster.test_admission import (
     KUBECTL,

@@ -12,9 +12,9 @@ import pytest_asyncio
 
 from controllers.pool.observe import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
-from kubevirt.meaning import VM_TEMPLATE
-from local.paths import StackPaths
-from runtime.resource import PVCS, VMIS, VMS
+from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
+from poolhouse.runtime.resource import PVCS, VMIS, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster import warm_pools
 from tests.cluster.pooling import Place, controller, namespace, template, until
 from tests.kubevirt.spellings import respell

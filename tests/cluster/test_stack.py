@@ -22,14 +22,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from cli.main import poolhouse as cli
 from defaulter.contract import DEFAULTED_FIELDS, undefaulted_fields
 from defaulter.field_record import without
-from local.paths import StackPaths
-from local.processes import find_processes
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import Resource
+from poolhouse.cli.main import poolhouse as cli
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import Resource
+from poolhouse.stack.paths import StackPaths
+from poolhouse.stack.processes import find_processes
 from tests.conftest import stack
 from tests.waiting import PATIENCE_SECONDS
 
@@ -47,7 +47,7 @@ CONTROL_PLANE_ONLY = [
 
 def poolhouse(*arguments: str, expect: int = 0) -> str:
     """The standard output of a command, which must exit with that code."""
-    command = [sys.executable, "-P", "-m", "cli.main", *arguments]
+    command = [sys.executable, "-P", "-m", "poolhouse.cli.main", *arguments]
     answer = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert answer.returncode == expect, answer.stdout + answer.stderr
     return answer.stdout + (answer.stderr if expect else "")
@@ -292,8 +292,8 @@ async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
 def test_a_missing_prerequisite_is_reported_in_one_line(tmp_path: Path) -> None:
     env = {**os.environ, "PATH": str(tmp_path)}
     script = (
-        "import local.prerequisites as p; p.SBIN = ()\n"
-        "from cli.main import main; main(['up', '--dir', 'x', '--without', 'defaulter'])"
+        "import poolhouse.stack.prerequisites as p; p.SBIN = ()\n"
+        "from poolhouse.cli.main import main; main(['up', '--dir', 'x', '--without', 'defaulter'])"
     )
     answer = subprocess.run(
         [sys.executable, "-c", script], env=env, cwd=tmp_path, capture_output=True, text=True, check=False

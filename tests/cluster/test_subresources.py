@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from controllers.shared.subresources import RESOURCES, Verb
-from local.paths import StackPaths
-from runtime.errors import ApiError, Conflict
-from runtime.resource import VMIS, VMS
+from poolhouse.runtime.errors import ApiError, Conflict
+from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, namespace, template
 from tests.cluster.test_engine import vm
 from tests.cluster.test_pool import condition

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.warm_pool import WARM_POOLS
-from runtime.resource import Resource
+from poolhouse.runtime.resource import Resource
 from tests.cluster.claiming import Counter
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests

@@ -19,10 +19,10 @@ from typing import Any
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
-from kinds import meta
-from local.paths import StackPaths
-from runtime.errors import ApiError
-from runtime.resource import NODES, VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import NODES, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter
 from tests.cluster.faulty import Faulty

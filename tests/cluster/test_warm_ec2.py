@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 
-from cli.main import poolhouse
-from cli.virtual_kubelet import ImportOptions as Wish
-from cli.virtual_kubelet import import_config
 from controllers.warmpool import controller as pooling
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.warm_pool import WARM_POOLS
-from kinds import meta
-from runtime.errors import NotFound
-from runtime.resource import SECRETS
+from poolhouse.api.kinds import meta
+from poolhouse.cli.main import poolhouse
+from poolhouse.cli.virtual_kubelet import ImportOptions as Wish
+from poolhouse.cli.virtual_kubelet import import_config
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import SECRETS
 from tests.cli.test_virtual_kubelet import SAMPLE
 from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import REGION, Agent, Ec2, agent, ec2

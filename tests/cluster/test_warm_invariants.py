@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kinds import meta
+from poolhouse.api.kinds import meta
 from tests.cluster.warm_invariants import InvariantChecker
 
 Json = dict[str, Any]

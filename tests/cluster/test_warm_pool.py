@@ -27,13 +27,13 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import Owner, WarmVM, seconds_since
-from kinds import meta
-from kinds.tracking_marks import without_tracking_marks
-from kinds.warm_states import WarmState
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import AlreadyExists, ApiError
-from runtime.resource import NODES, VMIS, VMS, Resource
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, ApiError
+from poolhouse.runtime.resource import NODES, VMIS, VMS, Resource
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests

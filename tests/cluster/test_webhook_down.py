@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kinds.claim import CLAIM
-from kinds.meta import INSTANCE_TYPE
-from manifests import webhooks
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Resource
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.meta import INSTANCE_TYPE
+from poolhouse.manifests import webhooks
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Resource
 from tests.cluster.test_admission import (
     ACCOUNTS,
     CONFIGURATIONS,

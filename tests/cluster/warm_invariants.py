@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from kinds import meta
+from poolhouse.api.kinds import meta
 
 Json = dict[str, Any]
 

@@ -17,13 +17,13 @@ from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from controllers.warmpool_and_claim import build
-from kinds import meta
-from runtime.api import Api
-from runtime.clock import ApiServerClock
-from runtime.errors import NotFound
-from runtime.events import EVENTS, EventRecorder
-from runtime.metrics import PREFIX, Metrics
-from runtime.resource import NAMESPACES, VMIS, VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.clock import ApiServerClock
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.events import EVENTS, EventRecorder
+from poolhouse.runtime.metrics import PREFIX, Metrics
+from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
 from tests.cluster.pooling import background, synced, until
 from tests.controllers.warmpool.builders import PERMITTED
 

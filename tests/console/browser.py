@@ -64,7 +64,17 @@ def chromium() -> Iterator[webdriver.Chrome]:
 @contextmanager
 def running_console(kubeconfig: Path, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """`poolhouse console`, with its address."""
-    command = [sys.executable, "-P", "-u", "-m", "cli.main", "console", "--kubeconfig", str(kubeconfig), *options]
+    command = [
+        sys.executable,
+        "-P",
+        "-u",
+        "-m",
+        "poolhouse.cli.main",
+        "console",
+        "--kubeconfig",
+        str(kubeconfig),
+        *options,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from console.access import HEADERS, new_token, refusal
+from poolhouse.console.access import HEADERS, new_token, refusal
 
 PORT, TOKEN = 8123, "s3cret"
 PATH = f"/{TOKEN}/vmpool/default/web"

@@ -8,9 +8,9 @@ from typing import Any
 import click
 import pytest
 
-from cli.main import poolhouse
-from cli.output import Failed
-from console.acts import ACTS, BY_NAME, Target, acts_of, fill
+from poolhouse.cli.main import poolhouse
+from poolhouse.cli.output import Failed
+from poolhouse.console.acts import ACTS, BY_NAME, Target, acts_of, fill
 
 Json = dict[str, Any]
 POOL, VM, CLAIM = "VirtualMachinePool", "VirtualMachine", "VirtualMachineClaim"

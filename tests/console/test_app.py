@@ -13,15 +13,15 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from cli.cluster import Cluster
-from console.app import Console
-from console.change import MAX_DRAFTS
-from console.cluster_state import ClusterState
-from console.pages import Context
-from kinds.kubevirt import VM, VMI
-from runtime.api import Api
-from runtime.errors import Conflict
-from runtime.resource import object_key
+from poolhouse.api.kinds.kubevirt import VM, VMI
+from poolhouse.cli.cluster import Cluster
+from poolhouse.console.app import Console
+from poolhouse.console.change import MAX_DRAFTS
+from poolhouse.console.cluster_state import ClusterState
+from poolhouse.console.pages import Context
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import object_key
 
 Json = dict[str, Any]
 PORT, TOKEN = 8123, "s3cret"

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from axe_core_python.selenium import Axe
 
-from local.paths import StackPaths
+from poolhouse.stack.paths import StackPaths
 from tests.conftest import stack
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_console
 

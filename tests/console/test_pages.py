@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from apimachinery.merge_patch import LAST_APPLIED
-from cli.apply import Change
-from cli.svg import Series, step_chart
-from console import change, fleet_page, hardware_page, policies_page, warm_page
-from console.app import connection_values
-from console.cluster_state import Sample
-from console.overview import summary, table
-from console.pool_page import grouped
 from controllers.shared.vmi import VMI
-from kinds.pool import POOL
-from migrationpolicies.precedence import RankedPolicy, Selectors
-from runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unavailable, Unreachable
+from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors
+from poolhouse.cli.apply import Change
+from poolhouse.cli.svg import Series, step_chart
+from poolhouse.console import change, fleet_page, hardware_page, policies_page, warm_page
+from poolhouse.console.app import connection_values
+from poolhouse.console.cluster_state import Sample
+from poolhouse.console.overview import summary, table
+from poolhouse.console.pool_page import grouped
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unavailable, Unreachable
 
 Json = dict[str, Any]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from console.page import Slice, matches, object_path, with_query
-from console.words import WORDS, age, condition_rows, vm_state, vmi_state
 from controllers.shared.vm import VM, LifecycleHold
 from controllers.shared.vmi import VMI
-from kinds import KINDS
+from poolhouse.api.kinds import KINDS
+from poolhouse.console.page import Slice, matches, object_path, with_query
+from poolhouse.console.words import WORDS, age, condition_rows, vm_state, vmi_state
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUNNING = VMI("shop", "web-1", "vmi", phase="Running", ready=True)

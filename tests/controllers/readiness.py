@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from apimachinery.timestamps import format_time
 from controllers.claim import status as claim_status
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure as ClaimFailure
@@ -26,11 +25,12 @@ from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status as warm_pool_status
 from controllers.warmpool.status import unavailable_status
-from kinds import CLAIM, MIGRATION_POLICY, POOL, REPLICA_SET, WARM_POOL
-from kinds.kind import Kind
-from kinds.model import Model
-from kinds.pool import UpdateAbort
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds import CLAIM, MIGRATION_POLICY, POOL, REPLICA_SET, WARM_POOL
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.model import Model
+from poolhouse.api.kinds.pool import UpdateAbort
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.claim import builders as claims
 from tests.controllers.migrationpolicy import builders as policies
 from tests.controllers.pool import builders as pools

@@ -15,11 +15,11 @@ from controllers.pool.controller import build as pool
 from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
 from controllers.warmpool_and_claim import build as warm
-from kinds.replicaset import REPLICA_SET
-from manifests.crd import crd
-from runtime.api import Api
-from runtime.events import EventRecorder
-from runtime.metrics import Metrics
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.manifests.crd import crd
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.metrics import Metrics
 
 
 class Silent:

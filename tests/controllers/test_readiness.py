@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinds import KINDS
+from poolhouse.api.kinds import KINDS
 from tests.controllers.readiness import ROWS, Row
 
 EACH = pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from apimachinery.unstructured import at
 from defaulter import domain, xml
 from defaulter.defaulting import VMRequest, prepare
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
@@ -21,6 +20,7 @@ from defaulter.superseded import Edit
 from defaulter.vm_paths import locate
 from defaulter.worker_process import SingleWorker
 from defaulter.worker_protocol import Operation
+from poolhouse.api.apimachinery.unstructured import at
 
 FOLDER = Path(__file__).with_name("golden")
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml") if not path.name.endswith(".out.yaml"))

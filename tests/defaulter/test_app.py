@@ -14,7 +14,7 @@ from defaulter.app import create
 from defaulter.contract import DEFAULTS_PATH
 from defaulter.metrics import Metrics
 from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerCounts
-from service.request_body import MAX_BODY_BYTES
+from poolhouse.service.request_body import MAX_BODY_BYTES
 
 
 class Scripted:

@@ -13,10 +13,10 @@ import pytest
 
 from defaulter.contract import DEFAULTS_PATH
 from defaulter.hook import HARDWARE_ANNOTATION
-from fuzz.mutations import encode
-from fuzz.services import LocalDefaulter, Workers, create_webhook, post, running
-from kinds.meta import UNDEFAULTED
+from poolhouse.api.kinds.meta import UNDEFAULTED
 from tests.defaulter.builders import disk, spec, vm
+from tests.fuzz.mutations import encode
+from tests.fuzz.services import LocalDefaulter, Workers, create_webhook, post, running
 from tests.webhook.builders import patched, review
 
 pytestmark = pytest.mark.libvirt

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json
 from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 

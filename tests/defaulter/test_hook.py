@@ -367,7 +367,7 @@ def test_recording_does_not_change_the_spec(recording: Libvirt, libvirt: Libvirt
 
 
 def test_the_manifest_contains_the_hook() -> None:
-    command = [sys.executable, "-m", "cli.main", "hook", "-n", "vms", "-o", "json"]
+    command = [sys.executable, "-m", "poolhouse.cli.main", "hook", "-n", "vms", "-o", "json"]
     config = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout)
     assert config["metadata"]["namespace"] == "vms"
     assert config["data"]["onDefineDomain"] == Path(hook.__file__).read_text()

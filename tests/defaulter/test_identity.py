@@ -4,8 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from apimachinery.unstructured import Json
 from defaulter.identity import digest, firmware_id, mac_address, with_firmware_ids
+from poolhouse.api.apimachinery.unstructured import Json
 from tests.defaulter.builders import inner, pool, spec, vm
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import at
 from defaulter.contract import MatchedSpecs, expand, forbidden_changes, undefaulted_fields
 from defaulter.instancetypes import apply_specs, collapse
+from poolhouse.api.apimachinery.unstructured import at
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 

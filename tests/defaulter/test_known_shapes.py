@@ -12,11 +12,11 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 
-from apimachinery.unstructured import Json, at, replaced
 from defaulter.contract import DEFAULTS_PATH, Defaulter, KnownShapes, _accept
 from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.identity import with_firmware_ids
 from defaulter.known_shapes import DISTRUSTED_SECONDS, MAX_SHAPES, REMEMBERED_SECONDS, NewVM, new_vm, without_answer
+from poolhouse.api.apimachinery.unstructured import Json, at, replaced
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.test_defaulting_properties import HOW, contents

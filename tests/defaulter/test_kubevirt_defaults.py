@@ -8,7 +8,7 @@ import pytest
 from defaulter.json_paths import DocumentEditor
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults, with_input_device
 from defaulter.vm_paths import locate
-from kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from tests.defaulter.builders import disk, inner, nic, pool, spec, vm, vmi
 
 

@@ -19,7 +19,7 @@ from defaulter.machine_types import (
     unavailable_message,
 )
 from defaulter.worker_process import SingleWorker
-from kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import at, replaced, without_nulls
 from defaulter.added_devices import possible_starts
 from defaulter.inventory import devices_of_spec
 from defaulter.vm_paths import locate
-from kubevirt.fields import VMI_SPEC
+from poolhouse.api.apimachinery.unstructured import at, replaced, without_nulls
+from poolhouse.api.kubevirt.fields import VMI_SPEC
 from tests.defaulter import goldens
 from tests.defaulter.builders import spec, vm, vmi
 from tests.defaulter.conftest import Libvirt

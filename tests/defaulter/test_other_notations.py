@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import at
 from tests.defaulter.builders import disk, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 

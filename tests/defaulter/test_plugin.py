@@ -17,12 +17,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import manifests.plugin
-from cli.main import poolhouse
 from defaulter import hook, xml
 from defaulter.contract import HARDWARE_ANNOTATION
 from defaulter.plugin import METHOD, SERVICE, Request, answer, read
-from manifests.plugin import SOCKET
+from poolhouse.cli.main import poolhouse
+from poolhouse.manifests import plugin
+from poolhouse.manifests.plugin import SOCKET
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
 DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-7.2">hvm</type></os><devices>
@@ -133,7 +133,7 @@ def test_any_bytes_are_read_or_rejected(message: bytes) -> None:
 
 
 def test_the_plugin_selects_vms_by_the_annotation_of_the_record() -> None:
-    assert manifests.plugin.HARDWARE_ANNOTATION == HARDWARE_ANNOTATION
+    assert plugin.HARDWARE_ANNOTATION == HARDWARE_ANNOTATION
 
 
 def printed(*options: str) -> Any:

@@ -4,7 +4,7 @@ import pytest
 
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.settings import Settings
-from kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from apimachinery.merge_patch import LAST_APPLIED
 from defaulter.contract import forbidden_changes
 from defaulter.field_record import DEFAULTED_FIELDS, flatten
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
+from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED
 from tests.defaulter.builders import disk, inner, nic, spec, vm
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.test_defaulting_properties import HOW, contents

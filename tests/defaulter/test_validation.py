@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from apimachinery.unstructured import Json, at
 from defaulter.hook import HARDWARE_ANNOTATION
+from poolhouse.api.apimachinery.unstructured import Json, at
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from monitoring.recording import BLOCK
+from poolhouse.generate.recording import BLOCK
 from tests.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parent.parent.parent

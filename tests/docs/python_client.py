@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from monitoring import python_client
+from poolhouse.generate import python_client
 from tests.docs.console_blocks import ROOT, matches
 
 PAGE = ROOT / "docs" / "python.md"

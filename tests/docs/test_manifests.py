@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kinds import KINDS, by_gvk
+from poolhouse.api.kinds import KINDS, by_gvk
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCK = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)

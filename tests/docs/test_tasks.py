@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from local.paths import StackPaths
+from poolhouse.stack.paths import StackPaths
 from tests.conftest import stack
 from tests.docs import python_client
 from tests.docs.console_blocks import ROOT, follow, matches, output, sessions
@@ -45,7 +45,8 @@ def differences(page: Path, kubeconfig: Path) -> list[str]:
 
 def test_the_examples_of_the_python_client_print_what_the_page_shows(cluster: StackPaths, tmp_path: Path) -> None:
     python = python_client.install(tmp_path / "environment")
-    others = "import importlib.util as u; print([m for m in ('cli', 'runtime', 'kinds', 'client') if u.find_spec(m)])"
+    rooms = ("poolhouse", "webhook", "controllers", "client")
+    others = f"import importlib.util as u; print([m for m in {rooms} if u.find_spec(m)])"
     assert python_client.run(python, others) == ["[]"]
     kubeconfig = kubeconfig_of(python_client.PAGE, cluster, tmp_path)
     for namespace in ("python", "plans"):

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.unstructured import at
-from kubevirt.cluster_settings import ClusterSettings, choose
-from kubevirt.versions import PLUGINS, SIDECAR, SNAPSHOT, is_enabled
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.resource import CRDS, KUBEVIRTS, NODES, Resource
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
+from poolhouse.api.kubevirt.versions import PLUGINS, SIDECAR, SNAPSHOT, is_enabled
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NODES, Resource
 from tests.e2e.target import Target
 
 Json = dict[str, Any]

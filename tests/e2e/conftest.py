@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from kinds import meta
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.resource import CRDS, NAMESPACES, VMIS, VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import CRDS, NAMESPACES, VMIS, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.conftest import RUNS_GUESTS, stack
 from tests.e2e.capabilities import Capabilities, look
 from tests.e2e.embedded import provide

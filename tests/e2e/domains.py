@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from lxml import etree
 
-from local.engine.qemu.domain_xml import QEMU
-from local.engine.qemu.libvirtd import find_socket
-from runtime.resource import VMIS
+from poolhouse.runtime.resource import VMIS
+from poolhouse.stack.engine.qemu.domain_xml import QEMU
+from poolhouse.stack.engine.qemu.libvirtd import find_socket
 
 if TYPE_CHECKING:
     from tests.e2e.scope import Scope

@@ -12,10 +12,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from kinds.kubevirt import DATA_SOURCE, DATA_VOLUME
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.resource import NAMESPACES, PVCS, Resource
+from poolhouse.api.kinds.kubevirt import DATA_SOURCE, DATA_VOLUME
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import NAMESPACES, PVCS, Resource
+from poolhouse.stack.paths import StackPaths
 from tests.e2e.target import Target
 from tests.waiting import eventually
 

@@ -10,11 +10,11 @@ from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
-from apimachinery.unstructured import at
-from kinds import CLAIM, POOL, WARM_POOL
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import CLAIM, POOL, WARM_POOL
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.e2e.target import Target
 from tests.waiting import eventually, until
 
@@ -188,7 +188,7 @@ class Scope:
         """The output of a command of Poolhouse in this namespace."""
         context = ["--context", self.target.context] if self.target.context else []
         where = ["--kubeconfig", str(self.target.kubeconfig), *context, "-n", self.namespace]
-        command = [sys.executable, "-P", "-m", "cli.main", *arguments, *where]
+        command = [sys.executable, "-P", "-m", "poolhouse.cli.main", *arguments, *where]
         done = await asyncio.to_thread(
             subprocess.run, command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from local.paths import StackPaths
+from poolhouse.stack.paths import StackPaths
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from kinds.kubevirt import DATA_VOLUME
-from runtime.errors import NotFound
-from runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.api.kinds.kubevirt import DATA_VOLUME
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.e2e.scope import POOLS, Json, Scope
 
 DATA_VOLUMES = Resource.of(DATA_VOLUME)

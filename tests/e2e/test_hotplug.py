@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from defaulter.contract import undefaulted_fields
-from kinds.meta import UNDEFAULTED
-from runtime.errors import ApiError
-from runtime.resource import PVCS, VMIS, VMS
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.cluster.test_engine import vm
 from tests.cluster.test_guests import UP, Console, hardware
 from tests.e2e.scope import VM_REQUESTS, Json, Scope

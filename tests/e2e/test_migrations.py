@@ -9,11 +9,11 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from kinds import MIGRATION_POLICY
-from kinds.kubevirt import VMI_MIGRATION
-from kinds.meta import KUBEVIRT_DRAIN_TAINT
-from runtime.errors import NotFound, Throttled
-from runtime.resource import NODES, VMIS, Resource
+from poolhouse.api.kinds import MIGRATION_POLICY
+from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
+from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT
+from poolhouse.runtime.errors import NotFound, Throttled
+from poolhouse.runtime.resource import NODES, VMIS, Resource
 from tests.e2e.scope import Json, Scope
 
 POLICIES, MIGRATIONS = Resource.of(MIGRATION_POLICY), Resource.of(VMI_MIGRATION)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kinds import meta
-from kinds.kubevirt import DATA_VOLUME
-from runtime.resource import NAMESPACES, VMIS, VMS, Resource
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.kubevirt import DATA_VOLUME
+from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Resource
 from tests.e2e.domains import differences, read_domain
 from tests.e2e.scope import Json, Scope
 

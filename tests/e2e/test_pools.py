@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.resource import PVCS, VMIS, VMS
+from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.e2e.scope import POOLS, Scope
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.resource import PVCS, VMIS, VMS
+from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.e2e.scope import POOLS, Json, Scope
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.resource import VMS
+from poolhouse.runtime.resource import VMS
 from tests.e2e.scope import CLAIMS, WARM_POOLS, Json, Scope
 
 

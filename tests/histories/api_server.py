@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import unquote
 
-from apimachinery.label_selectors import from_string, matches
-from apimachinery.timestamps import format_time
-from kinds.metav1 import NOT_OBSERVED
-from kinds.resource_types import OURS
-from runtime.transport import encode
+from poolhouse.api.apimachinery.label_selectors import from_string, matches
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.metav1 import NOT_OBSERVED
+from poolhouse.api.kinds.resource_types import OURS
+from poolhouse.runtime.transport import encode
 
 Json = dict[str, Any]
 Key = tuple[str, str]

@@ -11,10 +11,10 @@ from email.utils import format_datetime
 from random import Random
 from typing import Any
 
-from runtime.clock import ApiServerClock
-from runtime.errors import Unreachable, error_from_response
-from runtime.metrics import Metrics
-from runtime.transport import Document, Request, encode, parse_object
+from poolhouse.runtime.clock import ApiServerClock
+from poolhouse.runtime.errors import Unreachable, error_from_response
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.transport import Document, Request, encode, parse_object
 from tests.histories.api_server import ApiServer, Path, Refused, line, selector
 
 DEADLINE_SECONDS = 15.0
@@ -92,7 +92,7 @@ class Network:
 
 @dataclass
 class MemoryTransport:
-    """Has the interface of `runtime.transport.Transport`."""
+    """Has the interface of `poolhouse.runtime.transport.Transport`."""
 
     server: ApiServer
     actor: str

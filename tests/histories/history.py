@@ -9,9 +9,9 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from kinds import meta
-from runtime.errors import ApiError
-from runtime.resource import NODES
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import NODES
 from tests.histories.api_server import Change
 from tests.histories.client import Failpoint, Network
 from tests.histories.others import touched

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from runtime.api import Api
-from runtime.resource import Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Resource
 from tests.histories.api_server import ApiServer, Change, is_deleting
 from tests.kubevirt.spellings import respell
 

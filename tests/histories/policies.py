@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from controllers.migrationpolicy.controller import build as build_policy
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
 from controllers.shared.component import Component
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import AlreadyExists
-from runtime.events import EventRecorder
-from runtime.resource import NAMESPACES, VMIS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.resource import NAMESPACES, VMIS
 from tests.cluster.replicating import Place
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History

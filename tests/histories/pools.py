@@ -10,9 +10,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from apimachinery.owner_references import controller_of
-from apimachinery.timestamps import format_time
-from cli.overview import object_row
 from controllers.pool.controller import build as build_pool
 from controllers.pool.gates.hooks import ABANDON
 from controllers.pool.observe import POOLS, REVISIONS
@@ -21,12 +18,15 @@ from controllers.shared.conditions import join_names
 from controllers.shared.names import ordinal_of
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import LifecycleHold, parse_hold
-from kinds import meta
-from kinds.resource_types import POOLS as POOL_KIND
-from kubevirt.meaning import VM_TEMPLATE
-from runtime.api import Api
-from runtime.events import EventRecorder
-from runtime.resource import PVCS
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.resource_types import POOLS as POOL_KIND
+from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
+from poolhouse.cli.overview import object_row
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.resource import PVCS
 from tests.cluster.chaos import MOST, TOLERATED, People, Witness, sized
 from tests.cluster.pooling import Place
 from tests.cluster.test_pool_chaos import complaints

@@ -11,14 +11,14 @@ from prometheus_client import CollectorRegistry
 from controllers.replicaset.controller import build as build_replica_set
 from controllers.replicaset.observe import REPLICA_SETS, parse_replica
 from controllers.shared.component import Component
-from kinds import meta
-from kinds.replicaset import REPLICA_SET
-from kubevirt.meaning import VMI_TEMPLATE
-from manifests.crd import crd
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.events import EventRecorder
-from runtime.resource import CRDS, VMIS
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.api.kubevirt.meaning import VMI_TEMPLATE
+from poolhouse.manifests.crd import crd
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.resource import CRDS, VMIS
 from tests.cluster.budget import SEEN_SECONDS
 from tests.cluster.replicating import LABELS, Place, the_set
 from tests.histories.api_server import Change

@@ -12,11 +12,11 @@ import pytest
 
 from controllers.pool.observe import POOLS
 from controllers.shared.status_writer import status_patch
-from kinds.replicaset import ReplicaSetStatus
-from local.paths import StackPaths
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import VMIS, VMS
+from poolhouse.api.kinds.replicaset import ReplicaSetStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import namespace as cluster_namespace
 from tests.cluster.pooling import template
 from tests.histories.world import HERE, World

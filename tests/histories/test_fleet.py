@@ -12,9 +12,9 @@ import pytest
 
 from controllers.pool.observe import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
-from kubevirt.meaning import VM_TEMPLATE
-from runtime.api import Api
-from runtime.resource import Resource
+from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Resource
 from tests.histories.api_server import Change
 from tests.histories.client import Network
 from tests.histories.others import GUESTS, respell_template

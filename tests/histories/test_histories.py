@@ -14,7 +14,7 @@ import pytest
 
 from controllers.pool.observe import REVISIONS
 from controllers.warmpool.warm_pool import WARM_POOLS
-from kinds import meta
+from poolhouse.api.kinds import meta
 from tests.cluster.chaos import sized
 from tests.cluster.claiming import Counter as Desk
 from tests.cluster.pooling import Place

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry
 from controllers.shared.component import Component
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool_and_claim import build as build_warm
-from kubevirt.meaning import VM_TEMPLATE
-from runtime.api import Api
-from runtime.events import EventRecorder
-from runtime.resource import VMS
+from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.resource import VMS
 from tests.cluster.claiming import Counter
 from tests.cluster.test_warm_chaos import MAX_TOTAL, Users, why_not_at_rest
 from tests.cluster.warm_invariants import InvariantChecker

@@ -18,19 +18,19 @@ from typing import Any, cast
 from prometheus_client import CollectorRegistry
 
 from controllers.shared.component import Component
-from kinds.meta import NAMESPACE
-from local.engine import installation
-from local.engine.informers import Informers
-from local.engine.main import Settings, background_tasks, simulated_backend
-from local.engine.node.controller import NodeController
-from local.engine.virt_api import VirtApi
-from local.engine.vm.subresources import StatusError
-from runtime.api import Api
-from runtime.clock import ApiServerClock
-from runtime.events import EventRecorder
-from runtime.informer import Informer, shared_reflectors
-from runtime.metrics import Metrics
-from runtime.transport import Request
+from poolhouse.api.kinds.meta import NAMESPACE
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.clock import ApiServerClock
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.informer import Informer, shared_reflectors
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.transport import Request
+from poolhouse.stack.engine import installation
+from poolhouse.stack.engine.informers import Informers
+from poolhouse.stack.engine.main import Settings, background_tasks, simulated_backend
+from poolhouse.stack.engine.node.controller import NodeController
+from poolhouse.stack.engine.virt_api import VirtApi
+from poolhouse.stack.engine.vm.subresources import StatusError
 from tests.histories.api_server import ApiServer, Change, Refused
 from tests.histories.client import Failpoint, MemoryTransport, Network
 
@@ -165,7 +165,7 @@ async def run_component(component: Component) -> None:
 
 @asynccontextmanager
 async def engine(world: World) -> AsyncIterator[None]:
-    """The simulated engine, as `local.engine.main.serve` builds it."""
+    """The simulated engine, as `poolhouse.stack.engine.main.serve` builds it."""
     api, events = world.api("engine"), cast(EventRecorder, NoEvents())
     informers = Informers(api, world.now)
     backend = simulated_backend(Settings(defaults_seconds=0))

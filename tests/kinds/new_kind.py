@@ -6,12 +6,12 @@ import asyncio
 import json
 from datetime import UTC, datetime
 
-from cli.overview import object_row
-from cli.parameters import parse_name, qualified_name
-from cli.plan import planned_kinds
-from kinds import by_gvk, disabled_kinds
-from manifests import rbac, webhooks
-from manifests.refresh import generated
+from poolhouse.api.kinds import by_gvk, disabled_kinds
+from poolhouse.cli.overview import object_row
+from poolhouse.cli.parameters import parse_name, qualified_name
+from poolhouse.cli.plan import planned_kinds
+from poolhouse.generate.from_kinds import generated
+from poolhouse.manifests import rbac, webhooks
 from tests.kinds.documents import machine
 from tests.webhook.builders import request
 from webhook.admission import Admission

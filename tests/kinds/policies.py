@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from migrationpolicies.upstream import upstream_spec
+from poolhouse.api.migrationpolicies.upstream import upstream_spec
 
 Json = dict[str, Any]
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kinds.checks.claim import with_annotation_overrides as with_annotations
-from kinds.claim import CLAIM
-from kinds.meta import IMAGE_ID, INSTANCE_TYPE
+from poolhouse.api.kinds.checks.claim import with_annotation_overrides as with_annotations
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.meta import IMAGE_ID, INSTANCE_TYPE
 from tests.kinds.warm import claim
 
 Json = dict[str, Any]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import kinds
-from kinds import by_gvk, disabled_kinds
-from kinds.resource_types import OURS, ResourceType
+from poolhouse.api.kinds import POOL, by_gvk, disabled_kinds
+from poolhouse.api.kinds.resource_types import OURS, ResourceType
 
 
 def test_a_kind_is_found_by_its_name_and_version() -> None:
-    assert by_gvk("kubevirt.io/v1", "VirtualMachinePool") is kinds.POOL
+    assert by_gvk("kubevirt.io/v1", "VirtualMachinePool") is POOL
     assert by_gvk("pool.kubevirt.io/v1beta1", "VirtualMachinePool") is None
 
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from apimachinery.problem import Problem
-from apimachinery.quantity import to_int
-from kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicySpec
-from migrationpolicies.conflicts import conflicts, overlaps
-from migrationpolicies.precedence import candidates, ranked_policy
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicySpec
+from poolhouse.api.migrationpolicies.conflicts import conflicts, overlaps
+from poolhouse.api.migrationpolicies.precedence import candidates, ranked_policy
 from tests.kinds.policies import policy
 
 FULL = """

@@ -18,12 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 MODULE = '''
 from typing import Annotated
 
-from apimachinery.problem import Problem
-from apimachinery.unstructured import Json, at
-from kinds.kind import AGE, Column, Kind, Scale, Template
-from kinds.model import Count, Model, SchemaOf
-from kinds.resource_types import FLEETS, VMS
-from kinds.virtualmachine import VMTemplate
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.kind import AGE, Column, Kind, Scale, Template
+from poolhouse.api.kinds.model import Count, Model, SchemaOf
+from poolhouse.api.kinds.resource_types import FLEETS, VMS
+from poolhouse.api.kinds.virtualmachine import VMTemplate
 
 
 class FleetSpec(Model):
@@ -71,7 +71,8 @@ FLEETS = ResourceType(
 )
 OURS = (POOLS, FLEETS, """
 TWO_LINES = {
-    "from kinds.claim import CLAIM\n": "from kinds.claim import CLAIM\nfrom kinds.fleet import FLEET\n",
+    "from poolhouse.api.kinds.claim import CLAIM\n": "from poolhouse.api.kinds.claim import CLAIM\n"
+    "from poolhouse.api.kinds.fleet import FLEET\n",
     "WARM_POOL, CLAIM)\n": "WARM_POOL, CLAIM, FLEET)\n",
 }
 SCRIPT = ROOT / "tests/kinds/new_kind.py"
@@ -87,12 +88,13 @@ def edit(file: Path, lines: dict[str, str]) -> None:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the rooms make of a kind that a copy of `kinds/` has besides."""
+    """What the rooms make of a kind that a copy of the package has besides."""
     directory = tmp_path_factory.mktemp("new-kind")
-    shutil.copytree(ROOT / "kinds", directory / "kinds", ignore=shutil.ignore_patterns("__pycache__"))
-    (directory / "kinds/fleet.py").write_text(MODULE)
-    edit(directory / "kinds/registry.py", TWO_LINES)
-    edit(directory / "kinds/resource_types.py", {"\nOURS = (POOLS, ": RESOURCE_TYPE})
+    shutil.copytree(ROOT / "poolhouse", directory / "poolhouse", ignore=shutil.ignore_patterns("__pycache__"))
+    (directory / "charts").symlink_to(ROOT / "charts")
+    (directory / "poolhouse/api/kinds/fleet.py").write_text(MODULE)
+    edit(directory / "poolhouse/api/kinds/registry.py", TWO_LINES)
+    edit(directory / "poolhouse/api/kinds/resource_types.py", {"\nOURS = (POOLS, ": RESOURCE_TYPE})
     environment = {
         **os.environ,
         "PYTHONPATH": f"{directory}:{ROOT}",

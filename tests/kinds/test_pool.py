@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kinds import POOL
-from kinds.pool import PoolSpec
-from kinds.pool_strategies import ScaleInProactive, UpdateProactive
+from poolhouse.api.kinds import POOL
+from poolhouse.api.kinds.pool import PoolSpec
+from poolhouse.api.kinds.pool_strategies import ScaleInProactive, UpdateProactive
 from tests.kinds.documents import BY_HAND, EXAMPLE, GONE, INSTANCE, ORDERED, changed, machine, pool, read
 
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from kinds import meta
-from kinds.meta import is_installed_by_us
-from kinds.replicaset import REPLICA_SET
-from manifests.crd import crd
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.meta import is_installed_by_us
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.manifests.crd import crd
 from tests.kinds.documents import GONE, changed
 
 Json = dict[str, Any]

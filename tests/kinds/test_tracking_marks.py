@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from apimachinery.unstructured import Json
-from kinds.tracking_marks import ANNOTATIONS, LABELS, without_tracking_marks
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.tracking_marks import ANNOTATIONS, LABELS, without_tracking_marks
 
 PROTECTING = {
     "argocd.argoproj.io/sync-options": "Prune=false",

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kinds import KINDS, POOL, Kind
-from kinds.kind import MAX_PROBLEMS
-from kinds.replicaset import REPLICA_SET
-from manifests.crd import object_schema
+from poolhouse.api.kinds import KINDS, POOL, Kind
+from poolhouse.api.kinds.kind import MAX_PROBLEMS
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.manifests.crd import object_schema
 from tests.kinds.documents import INSTANCE, changed, pool
 
 OURS = tuple(dict.fromkeys((*KINDS, REPLICA_SET)))

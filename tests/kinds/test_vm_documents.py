@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinds.vm_documents import may_have_run, with_firmware_uuid
+from poolhouse.api.kinds.vm_documents import may_have_run, with_firmware_uuid
 
 Json = dict[str, Any]
 

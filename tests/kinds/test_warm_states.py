@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kinds.warm_states import COUNTED, TRANSITIONS, UNCLAIMED, WarmState, may_follow, may_return, parse_state
+from poolhouse.api.kinds.warm_states import (
+    COUNTED,
+    TRANSITIONS,
+    UNCLAIMED,
+    WarmState,
+    may_follow,
+    may_return,
+    parse_state,
+)
 
 P, S, R, A, U, T, H, N = (
     WarmState.PROVISIONING,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kinds.warmpool import WARM_POOL, WarmPoolSpec
+from poolhouse.api.kinds.warmpool import WARM_POOL, WarmPoolSpec
 from tests.kinds.documents import GONE, changed
 from tests.kinds.warm import ec2_pool, warm_machine, warm_pool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kubevirt.fields import declared_fields
+from poolhouse.api.kubevirt.fields import declared_fields
 
 
 def with_nulls(value: Any, type_name: str) -> Any:

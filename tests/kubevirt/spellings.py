@@ -8,9 +8,9 @@ from fractions import Fraction
 from random import Random
 from typing import Any
 
-from apimachinery.quantity import to_fraction
-from kubevirt import meaning
-from kubevirt.fields import VM_SPEC, Field
+from poolhouse.api.apimachinery.quantity import to_fraction
+from poolhouse.api.kubevirt import meaning
+from poolhouse.api.kubevirt.fields import VM_SPEC, Field
 
 Defaults = Mapping[tuple[str, str], Any]
 

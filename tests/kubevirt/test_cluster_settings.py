@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kubevirt.cluster_settings import ClusterSettings, choose, excerpt
-from kubevirt.versions import VIDEO_CONFIG, Release
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
+from poolhouse.api.kubevirt.versions import VIDEO_CONFIG, Release
 
 
 def kubevirt(configuration: Any = None, **status: Any) -> dict[str, Any]:

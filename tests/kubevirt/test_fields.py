@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kubevirt.fields import _TYPES, VM_SPEC, VMI_SPEC, UnknownField, fields_of, unknown_fields
+from poolhouse.api.kubevirt.fields import _TYPES, VM_SPEC, VMI_SPEC, UnknownField, fields_of, unknown_fields
 
 
 @pytest.mark.parametrize(

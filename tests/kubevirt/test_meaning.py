@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubevirt import meaning
-from kubevirt.fields import _KUBERNETES_TYPES, _TYPES, VM_SPEC, VMI_SPEC, declared_fields
-from kubevirt.meaning import DATA_VOLUME_SPEC, VM_TEMPLATE, canonical, changed_fields, mean_the_same
+from poolhouse.api.kubevirt import meaning
+from poolhouse.api.kubevirt.fields import _KUBERNETES_TYPES, _TYPES, VM_SPEC, VMI_SPEC, declared_fields
+from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, VM_TEMPLATE, canonical, changed_fields, mean_the_same
 
 DISK: dict[str, Any] = {"storage": {"resources": {"requests": {"storage": "1Ti"}}}, "source": {"blank": {}}}
 

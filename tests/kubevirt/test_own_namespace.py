@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kubevirt import own_namespace
-from kubevirt.fields import declared_fields
-from kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, VM_TEMPLATE, VMI_TEMPLATE, mean_the_same
-from kubevirt.own_namespace import without_own_namespace
+from poolhouse.api.kubevirt import own_namespace
+from poolhouse.api.kubevirt.fields import declared_fields
+from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, VM_TEMPLATE, VMI_TEMPLATE, mean_the_same
+from poolhouse.api.kubevirt.own_namespace import without_own_namespace
 
 HERE = "shop"
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kubevirt.versions import (
+from poolhouse.api.kubevirt.versions import (
     DECLARATIVE_HOTPLUG_VOLUMES,
     FEATURES,
     RELEASES,

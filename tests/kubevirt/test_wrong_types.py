@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kubevirt.fields import _KUBERNETES_TYPES, _TYPES, VM_SPEC, VMI_SPEC, Field, declared_fields
-from kubevirt.wrong_types import wrong_types
+from poolhouse.api.kubevirt.fields import _KUBERNETES_TYPES, _TYPES, VM_SPEC, VMI_SPEC, Field, declared_fields
+from poolhouse.api.kubevirt.wrong_types import wrong_types
 
 OWNERS = sorted({*_TYPES, *_KUBERNETES_TYPES})
 VALUES: dict[str, Any] = {"string": "AAA", "number": 7, "boolean": True, "array": [], "object": {}, "fraction": 1.5}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kinds import meta
-from manifests import admission_policy, rbac
+from poolhouse.api.kinds import meta
+from poolhouse.manifests import admission_policy, rbac
 
 
 def test_every_protected_label_is_checked_on_the_vm_and_its_vmi_template() -> None:

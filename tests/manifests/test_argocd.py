@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from kinds import KINDS
-from manifests.argocd import health_patch
+from poolhouse.api.kinds import KINDS
+from poolhouse.manifests.argocd import health_patch
 from tests.controllers.readiness import ROWS, Row
 
 SCRIPTS: dict[str, str] = yaml.safe_load(health_patch())["data"]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kinds import KINDS, Kind
-from kinds.kubevirt import KUBEVIRT_KINDS
-from kinds.replicaset import REPLICA_SET
-from manifests.crd import crd
+from poolhouse.api.kinds import KINDS, Kind
+from poolhouse.api.kinds.kubevirt import KUBEVIRT_KINDS
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.manifests.crd import crd
 
 ALL = tuple(dict.fromkeys((*KINDS, *KUBEVIRT_KINDS, REPLICA_SET)))
 each = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.crd_name)

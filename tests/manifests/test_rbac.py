@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kinds import CLAIM, KINDS
-from kinds.warmpool import WARM_POOL
-from manifests import rbac
+from poolhouse.api.kinds import CLAIM, KINDS
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.manifests import rbac
 
 
 def test_no_rule_has_wildcards_or_secrets() -> None:

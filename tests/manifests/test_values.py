@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from manifests.chart import CHART, ROOT
-from manifests.values import comments, described, tables, type_of, values
+from poolhouse.generate.chart import CHART, ROOT
+from poolhouse.generate.chart_values import comments, described, tables, type_of, values
 
 Json = dict[str, Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from defaulter.contract import DEFAULTED_FIELDS
-from kinds import KINDS, meta
-from manifests import webhooks
+from poolhouse.api.kinds import KINDS, meta
+from poolhouse.manifests import webhooks
 
 CA = b"-----BEGIN CERTIFICATE-----\n"
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from migrationpolicies.effective_settings import DEFAULTS, Setting, effective_settings, unsupported_settings
-from migrationpolicies.explanation import ClusterState, WinnerChange, explain, impact
-from migrationpolicies.precedence import RankedPolicy, Selectors
-from migrationpolicies.upstream import UpstreamPolicy, upstream_spec
+from poolhouse.api.migrationpolicies.effective_settings import (
+    DEFAULTS,
+    Setting,
+    effective_settings,
+    unsupported_settings,
+)
+from poolhouse.api.migrationpolicies.explanation import ClusterState, WinnerChange, explain, impact
+from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors
+from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy, upstream_spec
 from tests.kinds.policies import enforcer, policy, upstream
 
 STAMP = "poolhouse.dev/migration-policy"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migrationpolicies.precedence import (
+from poolhouse.api.migrationpolicies.precedence import (
     RankedPolicy,
     Selectors,
     WinnerIndex,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from migrationpolicies.upstream import upstream_spec
+from poolhouse.api.migrationpolicies.upstream import upstream_spec
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 from pathlib import Path
 
-from local.components import StackError
+from poolhouse.stack.components import StackError
 from tests.node.layout import Layout
 
 OBJECTS = Path(__file__).with_name("addons.yaml")

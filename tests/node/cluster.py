@@ -12,14 +12,14 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from local import prerequisites
-from local.binaries import find_programs
-from local.components import ComponentState, SetupStep, StackError
-from local.lock import hold
-from local.paths import DIR_VARIABLE
-from local.processes import clean_up, stop_stack
-from local.status_file import StackStatus, StatusFile, tail
-from local.supervisor import Supervisor
+from poolhouse.stack import prerequisites
+from poolhouse.stack.binaries import find_programs
+from poolhouse.stack.components import ComponentState, SetupStep, StackError
+from poolhouse.stack.lock import hold
+from poolhouse.stack.paths import DIR_VARIABLE
+from poolhouse.stack.processes import clean_up, stop_stack
+from poolhouse.stack.status_file import StackStatus, StatusFile, tail
+from poolhouse.stack.supervisor import Supervisor
 from tests.node import addons, images, programs
 from tests.node.components import components
 from tests.node.configuration import write_configuration

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from local.binaries import Programs
-from local.components import Component, FileProbe, HttpProbe
-from local.control_plane import etcd, request_header_flags
+from poolhouse.stack.binaries import Programs
+from poolhouse.stack.components import Component, FileProbe, HttpProbe
+from poolhouse.stack.control_plane import etcd, request_header_flags
 from tests.node.layout import APISERVER_PORT, LAN, SERVICES, Layout, Node
 
 HERE = Path(__file__).parent

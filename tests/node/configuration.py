@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from local import identities
-from local.certificates import CLUSTER_LIFE, prepare_cluster_certificates, store_pair
-from local.identities import User
-from service.certificates import new_client_certificate
+from poolhouse.service.certificates import new_client_certificate
+from poolhouse.stack import identities
+from poolhouse.stack.certificates import CLUSTER_LIFE, prepare_cluster_certificates, store_pair
+from poolhouse.stack.identities import User
 from tests.node.layout import DNS, PODS, Layout, Node
 
 KUBELET_CLIENT = "kube-apiserver-kubelet-client"

@@ -9,8 +9,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from local.components import StackError
-from local.paths import StackPaths
+from poolhouse.stack.components import StackError
+from poolhouse.stack.paths import StackPaths
 
 SERVICES = "10.0.0.0/16"
 DNS = "10.0.0.10"

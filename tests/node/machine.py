@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from local.prerequisites import search_path
+from poolhouse.stack.prerequisites import search_path
 
 VARIABLE = "POOLHOUSE_TEST_NODE"
 """`short`: one node, from installation to uninstallation; `all`: two nodes, with what happens to them"""

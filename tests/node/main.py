@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from local.components import StackError
+from poolhouse.stack.components import StackError
 from tests.node import cluster, images
 from tests.node.layout import load_layout
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from apimachinery.label_selectors import matches
-from runtime.api import Api
-from runtime.informer import Informer
-from runtime.resource import NAMESPACES, Resource
+from poolhouse.api.apimachinery.label_selectors import matches
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import NAMESPACES, Resource
 from tests.node.layout import Layout, load_layout
 
 Json = Mapping[str, Any]

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.api import Api
-from runtime.resource import Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Resource
 from tests.charts.helm import NAMESPACE
 from tests.node.layout import Layout
 

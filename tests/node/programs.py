@@ -1,7 +1,7 @@
 """Builds the programs of a node from Go modules. A cache keeps them, as it keeps those of the control plane.
 
-The module `kubelet` has the versions of `local/controlplane`, so that Go's cache serves both builds. CoreDNS needs
-newer versions and is a module of its own.
+The module `kubelet` has the versions of `poolhouse/stack/controlplane`, so that Go's cache serves both builds. CoreDNS
+needs newer versions and is a module of its own.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from local import binaries
-from local.components import StackError
+from poolhouse.stack import binaries
+from poolhouse.stack.components import StackError
 
 MODULE = Path(__file__).parent / "kubelet"
 COREDNS = Path(__file__).parent / "coredns"

@@ -14,12 +14,12 @@ from collections.abc import AsyncIterator
 import pytest
 import yaml
 
-from kinds import kubevirt, meta
-from local.install import RESOURCES, apply
-from manifests.crd import crds
-from runtime.api import Api
-from runtime.errors import ApiError
-from runtime.resource import VMS, Resource
+from poolhouse.api.kinds import kubevirt, meta
+from poolhouse.manifests.crd import crds
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import VMS, Resource
+from poolhouse.stack.install import RESOURCES, apply
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import NAMESPACE

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from local.lock import holder
+from poolhouse.stack.lock import holder
 from tests.node import cluster
 from tests.node.cluster import CGROUPS
 from tests.node.layout import Layout

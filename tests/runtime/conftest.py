@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api
+from poolhouse.runtime.api import Api
 from tests.runtime.faulty_server import Server
 from tests.virtual_loop import VirtualLoop
 

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from runtime.api import Api
-from runtime.metrics import Metrics
-from runtime.resource import Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import Resource
 
 THINGS = Resource("test.dev", "v1", "things", "Thing")
 

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from runtime.api import Api
-from runtime.informer import Informer
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.informer import Informer
 from tests.runtime.faulty_server import THINGS, Request, Server, things
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from runtime.access_review import is_allowed, self_subject_access_review, subject_access_review
-from runtime.resource import VMS
+from poolhouse.runtime.access_review import is_allowed, self_subject_access_review, subject_access_review
+from poolhouse.runtime.resource import VMS
 
 ATTRIBUTES = {
     "namespace": "shop",

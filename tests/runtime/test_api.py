@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
-from runtime.api import Api
-from runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
-from runtime.metrics import Metrics
-from runtime.transport import encode
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.transport import encode
 from tests.ports import free_port
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
 

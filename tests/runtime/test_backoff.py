@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.backoff import Backoff, hash_fraction
+from poolhouse.runtime.backoff import Backoff, hash_fraction
 
 WAIT = Backoff(base_seconds=0.5, cap_seconds=30)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from runtime.batch_writer import MAX_REFUSED, BatchWriter, ExpectedEvents, NotSent, slow_start_batch
-from runtime.errors import Conflict, Forbidden, Invalid, QuotaExceeded, Unreachable
-from runtime.expectations import Expectations
+from poolhouse.runtime.batch_writer import MAX_REFUSED, BatchWriter, ExpectedEvents, NotSent, slow_start_batch
+from poolhouse.runtime.errors import Conflict, Forbidden, Invalid, QuotaExceeded, Unreachable
+from poolhouse.runtime.expectations import Expectations
 
 
 class Calls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.circuit_breaker import CircuitBreaker
 
 NEW = CircuitBreaker(failures_to_open=3, first_pause_seconds=1, longest_pause_seconds=4, probe_seconds=2)
 

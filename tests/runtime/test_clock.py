@@ -7,10 +7,10 @@ from email.utils import formatdate
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runtime.api import Api
-from runtime.clock import MAX_SAMPLES, MIN_SAMPLES, ApiServerClock, parse_date
-from runtime.errors import Unavailable
-from runtime.metrics import PREFIX, Metrics
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.clock import MAX_SAMPLES, MIN_SAMPLES, ApiServerClock, parse_date
+from poolhouse.runtime.errors import Unavailable
+from poolhouse.runtime.metrics import PREFIX, Metrics
 from tests.runtime.faulty_server import THINGS, Request, Server, thing
 
 START = 1_800_000_000.0

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runtime.backoff import Backoff
-from runtime.controller import Controller
-from runtime.errors import Conflict, Throttled, Unreachable
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.errors import Conflict, Throttled, Unreachable
 
 Reconcile = Callable[[str], Awaitable[float | None]]
 

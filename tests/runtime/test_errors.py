@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runtime import errors
+from poolhouse.runtime import errors
 from tests.runtime.faulty_server import status
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api
-from runtime.events import (
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import (
     COMBINED,
     NOTE_BYTES,
     NOTES_LIMIT,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from runtime.expectations import Expectations
+from poolhouse.runtime.expectations import Expectations
 
 
 def expectations() -> Expectations[str]:

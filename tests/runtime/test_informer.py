@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api
-from runtime.informer import Informer, shared_reflectors
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.informer import Informer, shared_reflectors
 from tests.runtime.faulty_server import THINGS, Request, Server, thing
 from tests.runtime.informers import Cluster, Seen, View, informer_of, names, running
 

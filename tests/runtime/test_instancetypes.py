@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from runtime.errors import Forbidden, NotFound
-from runtime.instancetypes import InstancetypeReader
-from runtime.resource import Resource
+from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.instancetypes import InstancetypeReader
+from poolhouse.runtime.resource import Resource
 
 Json = dict[str, Any]
 

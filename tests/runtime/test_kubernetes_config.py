@@ -12,7 +12,7 @@ def run(code: str) -> str:
 
 IMPORTED = """
 import sys
-from runtime.kubernetes_config import import_config
+from poolhouse.runtime.kubernetes_config import import_config
 config, configuration = import_config()
 assert configuration() and config.load_kube_config and config.load_incluster_config
 print(sum(name.startswith("kubernetes.") for name in sys.modules))
@@ -26,7 +26,7 @@ print("all")
 """
 BEFORE = """
 import kubernetes.aio.client as before
-from runtime.kubernetes_config import import_config
+from poolhouse.runtime.kubernetes_config import import_config
 print(import_config()[1] is before.Configuration)
 """
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api
-from runtime.leader_election import LeaderElector, LeaseLost
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
 from tests.runtime.faulty_server import Hangup, Request, Server, status
 
 Fault = Callable[[Request, Callable[[], Awaitable[None]]], Awaitable[None]]

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from runtime.api import Api
-from runtime.optional_informer import POLL_SECONDS, OptionalInformer
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.optional_informer import POLL_SECONDS, OptionalInformer
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, status, thing, things
 
 SERVED = {"resources": [{"name": "things"}]}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from runtime.api import Api
-from runtime.reflector import is_older
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.reflector import is_older
 from tests.runtime.faulty_server import Hangup, Request, Server, bookmark, status, thing, things
 from tests.runtime.informers import Cluster, View, informer_of, names, running
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.resource import NODES, Resource, resource_of_path
+from poolhouse.runtime.resource import NODES, Resource, resource_of_path
 from tests.runtime.faulty_server import THINGS
 
 

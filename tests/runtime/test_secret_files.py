@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.secret_files import SecretFiles
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.secret_files import SecretFiles
 from tests.runtime.faulty_server import Request, Server, status
 
 

@@ -8,9 +8,9 @@ import pytest
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from runtime.backoff import Backoff
-from runtime.metrics import Metrics
-from runtime.workqueue import WorkQueue
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.workqueue import WorkQueue
 from tests.waiting import PATIENCE_SECONDS
 
 

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 from fastapi import FastAPI
 from pydantic import BaseModel, Field
 
-from service.api_docs import page
+from poolhouse.service.api_docs import page
 
 
 class Step(BaseModel):

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from service.certificates import (
+from poolhouse.service.certificates import (
     KeyPair,
     PublishedCA,
     ca_bundle,
@@ -15,7 +15,7 @@ from service.certificates import (
     new_server_certificate,
     signing_ca,
 )
-from service.validity import Validity
+from poolhouse.service.validity import Validity
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.certwatcher import CertWatcher
-from service.validity import Validity, read_validity
+from poolhouse.service.certwatcher import CertWatcher
+from poolhouse.service.validity import Validity, read_validity
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
 

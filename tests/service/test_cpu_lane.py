@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.cpu_lane import BudgetSpent, CpuLane, LaneFull, compute, is_costly
+from poolhouse.service.cpu_lane import BudgetSpent, CpuLane, LaneFull, compute, is_costly
 
 SWITCHES = 20
 """more than any task of these tests needs to come to where it waits for the thread or for its turn"""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.fair_queue import FairQueue, Head, TenantQueueFull, next_tenant
+from poolhouse.service.fair_queue import FairQueue, Head, TenantQueueFull, next_tenant
 
 COSTLY = 400
 SMALL, LARGE = 100, COSTLY + 1

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.json_api import MAX_IN_FLIGHT, with_endpoints
-from service.request_body import MAX_BODY_BYTES
+from poolhouse.service.json_api import MAX_IN_FLIGHT, with_endpoints
+from poolhouse.service.request_body import MAX_BODY_BYTES
 
 Json = dict[str, Any]
 HEADERS = {"Authorization": "Bearer me", "Content-Type": "application/json"}

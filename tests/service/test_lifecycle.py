@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 SERVICE = """
 import asyncio, sys
-from service.lifecycle import run
+from poolhouse.service.lifecycle import run
 
 async def forever(name, ending=0.0):
     try:

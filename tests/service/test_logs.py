@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.logs import JsonFormatter, TextFormatter, printable
+from poolhouse.service.logs import JsonFormatter, TextFormatter, printable
 
 
 def record(message: str, *args: Any, error: bool = False, **facts: Any) -> logging.LogRecord:

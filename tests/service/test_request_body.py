@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from service.request_body import MAX_BODY_BYTES, BodyReader, RequestRefused, check_headers, parse
-from service.strict_json import MAX_VALUES
+from poolhouse.service.request_body import MAX_BODY_BYTES, BodyReader, RequestRefused, check_headers, parse
+from poolhouse.service.strict_json import MAX_VALUES
 
 JSON = [(b"content-type", b"application/json")]
 

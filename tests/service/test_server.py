@@ -19,9 +19,9 @@ import uvloop
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from runtime.metrics import Metrics
-from service.callers import address_of
-from service.server import bind, health, health_app, serve
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.service.callers import address_of
+from poolhouse.service.server import bind, health, health_app, serve
 from tests.service.test_certwatcher import write_pair
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)

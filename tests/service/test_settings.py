@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 from pydantic import BeforeValidator, ValidationError
 
-from service.settings import Address, ListenAddress, ServiceSettings, listen_setting, reference, setting
+from poolhouse.service.settings import Address, ListenAddress, ServiceSettings, listen_setting, reference, setting
 
 
 class Settings(ServiceSettings):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.strict_json import (
+from poolhouse.service.strict_json import (
     MAX_DEPTH,
     MAX_VALUES,
     InvalidJSON,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from service.terminal import Styled, escaped, has_controls
+from poolhouse.service.terminal import Styled, escaped, has_controls
 
 
 @pytest.mark.parametrize(

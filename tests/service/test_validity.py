@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from service.validity import Validity, read_validity
+from poolhouse.service.validity import Validity, read_validity
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from runtime.circuit_breaker import CircuitBreaker
-from service.request_body import BodyReader
-from service.server import serve
+from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.service.request_body import BodyReader
+from poolhouse.service.server import serve
 from tests.runtime.faulty_server import Server
 from tests.waiting import PATIENCE_SECONDS
 from tests.webhook.fake_defaulter import FakeDefaulter

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kinds import KINDS, by_gvk
-from kinds.claim import CLAIM
-from kinds.kind import Kind
-from kinds.meta import IMAGE_ID, REQUESTER
-from kinds.pool import POOL
+from poolhouse.api.kinds import KINDS, by_gvk
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.meta import IMAGE_ID, REQUESTER
+from poolhouse.api.kinds.pool import POOL
 from tests.kinds.documents import changed, pool
 from tests.kinds.warm import claim
 from tests.webhook.builders import disk, patched, request, review, vm

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from apimachinery.problem import Problem
-from runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled, Unavailable
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unavailable,
+)
 from webhook.api_errors import problems_of
 
 CAUSES = {"causes": [{"field": "spec.a", "message": "bad"}, {"field": "<nil>", "message": "worse"}]}

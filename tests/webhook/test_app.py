@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from defaulter.contract import Problem
-from kinds.meta import UNDEFAULTED
-from service.request_body import MAX_BODY_BYTES, BodyReader
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.service.request_body import MAX_BODY_BYTES, BodyReader
 from tests.runtime.faulty_server import Script, status
 from tests.waiting import PATIENCE_SECONDS, until
 from tests.webhook.builders import POOL, api_server, disk, granting, patched, review, vm

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
-from service.callers import CLIENT_CERTIFICATE
-from service.certificates import KeyPair, new_ca, new_client_certificate, new_server_certificate
-from service.request_body import MAX_BODY_BYTES, MAX_HELD_BYTES, RequestRefused
+from poolhouse.service.callers import CLIENT_CERTIFICATE
+from poolhouse.service.certificates import KeyPair, new_ca, new_client_certificate, new_server_certificate
+from poolhouse.service.request_body import MAX_BODY_BYTES, MAX_HELD_BYTES, RequestRefused
 from tests.service.test_request_body import whole
 from tests.service.test_server import serving
 from tests.webhook.builders import disk, review, vm

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from apimachinery.timestamps import format_micro_time
-from apimachinery.unstructured import at
 from controllers.claim import steps
 from controllers.claim.plan import plan
 from controllers.claim.snapshot import Failure
 from controllers.claim.status import expires_at
 from controllers.warmpool import ssh_keys
-from kinds import meta
-from kinds.claim import CLAIM
+from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.claim import CLAIM
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 from tests.kinds.warm import claim

@@ -23,8 +23,8 @@ from defaulter.contract import (
 )
 from defaulter.limits import MAX_DEVICES, MAX_VALUES
 from defaulter.superseded import follow_author, record_defaults
-from kinds import by_gvk
-from service.cpu_lane import CpuLane, compute
+from poolhouse.api.kinds import by_gvk
+from poolhouse.service.cpu_lane import CpuLane, compute
 from tests.waiting import PATIENCE_SECONDS, eventually
 from tests.webhook.builders import POOL, request, review, vm
 from tests.webhook.conftest import RunningWebhook

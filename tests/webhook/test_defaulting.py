@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from apimachinery.problem import Problem as DocumentProblem
-from apimachinery.unstructured import at
 from defaulter.contract import (
     DefaulterOverloaded,
     DefaulterUnavailable,
@@ -17,10 +15,12 @@ from defaulter.contract import (
     UndecidedDocument,
     undefaulted_fields,
 )
-from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import with_firmware_uuid
-from runtime.circuit_breaker import CircuitBreaker
-from runtime.errors import ApiError
+from poolhouse.api.apimachinery.problem import Problem as DocumentProblem
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.api.kinds.vm_documents import with_firmware_uuid
+from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.errors import ApiError
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
 from webhook.defaulting import DefaultingHandler, FindVMI, NoDefaulter, unreadable_vmi

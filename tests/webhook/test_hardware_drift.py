@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from defaulter.contract import DEFAULTED_FIELDS, defaulted_fields
-from kinds.meta import UNDEFAULTED
+from poolhouse.api.kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import filled
 from webhook.hardware_drift import REMEMBERED_SECONDS, HardwareDrift, spec_text

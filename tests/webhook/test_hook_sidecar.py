@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from apimachinery.problem import Problem
 from defaulter.contract import SIDECARS
-from kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from webhook.hook_sidecar import SOCKET, HookSidecar
 from webhook.review import AdmissionRequest, AdmissionResponse
 

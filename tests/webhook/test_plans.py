@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-import kinds
+from poolhouse.api import kinds
 from tests.runtime.faulty_server import Request, Server
 from tests.waiting import PATIENCE_SECONDS
 from webhook.models import PlanStep

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from apimachinery.problem import Problem
-from service.request_body import RequestRefused
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.service.request_body import RequestRefused
 from tests.webhook.builders import disk, request, review, vm
 from tests.webhook.json_patch import apply
 from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, AdmissionResponse, from_admission_review, to_admission_review

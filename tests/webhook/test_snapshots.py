@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kubevirt.cluster_settings import ClusterSettings
-from runtime.errors import NotFound, Unreachable
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.runtime.errors import NotFound, Unreachable
 from tests.webhook.builders import request
 from webhook.snapshots import SnapshotSupport, describe_support
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kubevirt.versions import OLDEST, RELEASES, parse_release
+from poolhouse.api.kubevirt.versions import OLDEST, RELEASES, parse_release
 from tests.e2e.target import OPTIONS
 from tests.workflows.test_release import SCRIPTS, module
 

@@ -258,7 +258,7 @@ def test_files_of_a_release(tmp_path: Path) -> None:
     for path, text in (
         (programs / "make", 'mkdir -p dist && echo "make $*" >>"$LOG" && touch dist/install.yaml'),
         (programs / "helm", 'echo "helm $*" >>"$LOG" && touch dist/chart.tgz'),
-        (python, f'echo "python $*" >>"$LOG"; [ "$2" != local.helm ] || echo "helm: {programs}/helm"'),
+        (python, f'echo "python $*" >>"$LOG"; [ "$2" != poolhouse.stack.helm ] || echo "helm: {programs}/helm"'),
     ):
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
@@ -267,8 +267,8 @@ def test_files_of_a_release(tmp_path: Path) -> None:
     subprocess.run([str(tree / ".github/scripts/release-files.sh"), "1.2.3"], env=env, check=True, timeout=60)
     assert (tmp_path / "log").read_text().splitlines() == [
         "make manifests plugin client",
-        "python -m local.helm",
+        "python -m poolhouse.stack.helm",
         "helm package charts/poolhouse --destination dist",
-        "python -m cli.krew dist --version v1.2.3 --homepage https://example.test --archives https://example.test/v1.2.3",
+        "python -m poolhouse.cli.krew dist --version v1.2.3 --homepage https://example.test --archives https://example.test/v1.2.3",
     ]
     assert sorted(path.name for path in (tree / "dist").iterdir()) == ["chart.tgz", "install.yaml", "krew.yaml"]

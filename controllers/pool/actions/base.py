@@ -13,8 +13,8 @@ from controllers.sets import actions
 from controllers.shared.names import ordinal_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
-from kinds import meta
-from kinds.pool_lifecycle import Transition
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool_lifecycle import Transition
 
 
 class Action(actions.Action[PoolSnapshot], reasons=PoolReason):

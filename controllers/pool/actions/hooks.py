@@ -3,11 +3,11 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.timestamps import format_time
 from controllers.pool.actions.base import Action, change_vm, set_in_service
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, LifecycleHold
-from kinds.pool_lifecycle import Transition
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.pool_lifecycle import Transition
 
 Hooks = tuple[tuple[str, str], ...]
 """names of hooks, with the times at which they time out"""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from controllers.pool.actions.base import Action, change_vmi
 from controllers.pool.snapshot import PoolSnapshot
-from kinds import meta
+from poolhouse.api.kinds import meta
 
 
 @dataclass(frozen=True)

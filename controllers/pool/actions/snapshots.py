@@ -8,7 +8,7 @@ from controllers.pool.actions.hooks import stopping
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.shared.vm import VM
-from runtime.batch_writer import ExpectedEvents
+from poolhouse.runtime.batch_writer import ExpectedEvents
 
 LATEST_TIME = "9999-12-31T23:59:59Z"
 """creation time of an object that does not exist yet"""

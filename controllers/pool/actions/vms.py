@@ -3,15 +3,15 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from apimachinery.unstructured import Json
 from controllers.pool import template
 from controllers.pool.actions.base import Action, change_vm, start, started, without_vm
 from controllers.pool.actions.hooks import stopping
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import has_revision
 from controllers.shared.vm import VM, RetainedDisk, parse_vm
-from kinds.pool_lifecycle import Transition
-from runtime.batch_writer import ExpectedEvents
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.pool_lifecycle import Transition
+from poolhouse.runtime.batch_writer import ExpectedEvents
 
 
 @dataclass(frozen=True)

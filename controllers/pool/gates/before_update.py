@@ -7,13 +7,13 @@ with the pool.
 
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import parse_time
 from controllers.pool.actions import TakeSnapshot
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
 from controllers.shared.vm import VM
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 RETRY_AFTER = timedelta(minutes=10)
 """Age at which a failed snapshot is deleted and taken again. KubeVirt lets a snapshot fail after 5 minutes."""

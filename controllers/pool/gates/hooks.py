@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, Hold
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
-from kinds.pool_lifecycle import LifecycleHook
+from poolhouse.api.apimachinery.timestamps import format_time, known_time
+from poolhouse.api.kinds.pool_lifecycle import LifecycleHook
 
 ABANDON = "Abandon"
 

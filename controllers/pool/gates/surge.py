@@ -6,13 +6,13 @@ template. At least `replicas` VMs stay available, apart from those that were not
 
 from datetime import datetime
 
-from apimachinery.counting import count_noun
 from controllers.pool.gates.windows import refusal_of_updates
 from controllers.pool.rules.steps import resolve, update_limit
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 
 def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 
-from apimachinery.cron import CronSchedule, cron_error, time_zone_error
-from apimachinery.timestamps import format_time
 from controllers.pool.snapshot import PoolSnapshot, once
-from kinds.pool_lifecycle import MaintenanceWindow
+from poolhouse.api.apimachinery.cron import CronSchedule, cron_error, time_zone_error
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.pool_lifecycle import MaintenanceWindow
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time, known_time, parse_time
 from controllers.pool.actions import Action, Heal
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
 from controllers.pool.gates.disruptions import Disruption
@@ -23,8 +21,10 @@ from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import MAX_NAMES, condition
 from controllers.shared.vm import VM
-from kinds.metav1 import Condition
-from kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
 FIRST_PAUSE = timedelta(minutes=1)
 """Pause after the replacement of a VM. The pause doubles with each attempt."""

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
-from apimachinery.counting import count_noun
 from controllers.pool.actions import Action, EndHold, SetInService
 from controllers.pool.gates.decide import decisions
 from controllers.pool.gates.hooks import held, pending_hooks, seconds_until_timeout
@@ -12,8 +11,9 @@ from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.vm import VM
-from kinds import meta
-from kinds.metav1 import Condition
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
 
 
 def end_holds(rules: Iterable[Rule], snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

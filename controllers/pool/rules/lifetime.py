@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import partial
 
-from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.gates.disruptions import Disruption
 from controllers.pool.progress import count_outdated
 from controllers.pool.restores import awaits_restore
@@ -13,6 +12,7 @@ from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_behind, may_be_restarted, restart, update_has_begun
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 
 JITTER = 0.1
 """Part of the lifetime by which VMs are restarted earlier, so that VMs that started together do not end together."""

@@ -8,8 +8,8 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
-from kinds import meta
-from kinds.metav1 import Condition
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
 
 
 def adopt(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from apimachinery.counting import count_noun, count_of
 from controllers.pool.actions import Action
 from controllers.pool.gates.surge import is_replaced
 from controllers.pool.gates.waiting import Waiting
@@ -13,8 +12,9 @@ from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.names import name_of
-from kinds import meta
-from kinds.metav1 import Condition
+from poolhouse.api.apimachinery.counting import count_noun, count_of
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
 
 
 def retain_replaced(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

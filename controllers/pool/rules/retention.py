@@ -8,15 +8,15 @@ alone.
 from collections.abc import Hashable, Iterator
 from datetime import datetime, timedelta
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time, known_time
 from controllers.pool.actions import Action, DateDisk, DeleteDisks, ReleaseDisks, ReturnDisk
 from controllers.pool.disk_templates import parse_hashes
 from controllers.pool.gates.surge import extra_vms
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, RetainedDisk
-from kinds.pool_lifecycle import RetainedDisks
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_time, known_time
+from poolhouse.api.kinds.pool_lifecycle import RetainedDisks
 
 PAUSE_OF_USED_DISK = timedelta(hours=1)
 """How long a disk that was in use stays before the controller looks again."""

@@ -23,7 +23,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
-from kinds.pool_strategies import SelectionPolicy, UpdateProactive
+from poolhouse.api.kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
 Make = Callable[[], Action]
 UNMANAGED = "the update strategy is unmanaged"

@@ -13,8 +13,8 @@ from controllers.pool.actions import Action
 from controllers.pool.gates.disruptions import Wanted
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
-from kinds.metav1 import Condition
-from kinds.pool_lifecycle import Transition
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool_lifecycle import Transition
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
 
-from apimachinery.counting import count_noun, count_of, count_verb
-from apimachinery.timestamps import parse_time
 from controllers.pool.actions import (
     Action,
     Create,
@@ -29,9 +27,11 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM
-from kinds import meta
-from kinds.metav1 import Condition
-from kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
+from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
 DELETION_TIMEOUT = timedelta(minutes=5)
 """Time limit for a VM that is being deleted. Then the pool creates a VM with another ordinal."""

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.actions import Action
 from controllers.pool.analysis import (
     begun,
@@ -28,8 +26,10 @@ from controllers.pool.revisions import Revision, document_hash
 from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
-from kinds.pool import UpdateProgress
-from kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds.pool import UpdateProgress
+from poolhouse.api.kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
 
 ALL = "all"
 

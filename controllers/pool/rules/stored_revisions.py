@@ -9,7 +9,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
-from kinds.metav1 import Condition
+from poolhouse.api.kinds.metav1 import Condition
 
 
 def adopt_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

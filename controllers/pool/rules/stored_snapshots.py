@@ -3,8 +3,6 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from apimachinery.counting import count_noun
-from apimachinery.timestamps import parse_time
 from controllers.pool.actions import PruneSnapshot
 from controllers.pool.gates.before_update import MAX_AGE, NOT_SERVED, RETRY_AFTER, held_by_snapshots, is_old, retry_at
 from controllers.pool.reasons import PoolReason
@@ -13,7 +11,9 @@ from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
 from controllers.shared.conditions import condition, join_names
-from kinds.metav1 import Condition
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds.metav1 import Condition
 
 
 def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnapshot]:

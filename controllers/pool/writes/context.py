@@ -11,8 +11,8 @@ from controllers.pool.observe import REVISIONS
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.sets import writes
 from controllers.shared.subresources import Subresources
-from runtime.api import Api
-from runtime.errors import NotFound
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
 
 MAX_TEMPLATES = 100
 """How many revisions of all pools are kept in memory. The name of a revision contains the hash of its contents."""

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.pool import template
 from controllers.pool.actions import Create
 from controllers.pool.disk_templates import entry_of, parse_hashes, same_origin
@@ -13,10 +12,11 @@ from controllers.sets import writes
 from controllers.sets.write_batches import Outcome
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import disk_names
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import Conflict, NotFound
-from runtime.resource import PVCS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import PVCS
 
 
 async def create(to: Writing, creations: Sequence[Create]) -> Outcome:

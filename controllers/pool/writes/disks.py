@@ -14,9 +14,6 @@ its import would be tried for ever.
 
 from contextlib import suppress
 
-from apimachinery.owner_references import controller_reference
-from apimachinery.timestamps import format_time
-from apimachinery.unstructured import Json, at
 from controllers.pool.actions import (
     DateDisk,
     Delete,
@@ -33,11 +30,14 @@ from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashe
 from controllers.pool.vm_snapshots import RESTORE_NAME
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE, disk_names, is_persistent_state
-from kinds import meta
-from kinds.tracking_marks import without_tracking_marks
-from runtime.api import Api
-from runtime.errors import Conflict, NotFound
-from runtime.resource import PVCS, VMS, Resource
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import PVCS, VMS, Resource
 
 Labels = dict[str, str | None]
 """Labels of a retained disk. None stands for a label that the disk must not have."""

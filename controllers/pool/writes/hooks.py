@@ -2,15 +2,15 @@
 
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.pool import actions
 from controllers.pool.writes.vms import unready_version
 from controllers.shared.sources import PODS
 from controllers.shared.vm import parse_hold
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import Conflict, NotFound
-from runtime.resource import VMIS, VMS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import VMIS, VMS
 
 
 async def hold(api: Api, namespace: str, a: actions.Hold) -> None:

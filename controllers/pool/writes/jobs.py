@@ -3,15 +3,15 @@
 import copy
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.pool.actions import RunJob
 from controllers.pool.snapshot import Pool
 from controllers.pool.template import owner_reference
 from controllers.pool.writes.context import Writing
 from controllers.shared.sources import CRON_JOBS, JOBS
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import AlreadyExists, Forbidden, NotFound
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound
 
 JOBS_ARE_OFF = "the operator of Poolhouse allows Jobs of analyses with the chart's value controllers.analysis.jobs"
 

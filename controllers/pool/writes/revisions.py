@@ -2,13 +2,13 @@
 
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.pool import template
 from controllers.pool.actions import AdoptRevision, LabelVMI, PruneRevision, SaveRevision
 from controllers.pool.observe import REVISIONS
 from controllers.pool.writes.context import Writing
-from runtime.errors import AlreadyExists, NotFound
-from runtime.resource import VMIS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.resource import VMIS
 
 
 async def save(to: Writing, a: SaveRevision) -> None:

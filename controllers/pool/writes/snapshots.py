@@ -2,13 +2,13 @@
 
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.pool.actions import PruneRestore, PruneSnapshot, Restore, TakeSnapshot
 from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
 from controllers.pool.writes.context import Writing
-from kinds import meta
-from runtime.errors import AlreadyExists, NotFound
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.errors import AlreadyExists, NotFound
 
 
 async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:

@@ -2,16 +2,16 @@
 
 from contextlib import suppress
 
-from apimachinery.unstructured import Json
 from controllers.pool import lost_base, template
 from controllers.pool.actions import Update
 from controllers.pool.disk_templates import disks_by_entry
 from controllers.pool.writes.context import Writing
 from controllers.shared.vm import disk_names, parse_vm
-from kinds import meta
-from kinds.vm_documents import run_strategy
-from runtime.errors import Conflict
-from runtime.resource import VMS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import VMS
 
 
 async def update(to: Writing, a: Update) -> None:

@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from apimachinery.owner_references import controller_of
 from controllers.pool import actions, template
 from controllers.pool.failures import has_failed_since_hold
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.disks import delete_retaining_disks
 from controllers.shared.vm import parse_vm
 from controllers.shared.vmi import parse_vmi
-from runtime.api import Api
-from runtime.errors import Conflict
-from runtime.resource import VMIS, VMS
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import VMIS, VMS
 
 
 async def unready_version(api: Api, namespace: str, name: str) -> str:

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from apimachinery.timestamps import format_time, parse_time
 from controllers.warmpool.autoscaling.decision import (
     Decision,
     Demand,
@@ -15,7 +14,8 @@ from controllers.warmpool.autoscaling.decision import (
 from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
-from kinds.warmpool import AutoscalingStatus, SizeChange, WarmPoolStatus
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds.warmpool import AutoscalingStatus, SizeChange, WarmPoolStatus
 
 SAVE_SECONDS = 300.0
 """Least time between two writes of the history. The first claim is written at once."""

@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from apimachinery.counting import count_noun
-from apimachinery.cron import CronSchedule
 from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
-from kinds.warmpool import Autoscaling, OnEmpty, SizeSchedule
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.cron import CronSchedule
+from poolhouse.api.kinds.warmpool import Autoscaling, OnEmpty, SizeSchedule
 
 LEARNING_SECONDS = HOUR
 """For this time after the first record, the pool has at least `spec.replicas` VMs."""

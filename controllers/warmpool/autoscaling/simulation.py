@@ -10,7 +10,7 @@ from typing import Protocol
 
 from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, remember, window_seconds
 from controllers.warmpool.autoscaling.history import HOUR, DemandHistory
-from kinds.warmpool import Autoscaling, OnEmpty
+from poolhouse.api.kinds.warmpool import Autoscaling, OnEmpty
 
 DECISION_SECONDS = 60.0
 """Time between two decisions without a claim."""

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from apimachinery.unstructured import Json
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ec2 import tags
 from controllers.warmpool.naming import unused_names
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
-from kinds import meta
-from kinds.ec2 import DEFAULT_INSTANCE_TYPE, DISPLAY_NAME, POD, STATE
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.ec2 import DEFAULT_INSTANCE_TYPE, DISPLAY_NAME, POD, STATE
+from poolhouse.api.kinds.warm_states import WarmState
 
 FREE_STATES = {WarmState.READY.value, WarmState.PROVISIONING.value, WarmState.STANDING_BY.value}
 """values of the tag WarmPool of an instance that no claim and no Pod has used"""

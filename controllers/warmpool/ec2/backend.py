@@ -26,10 +26,10 @@ from controllers.warmpool.ec2.launch import launch_parameters, plain_user_data
 from controllers.warmpool.ec2.reasons import EC2Reason
 from controllers.warmpool.ec2.settings import REGION, EC2Settings
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
-from kinds import meta
-from kinds.warm_states import WarmState
-from kinds.warmpool import Readiness
-from runtime.errors import AlreadyExists, Forbidden, NotFound
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import Readiness
+from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
 

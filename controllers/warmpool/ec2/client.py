@@ -7,7 +7,16 @@ from typing import Any, Protocol, TypeVar
 
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import to_aws
-from runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unavailable,
+    Unreachable,
+)
 
 Json = dict[str, Any]
 T = TypeVar("T")

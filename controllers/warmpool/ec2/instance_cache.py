@@ -12,8 +12,8 @@ from controllers.shared.vmi import VMI
 from controllers.warmpool.cache import WARM_VMIS, WARM_VMS, WarmVMCache
 from controllers.warmpool.ec2.tags import TERMINATED_STATES, Tags, from_aws, parse_vmi, parse_warm_vm, revision, to_aws
 from controllers.warmpool.warm_vm import Node, WarmVM
-from runtime.resource import Key
-from runtime.store import Store
+from poolhouse.runtime.resource import Key
+from poolhouse.runtime.store import Store
 
 Json = dict[str, Any]
 

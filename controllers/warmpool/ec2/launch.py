@@ -4,10 +4,10 @@ import base64
 import json
 from typing import Any
 
-from apimachinery.unstructured import Json, at
 from controllers.warmpool.ec2.settings import SUBNET, EC2Settings
-from kinds.ec2 import DEFAULT_INSTANCE_TYPE, MAX_USER_DATA
-from runtime.errors import Invalid
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.ec2 import DEFAULT_INSTANCE_TYPE, MAX_USER_DATA
+from poolhouse.runtime.errors import Invalid
 
 DEDICATED_HOST_TYPES = "mac"
 """prefix of instance types that run only on dedicated hosts"""

@@ -20,11 +20,11 @@ from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import CLUSTER, OUTLIVES_POOL
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, WarmVM
-from kinds import meta
-from runtime.api import Api
-from runtime.backoff import Backoff
-from runtime.errors import ApiError, NotFound
-from runtime.resource import NAMESPACES
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import NAMESPACES
 
 log = logging.getLogger(__name__)
 

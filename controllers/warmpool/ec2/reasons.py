@@ -1,6 +1,6 @@
 """Reasons of health checks and refusals that concern EC2 instances only."""
 
-from apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.reasons import Reason
 
 
 class EC2Reason(Reason):

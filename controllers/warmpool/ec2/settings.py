@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from service.settings import EnvironmentSettings, setting
+from poolhouse.service.settings import EnvironmentSettings, setting
 
 REGION = "POOLHOUSE_EC2_REGION"
 SUBNET = "POOLHOUSE_EC2_SUBNET"

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from apimachinery.timestamps import format_time
 from controllers.shared.vmi import VMI
 from controllers.warmpool import warm_vm
 from controllers.warmpool.backends import Change, CreateRequest
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
-from kinds import meta
-from kinds.ec2 import DISPLAY_NAME, POD, RESERVED_TAGS, STATE, is_reserved_tag
-from kinds.meta import DOMAIN
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.ec2 import DISPLAY_NAME, POD, RESERVED_TAGS, STATE, is_reserved_tag
+from poolhouse.api.kinds.meta import DOMAIN
 
 Json = dict[str, Any]
 Tags = dict[str, str]

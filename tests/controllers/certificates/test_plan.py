@@ -19,7 +19,7 @@ from controllers.certificates.plan import (
     plan,
 )
 from controllers.certificates.settings import read_policy
-from service.certificates import KeyPair, PublishedCA, join_pem, new_ca, new_server_certificate, split_pem
+from poolhouse.service.certificates import KeyPair, PublishedCA, join_pem, new_ca, new_server_certificate, split_pem
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from apimachinery.timestamps import format_micro_time
 from controllers.claim.snapshot import FINISHED_PHASES, Claim, ClaimSnapshot, Timeline, parse_claim
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 
 Json = dict[str, Any]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from apimachinery.timestamps import parse_time
 from controllers.claim.allocator import Allocator, QuotaTracker, Stores, select_pool
 from controllers.claim.snapshot import ClaimRecord, Failure
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from runtime.store import Store
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, snapshot
 from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_cache, a_pool, a_vm, ago
 

@@ -10,9 +10,9 @@ import yaml
 
 from controllers.claim.application import needs_boot, read_pod_spec, refusal, with_application
 from controllers.claim.snapshot import Failure
-from kinds.application import Application
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, NotFound, Unreachable
+from poolhouse.api.kinds.application import Application
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unreachable
 
 Json = dict[str, Any]
 

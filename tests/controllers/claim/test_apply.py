@@ -19,10 +19,10 @@ from controllers.claim.steps import ActivateVM, CreateVM, HandOverVM, ReserveVM,
 from controllers.warmpool.backends import Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
-from runtime.events import EventRecorder
-from runtime.store import Store
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 

@@ -18,10 +18,10 @@ from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.health import vmi_health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from kinds.warm_states import WarmState
-from kinds.warmpool import Readiness, WarmPoolStatus
-from runtime.api import Api
-from runtime.store import Store
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import Readiness, WarmPoolStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.claim.test_apply import FakeBackend, Setup
 from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_cache, a_pool, a_vm, a_vmi

@@ -9,7 +9,7 @@ import pytest
 from controllers.claim.doctor import findings
 from controllers.claim.snapshot import Claim
 from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 

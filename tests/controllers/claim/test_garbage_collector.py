@@ -13,9 +13,9 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.store import Store
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, claimed_vm
 
 CLAIM = a_claim()

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controllers.claim.overrides import apply_overrides, forbidden, image, mismatch
-from kinds import meta
-from kinds.claim import Overrides
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.claim import Overrides
 from tests.controllers.claim.builders import a_claim
 
 Json = dict[str, Any]

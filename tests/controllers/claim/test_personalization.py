@@ -14,8 +14,8 @@ from controllers.claim.personalization import (
     personalized_condition,
 )
 from controllers.claim.snapshot import Failure
-from kinds import meta
-from kinds.claim import Personalization
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.claim import Personalization
 
 Json = dict[str, Any]
 

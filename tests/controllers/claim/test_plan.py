@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from apimachinery.timestamps import format_micro_time
 from controllers.claim.plan import plan, vm_name
 from controllers.claim.snapshot import ClaimSnapshot, Failure, Timeline
 from controllers.claim.steps import (
@@ -31,7 +30,8 @@ from controllers.claim.steps import (
 )
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER
-from kinds.warm_states import WarmState
+from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, a_vmi, ago
 

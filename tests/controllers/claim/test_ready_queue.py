@@ -10,7 +10,7 @@ import pytest
 
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.warmpool.warm_vm import NO_OWNER, PAUSED_BY_USER, POOL_KIND, Owner, WarmVM
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import CORDONED, NOT_READY_NODE, a_vmi
 
 

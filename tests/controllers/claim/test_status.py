@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from apimachinery.timestamps import format_micro_time
 from controllers.claim.plan import plan
 from controllers.claim.status import expires_at, warns_at
 from controllers.claim.steps import UpdateStatus
 from controllers.warmpool.backends import HEALTHY, Health
+from poolhouse.api.apimachinery.timestamps import format_micro_time
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool
 

@@ -6,16 +6,16 @@ from typing import Any, cast
 
 import pytest
 
-from apimachinery.unstructured import at, replaced
 from controllers.defaulting.controller import DefaultingController, DefaultingWriter
 from defaulter.contract import Problem
-from kinds.meta import UNDEFAULTED
-from kinds.vm_documents import with_firmware_uuid, with_undefaulted
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.events import EventRecorder
-from runtime.metrics import Metrics
-from runtime.resource import Resource
+from poolhouse.api.apimachinery.unstructured import at, replaced
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.api.kinds.vm_documents import with_firmware_uuid, with_undefaulted
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import Resource
 from tests.controllers.defaulting.test_plan import AFTER, BEFORE, NAME, configuration, exempt
 from tests.webhook.builders import disk
 from tests.webhook.builders import vm as webhook_vm

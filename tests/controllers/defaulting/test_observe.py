@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.defaulting.observe import VM, index_by_mac, mac_conflicts, parse_vm
-from runtime.store import Store
+from poolhouse.runtime.store import Store
 
 Json = dict[str, Any]
 

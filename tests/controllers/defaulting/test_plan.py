@@ -20,9 +20,9 @@ from controllers.defaulting.plan import (
     parse_scope,
     plan,
 )
-from kinds.meta import DEFAULTING, UNDEFAULTED
-from kinds.vm_documents import with_undefaulted
-from manifests import webhooks
+from poolhouse.api.kinds.meta import DEFAULTING, UNDEFAULTED
+from poolhouse.api.kinds.vm_documents import with_undefaulted
+from poolhouse.manifests import webhooks
 
 KEPT = KeepGuest("the VM stops, and KubeVirt would choose these values anew at its next start")
 

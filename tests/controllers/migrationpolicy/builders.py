@@ -11,7 +11,7 @@ from controllers.migrationpolicy.observe import (
     parse_enforcing_policy,
     parse_policy,
 )
-from migrationpolicies.upstream import upstream_spec
+from poolhouse.api.migrationpolicies.upstream import upstream_spec
 from tests.kinds.policies import policy as document
 from tests.kinds.policies import upstream
 

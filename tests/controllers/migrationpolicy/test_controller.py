@@ -15,10 +15,10 @@ from controllers.migrationpolicy.memory import PAUSES, RESET_SECONDS, PolicyMemo
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.migrationpolicy.observe import Namespace, Stores, VMILabels
 from controllers.shared.status_writer import StatusUpdate
-from runtime.errors import ApiError, Forbidden, Invalid, Unreachable
-from runtime.metrics import Metrics
-from runtime.resource import Key
-from runtime.store import Store
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Unreachable
+from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import Key
+from poolhouse.runtime.store import Store
 from tests.controllers.migrationpolicy.builders import enforcing, policy
 
 A, B = ("shop", "a"), ("shop", "b")

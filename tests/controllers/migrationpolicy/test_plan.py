@@ -6,7 +6,7 @@ import pytest
 
 from controllers.migrationpolicy.observe import parse_vmi
 from controllers.migrationpolicy.plan import CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream, plan, plan_label
-from migrationpolicies.upstream import upstream_spec
+from poolhouse.api.migrationpolicies.upstream import upstream_spec
 from tests.controllers.migrationpolicy.builders import enforcing, given, policy
 
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controllers.migrationpolicy.winners import LabelledVMIs, Winners
-from migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
+from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 
 def ranked(name: str, vmi=None, namespace=None, created: str = "1") -> RankedPolicy:

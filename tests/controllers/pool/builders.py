@@ -12,7 +12,7 @@ from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
 from controllers.shared.names import ordinal_of, parent_and_ordinal
 from controllers.shared.vm import POOL, VM, RetainedDisk
 from controllers.shared.vmi import VMI
-from kinds import meta
+from poolhouse.api.kinds import meta
 
 Json = dict[str, Any]
 

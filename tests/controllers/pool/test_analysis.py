@@ -25,9 +25,9 @@ from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
-from kinds.pool import PoolStatus, UpdateProgress
-from kinds.pool_analysis import CheckResult, PrometheusCheck, parse_condition
-from kinds.pool_strategies import UpdateProactive
+from poolhouse.api.kinds.pool import PoolStatus, UpdateProgress
+from poolhouse.api.kinds.pool_analysis import CheckResult, PrometheusCheck, parse_condition
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm
 
 Json = dict[str, Any]

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pytest
 
-from apimachinery.owner_references import controller_reference
 from controllers.pool.actions import Hold, ReleaseDisks, RetainDisks, ReturnDisk, SetInService
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
 from controllers.pool.writes.creations import old_disk
@@ -17,10 +16,11 @@ from controllers.pool.writes.disks import release_disks, retain_replaced_disks, 
 from controllers.pool.writes.hooks import hold, set_in_service
 from controllers.pool.writes.vms import unready_version
 from controllers.shared.sources import DATA_VOLUMES
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import Conflict
-from runtime.resource import PVCS, VMIS, VMS
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.controllers.pool.builders import a_pool, snapshot, template
 from tests.histories.client import Failpoint
 from tests.histories.world import HERE, World

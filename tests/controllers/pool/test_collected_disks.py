@@ -14,9 +14,9 @@ from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import PoolSnapshot
-from runtime.api import Api
-from runtime.errors import ApiError, NotFound
-from runtime.resource import Key, Resource
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Key, Resource
 from tests.controllers.pool.builders import NOW, a_pool, vm, vmi
 
 Json = dict[str, Any]

@@ -26,11 +26,11 @@ from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
-from kinds.pool import Healing, PoolStatus
-from runtime.api import Api
-from runtime.controller import RetryWithBackoff
-from runtime.expectations import Expectations
-from runtime.resource import Key
+from poolhouse.api.kinds.pool import Healing, PoolStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.resource import Key
 from tests.controllers.pool.builders import NOW, a_pool, halted, vm
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")

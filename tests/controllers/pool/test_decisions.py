@@ -9,7 +9,7 @@ import pytest
 from controllers.pool.actions import Action, Create, Delete, Heal, ReleaseDisks, Restart, Update
 from controllers.pool.decisions import decisions
 from controllers.shared.decisions import decision
-from kinds.decisions import Decision
+from poolhouse.api.kinds.decisions import Decision
 from tests.controllers.pool.builders import NOW, snapshot, vm
 
 TIME = "2026-03-01T12:00:00Z"

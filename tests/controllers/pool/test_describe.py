@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from cli.plan import update_lines
 from controllers.pool.describe import describe_update
 from controllers.pool.rollback import with_abort
 from controllers.pool.snapshot import PoolSnapshot
+from poolhouse.cli.plan import update_lines
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm
 
 Json = dict[str, Any]

@@ -16,7 +16,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.template import build_vm
 from controllers.shared.vm import VM, RetainedDisk
-from kinds import meta
+from poolhouse.api.kinds import meta
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, leaving, snapshot, template, vm
 
 OLD, NEW = (("root", "h1"),), (("root", "h2"),)

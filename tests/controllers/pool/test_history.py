@@ -10,7 +10,7 @@ import pytest
 from controllers.pool.history import history
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
-from kinds.pool import MAX_HISTORY, PoolStatus, UpdateAbort
+from poolhouse.api.kinds.pool import MAX_HISTORY, PoolStatus, UpdateAbort
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, snapshot, vm
 
 Json = dict[str, Any]

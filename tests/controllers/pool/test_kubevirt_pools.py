@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.kubevirt_pools import FAILING_STATUSES, convert, is_named, parse_duration, pool_metadata
-from kinds.pool import PoolSpec
+from poolhouse.api.kinds.pool import PoolSpec
 
 Json = dict[str, Any]
 

@@ -10,7 +10,7 @@ import pytest
 from controllers.pool.actions import Create
 from controllers.pool.failures import why_not_started
 from controllers.pool.plan import plan
-from kinds import POOL
+from poolhouse.api.kinds import POOL
 from tests.controllers.pool.builders import NOW, a_pool, snapshot
 from tests.kinds.documents import changed
 from tests.kinds.documents import pool as document

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics, Transition, count_orphans, transitions
 from controllers.shared.vm import RetainedDisk
 from controllers.shared.vmi import VMI
-from kinds.metav1 import Condition
-from kinds.pool import Breaker, Healing, PoolStatus
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool import Breaker, Healing, PoolStatus
 from tests.controllers.pool.builders import a_pool, ago, vm
 
 POOL = {"namespace": "default", "vmpool": "web"}

@@ -16,7 +16,7 @@ from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM, RetainedDisk
-from kinds.pool import UpdateAbort
+from poolhouse.api.kinds.pool import UpdateAbort
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, snapshot, vm, vmi
 
 H1, H2 = (("root", "h1"),), (("root", "h2"),)

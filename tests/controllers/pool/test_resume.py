@@ -13,10 +13,10 @@ from controllers.pool.writes.updates import update
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
-from kinds import meta
-from runtime.api import Api
-from runtime.errors import Conflict
-from runtime.resource import VMS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import snapshot, template
 
 REQUEST = "web-r1=2026-03-01T11:59:00Z"

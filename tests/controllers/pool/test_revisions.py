@@ -11,7 +11,7 @@ import pytest
 from controllers.pool.revisions import content as contents
 from controllers.pool.revisions import content_hash, current_revision, parse_revision, read, without_owner
 from controllers.pool.template import build_revision
-from runtime.transport import encode
+from poolhouse.runtime.transport import encode
 from tests.controllers.pool.builders import a_pool, template
 
 INNER = template()["spec"]["template"]["spec"]

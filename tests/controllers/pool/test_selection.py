@@ -8,7 +8,7 @@ import pytest
 
 from controllers.pool.selection import ORDERS, sort_victims
 from controllers.shared.vm import VM
-from kinds.pool_strategies import BasePolicy, SelectionPolicy
+from poolhouse.api.kinds.pool_strategies import BasePolicy, SelectionPolicy
 from tests.controllers.pool.builders import halted, vm
 
 

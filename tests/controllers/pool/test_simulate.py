@@ -13,10 +13,10 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.table import WRITES
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vm import VM
-from kinds.pool import POOL
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Unreachable
-from runtime.resource import VMS
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
+from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm
 from webhook.models import PlanResponse
 

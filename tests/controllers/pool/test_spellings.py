@@ -14,7 +14,7 @@ from controllers.pool.revisions import Revision, content, current_revision, docu
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.template import merge_template
-from kubevirt.meaning import DATA_VOLUME_SPEC, canonical
+from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, canonical
 from tests.controllers.pool.builders import NOW, a_pool, halted, snapshot, vm, vmi
 
 RECREATE = {"proactive": {"replacePolicy": "Recreate"}}

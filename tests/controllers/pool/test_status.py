@@ -14,8 +14,8 @@ from controllers.pool.snapshot import PoolSnapshot, parse_pool
 from controllers.pool.status import invalid_spec_status, pool_status
 from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
-from kinds.metav1 import Condition
-from kinds.pool import PoolStatus
+from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, a_pool, document, halted, leaving, retained, snapshot, vm, vmi
 
 RUN = vmi("web-1", revision="r0")

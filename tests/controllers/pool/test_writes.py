@@ -15,8 +15,8 @@ from controllers.pool.snapshot import Pool
 from controllers.pool.writes.table import NEED_REVISION, WRITES
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.names import has_revision
-from runtime.batch_writer import ExpectedEvents
-from runtime.expectations import Expectations
+from poolhouse.runtime.batch_writer import ExpectedEvents
+from poolhouse.runtime.expectations import Expectations
 from tests.controllers.pool.builders import a_pool
 
 ALL = [each for each in vars(actions).values() if inspect.isclass(each) and issubclass(each, Action)]

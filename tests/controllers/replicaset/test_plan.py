@@ -12,7 +12,7 @@ from controllers.replicaset.plan import PAUSES, invalid_spec_status, plan, repli
 from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vmi import VMI
-from kinds.replicaset import ReplicaSetStatus
+from poolhouse.api.kinds.replicaset import ReplicaSetStatus
 from tests.controllers.replicaset.builders import (
     NAMES,
     NOW,

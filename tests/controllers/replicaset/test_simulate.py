@@ -10,10 +10,10 @@ from controllers.replicaset.observe import Stores
 from controllers.replicaset.simulate import answer
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
-from kinds.replicaset import REPLICA_SET
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Unreachable
-from runtime.resource import VMIS
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
+from poolhouse.runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ import pytest
 from controllers.sets.records import Memory, Records
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.vmi import VMI
-from runtime.expectations import Expectations
+from poolhouse.runtime.expectations import Expectations
 from tests.controllers.replicaset.builders import NOW, a_set, vmi
 
 A = vmi("a")

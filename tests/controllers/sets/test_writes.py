@@ -10,11 +10,11 @@ import pytest
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes, retry_unless_done
 from controllers.sets.writes import Writing, carry_out, create, each
 from controllers.shared.creation import DefaultingCreator
-from runtime.api import Api
-from runtime.batch_writer import ExpectedEvents
-from runtime.controller import RetryWithBackoff
-from runtime.errors import ApiError, Conflict, Forbidden, Invalid, Throttled, Unreachable
-from runtime.expectations import Expectations
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.batch_writer import ExpectedEvents
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, Throttled, Unreachable
+from poolhouse.runtime.expectations import Expectations
 from tests.controllers.replicaset.builders import a_set
 
 

@@ -16,7 +16,7 @@ from controllers.shared.decisions import (
     merge_decisions,
     without_recorded,
 )
-from kinds.decisions import Decision
+from poolhouse.api.kinds.decisions import Decision
 
 
 def deleted(time: int, *vms: str, message: str = "2 VMs exist, 1 is wanted") -> Decision:

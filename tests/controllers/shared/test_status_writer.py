@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from controllers.shared.decisions import decision
 from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
-from kinds.replicaset import ReplicaSetStatus
-from runtime.api import Api
-from runtime.errors import NotFound
-from runtime.resource import VMIS
+from poolhouse.api.kinds.replicaset import ReplicaSetStatus
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import VMIS
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ from typing import Any, cast
 import pytest
 
 from controllers.shared.subresources import RESOURCES, RepeatedlyRefused, Subresources, Verb
-from local.engine.vm.subresources import VERBS
-from runtime.api import Api
-from runtime.errors import ApiError, Conflict, Forbidden, NotFound, Throttled, Unreachable
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Throttled, Unreachable
+from poolhouse.stack.engine.vm.subresources import VERBS
 
 CONFLICT = Conflict("VMI is already paused", status=409)
 

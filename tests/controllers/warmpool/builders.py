@@ -24,7 +24,7 @@ from controllers.warmpool.plan import plan
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.warm_pool import WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import CLAIM_KIND, PAUSED_BY_USER, POOL_KIND, Node, Owner, StandbyMode, WarmVM
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 
 Json = dict[str, Any]
 

@@ -36,13 +36,13 @@ from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM
-from kinds import meta
-from kinds.warm_states import WarmState
-from kinds.warmpool import Readiness
-from runtime.api import Api
-from runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, QuotaExceeded, Throttled
-from runtime.events import EventRecorder
-from runtime.expectations import Expectations
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import Readiness
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, QuotaExceeded, Throttled
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
 from tests.controllers.warmpool.builders import UID, a_pool, a_snapshot, a_vm
 
 

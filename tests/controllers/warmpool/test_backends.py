@@ -17,10 +17,10 @@ from controllers.warmpool.backends import (
 )
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_vm import WarmVM
-from kinds import meta
-from kinds.warm_states import WarmState
-from runtime.api import Api
-from runtime.errors import ApiError, Forbidden, Unreachable
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 from tests.controllers.warmpool.test_ssh_keys import template
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from controllers.warmpool.cache import Demand
 from controllers.warmpool.warm_vm import Node
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import UID, a_cache, a_vm, a_vmi
 
 

@@ -34,13 +34,13 @@ from controllers.warmpool.plan import plan
 from controllers.warmpool.status import status
 from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import Owner, WarmVM
-from kinds.warm_states import WarmState
-from runtime.api import Api
-from runtime.controller import RetryWithBackoff
-from runtime.errors import Forbidden, Invalid, Throttled, Unavailable, Unreachable
-from runtime.events import EventRecorder
-from runtime.expectations import Expectations
-from runtime.resource import Key
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.errors import Forbidden, Invalid, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.resource import Key
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
 from tests.controllers.warmpool.test_apply import FakeBackend, FakeEvents
 from tests.controllers.warmpool.test_warm_pool import image_of, tracking

@@ -10,7 +10,7 @@ import pytest
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     CREATE,
     FAILED,

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from controllers.warmpool.naming import draw_placement, unused_names
-from kinds.warmpool import Placement
+from poolhouse.api.kinds.warmpool import Placement
 
 
 def test_each_seed_gives_new_names() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     a_pool,
     a_snapshot,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     NEW,
     NOT_READY_NODE,

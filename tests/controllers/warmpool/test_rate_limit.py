@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
-from kinds.warmpool import PoolFailures, Refill, WarmPoolStatus
+from poolhouse.api.kinds.warmpool import PoolFailures, Refill, WarmPoolStatus
 from tests.controllers.warmpool.builders import NOW, ago
 
 REFILL = Refill(backoff_seconds=10, max_backoff_seconds=60)

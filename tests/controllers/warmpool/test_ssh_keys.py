@@ -10,7 +10,7 @@ import pytest
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import is_of, public_keys, secret, secret_name, wants_key
 from controllers.warmpool.vm_manifest import build_vm
-from kinds import meta
+from poolhouse.api.kinds import meta
 from tests.controllers.warmpool.builders import a_pool, a_vm
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
     NEW,
     PAUSED_POOL,

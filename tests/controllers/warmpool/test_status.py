@@ -13,8 +13,8 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import invalid_spec_status, status, status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds.warm_states import WarmState
-from kinds.warmpool import WarmPoolStatus
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import (
     CORDONED,
     NEW,

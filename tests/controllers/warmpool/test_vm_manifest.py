@@ -7,8 +7,8 @@ from typing import Any
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_vm import Owner
-from kinds import meta
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
 
 TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}, "annotations": {"note": "y"}},

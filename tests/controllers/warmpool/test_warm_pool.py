@@ -9,7 +9,7 @@ import pytest
 
 from controllers.claim.overrides import apply_overrides
 from controllers.warmpool.warm_pool import HASH_ALGORITHMS, WarmPool, made_from, template_hash
-from kinds.claim import Overrides
+from poolhouse.api.kinds.claim import Overrides
 from tests.controllers.warmpool.builders import a_pool, a_vm
 
 SPEC = {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}

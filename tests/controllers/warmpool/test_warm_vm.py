@@ -10,8 +10,8 @@ import pytest
 from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.warm_vm import WarmVM, parse_node, seconds_since, why_unavailable
 from controllers.warmpool.warm_vm import parse_warm_vm as view
-from kinds import meta
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import CORDONED, NOT_READY_NODE, NOW, a_vm, a_vmi, ago
 
 LABELS = {

@@ -18,7 +18,7 @@ from controllers.pool.template import build_vm, vmi_metadata
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
-from kinds import meta
+from poolhouse.api.kinds import meta
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, snapshot, vm, vmi
 
 Json = dict[str, Any]

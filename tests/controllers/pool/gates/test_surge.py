@@ -14,7 +14,7 @@ from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
-from kinds.pool import UpdateAbort
+from poolhouse.api.kinds.pool import UpdateAbort
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, outline, snapshot, vm
 
 Json = dict[str, Any]

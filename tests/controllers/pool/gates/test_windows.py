@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from apimachinery.timestamps import format_time, parse_time
 from controllers.pool.gates.windows import windows
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM, LifecycleHold
-from kinds.pool import UpdateAbort
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.kinds.pool import UpdateAbort
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm, vmi
 
 Json = dict[str, Any]

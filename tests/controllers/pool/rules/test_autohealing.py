@@ -15,7 +15,7 @@ from controllers.pool.rules.autohealing import healing_status
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
-from kinds.pool import MAX_HEALED_VMS
+from poolhouse.api.kinds.pool import MAX_HEALED_VMS
 from tests.controllers.pool.builders import NOW, a_pool, ago, leaving, retained, snapshot, vm
 
 Json = dict[str, Any]

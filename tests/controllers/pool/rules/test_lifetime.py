@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from apimachinery.timestamps import parse_time
 from controllers.pool.plan import plan
 from controllers.pool.rules.lifetime import lifetime_end
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
+from poolhouse.api.apimachinery.timestamps import parse_time
 from tests.controllers.pool.builders import NOW, a_pool, ago, halted, snapshot, vm, vmi
 
 Json = dict[str, Any]

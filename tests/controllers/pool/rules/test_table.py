@@ -25,7 +25,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.conditions import condition
 from controllers.shared.vm import LifecycleHold
-from kinds.metav1 import Condition
+from poolhouse.api.kinds.metav1 import Condition
 from tests.controllers.pool.builders import NOW, a_pool, snapshot, vm, vmi
 
 LUNCH = "it is lunch time until 13:00"

@@ -8,7 +8,7 @@ from typing import Any
 from controllers.warmpool.autoscaling.autoscaler import SAVE_SECONDS, ClaimEvents, PoolAutoscaler
 from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.warm_pool import WarmPool
-from kinds.warmpool import WarmPoolStatus
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import NOW, a_pool
 
 SPEC = {"maxReplicas": 9, "target": {"waitSeconds": 1}}

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, remember, window_seconds
 from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
-from kinds.warmpool import Autoscaling, OnEmpty
+from poolhouse.api.kinds.warmpool import Autoscaling, OnEmpty
 from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
 
 NOON = datetime.fromtimestamp(MONDAY + 7 * DAY + 12 * HOUR, UTC)

@@ -9,7 +9,7 @@ from typing import Any
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ec2.tags import from_aws, to_aws
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
-from runtime.errors import NotFound
+from poolhouse.runtime.errors import NotFound
 
 Json = dict[str, Any]
 

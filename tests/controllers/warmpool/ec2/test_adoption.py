@@ -9,8 +9,8 @@ import pytest
 
 from controllers.warmpool.ec2 import tags
 from controllers.warmpool.ec2.adoption import adoption
-from kinds import meta
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import a_pool
 from tests.controllers.warmpool.ec2.fake_client import order
 

@@ -20,7 +20,7 @@ from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import CLUSTER
 from controllers.warmpool.events import SERVER_UNAVAILABLE, create_failure
-from runtime.errors import (
+from poolhouse.runtime.errors import (
     AlreadyExists,
     ApiError,
     Forbidden,

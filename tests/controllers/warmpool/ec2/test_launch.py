@@ -8,7 +8,7 @@ import pytest
 
 from controllers.warmpool.ec2.launch import launch_parameters, plain_user_data
 from controllers.warmpool.ec2.settings import EC2Settings
-from runtime.errors import Invalid
+from poolhouse.runtime.errors import Invalid
 
 SETTINGS = EC2Settings.read({"POOLHOUSE_EC2_REGION": "us-west-2", "POOLHOUSE_EC2_SUBNET": "subnet-m"})
 PLAIN = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"]}

@@ -9,9 +9,9 @@ import pytest
 from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2.poller import NOT_LISTED, RETRIES, EC2Poller
 from controllers.warmpool.warm_vm import NO_OWNER
-from kinds.warm_states import WarmState
-from runtime.api import Api
-from runtime.errors import Forbidden, NotFound, Unreachable
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.warmpool.ec2.fake_client import POOL, order
 from tests.controllers.warmpool.ec2.test_backend import CLAIM, TAKEN, Process
 

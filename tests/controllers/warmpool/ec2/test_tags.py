@@ -10,8 +10,8 @@ import pytest
 from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2 import tags
 from controllers.warmpool.warm_vm import CLAIM_KIND, NO_OWNER, Owner
-from kinds import meta
-from kinds.warm_states import WarmState
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.ec2.fake_client import POOL, order
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

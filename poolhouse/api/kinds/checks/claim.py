@@ -1,0 +1,147 @@
+"""Checks of a VirtualMachineClaim that its schema cannot express, and of its updates."""
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.checks.metadata import label_problems, name_rule
+from poolhouse.api.kinds.meta import (
+    DOMAIN,
+    IMAGE_ID,
+    INSTANCE_PROFILE,
+    INSTANCE_TYPE,
+    KEY_PAIR,
+    REQUESTER,
+    SECURITY_GROUPS,
+    SUBNET_ID,
+)
+from poolhouse.api.kinds.model import Rule
+from poolhouse.api.kinds.validation import child_path, quoted
+
+IMMUTABLE = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization", "application")
+OVERRIDE_ANNOTATIONS = {
+    INSTANCE_TYPE: "instancetype",
+    IMAGE_ID: "image",
+    SUBNET_ID: "placement",
+    KEY_PAIR: "keyPair",
+    SECURITY_GROUPS: "securityGroups",
+    INSTANCE_PROFILE: "iamInstanceProfile",
+}
+"""field of `spec.overrides` by annotation; the values of `securityGroups` are separated by commas"""
+VIRTUAL_KUBELET = "compute.amazonaws.com"
+"""prefix of the annotations with which Pods of an AWS Virtual Kubelet choose their instance"""
+_IMMUTABLE_MESSAGE = "cannot be changed, only ttlSeconds, ttlSecondsAfterFinished and release can; create another claim"
+_RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
+
+
+def _immutable(field: str) -> Rule:
+    """A transition rule for the API server. The webhook uses `update_problems`, because `holds` gets only one value."""
+    return Rule(
+        cel=f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        message=_IMMUTABLE_MESSAGE,
+        holds=lambda value: True,
+        field=f".{field}",
+    )
+
+
+RULES = (
+    *(_immutable(field) for field in IMMUTABLE),
+    Rule(
+        cel="!(has(oldSelf.release) && oldSelf.release) || (has(self.release) && self.release)",
+        message=_RELEASE_MESSAGE,
+        holds=lambda value: True,
+        field=".release",
+    ),
+)
+
+
+def update_problems(before: Json, after: Json) -> Iterator[Problem]:
+    """Changes that an existing claim does not allow."""
+    for field in IMMUTABLE:
+        if at(before, "spec", field) != at(after, "spec", field):
+            yield Problem(f"spec.{field}", _IMMUTABLE_MESSAGE)
+    if at(before, "spec", "release") is True and at(after, "spec", "release") is not True:
+        yield Problem("spec.release", _RELEASE_MESSAGE)
+    for annotation in OVERRIDE_ANNOTATIONS:
+        # A user may remove the annotation, because the overrides contain its value.
+        was, wanted = (at(each, "metadata", "annotations", annotation) for each in (before, after))
+        if wanted is not None and was != wanted:
+            yield Problem(child_path("metadata.annotations", annotation), _IMMUTABLE_MESSAGE)
+
+
+def with_annotation_overrides(document: Json) -> Json:
+    """A valid claim, with overrides from its annotations for unset fields of `spec.overrides`."""
+    given = at(document, "spec", "overrides")
+    overrides = given if isinstance(given, dict) else {}
+    for annotation, field in OVERRIDE_ANNOTATIONS.items():
+        value = at(document, "metadata", "annotations", annotation)
+        if isinstance(value, str) and value.strip(" ,") and overrides.get(field) is None:
+            overrides = {**overrides, field: _override(field, value)}
+    if not overrides:
+        return document
+    return {**document, "spec": {**document["spec"], "overrides": overrides}}
+
+
+def _override(field: str, text: str) -> Any:
+    return [each.strip() for each in text.split(",") if each.strip()] if field == "securityGroups" else text
+
+
+NAME_RULE = name_rule(63, "a VM that is created for the claim gets its name: at most 63 characters")
+
+
+def personalization_labels(document: Json) -> Iterator[Problem]:
+    path = "spec.personalization.labels"
+    given = at(document, "spec", "personalization", "labels")
+    yield from label_problems(given, path)
+    for key in given if isinstance(given, dict) else ():
+        if isinstance(key, str) and (key.partition("/")[0].endswith(("kubevirt.io", DOMAIN)) and "/" in key):
+            yield Problem(
+                child_path(path, key), "is not a claim's to give: leave out labels of kubevirt.io and Poolhouse"
+            )
+
+
+def hostname_of_a_waiting_vm(document: Json) -> Iterator[Problem]:
+    """A hostname that a claim of a waiting VM asks for: its guest has booted."""
+    wanted = at(document, "spec", "personalization", "hostname")
+    given = at(with_annotation_overrides(document), "spec", "overrides")
+    if wanted and not given and at(document, "spec", "application") is None:
+        yield Problem(
+            "spec.personalization.hostname",
+            "is only for VMs that are created for their claim: add spec.overrides or spec.application, or leave it out",
+        )
+
+
+def empty_annotations(document: Json) -> Iterator[Problem]:
+    for annotation in OVERRIDE_ANNOTATIONS:
+        value = at(document, "metadata", "annotations", annotation)
+        if isinstance(value, str) and not value.strip(" ,"):
+            path = child_path("metadata.annotations", annotation)
+            yield Problem(path, f"is {quoted(value)}; give a name, or leave the annotation out")
+
+
+def unknown_annotations(document: Json) -> Iterator[Problem]:
+    """Misspelt annotations, which would select another VM without a word."""
+    given = at(document, "metadata", "annotations")
+    known = [key.removeprefix(f"{DOMAIN}/") for key in OVERRIDE_ANNOTATIONS]
+    for key in given if isinstance(given, dict) else ():
+        prefix, _, name = str(key).partition("/")
+        if prefix == DOMAIN and name not in known and key != REQUESTER:
+            near = get_close_matches(name.lower().replace("_", "-"), known, 1, 0.7)
+            advice = f"did you mean {DOMAIN}/{near[0]}?" if near else f"claims have {', '.join(OVERRIDE_ANNOTATIONS)}"
+            yield Problem(child_path("metadata.annotations", key), f"is not an annotation of a claim; {advice}")
+
+
+def virtual_kubelet_annotations(document: Json) -> Iterator[str]:
+    """Annotations of a Virtual Kubelet's Pod, which have no effect on a claim."""
+    given = at(document, "metadata", "annotations")
+    for key in given if isinstance(given, dict) else ():
+        prefix, _, name = str(key).partition("/")
+        if prefix == VIRTUAL_KUBELET:
+            ours = f"{DOMAIN}/{name}"
+            advice = f"write {ours}" if ours in OVERRIDE_ANNOTATIONS else "claims have no such annotation"
+            yield f"{child_path('metadata.annotations', key)} has no effect here: {advice}"
+
+
+CHECKS = (personalization_labels, hostname_of_a_waiting_vm, empty_annotations, unknown_annotations)

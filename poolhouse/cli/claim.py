@@ -1,0 +1,374 @@
+"""`poolhouse claim`, `ssh` and `release`: claim a warm VM, log in to it, and release it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import click
+
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.completion import complete_names
+from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_result, print_structured
+from poolhouse.cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
+
+if TYPE_CHECKING:
+    from poolhouse.runtime.api import Api
+
+
+POLL_SECONDS = 0.05
+MAX_POLL_SECONDS = 1.0
+SSH_PORT = 22
+SSH_TIMEOUT_SECONDS = 15.0
+RETRY_SECONDS = 0.5
+RELEASE_SECONDS = 3.0
+"""time in which a release is tried again, and in which a creation without an answer is expected to be carried out"""
+FINISHED = ("Released", "Expired", "Failed")
+
+
+class NotReached(Failed):
+    """The VM could not be reached. The exit code is that of ssh for its own errors, which few commands have."""
+
+    exit_code = 255
+
+
+@click.command()
+@click.argument("name", required=False)
+@click.option(
+    "--pool",
+    type=WARM_POOL,
+    shell_complete=complete_names("virtualmachinewarmpools"),
+    help="Default: the default pool of the namespace.",
+)
+@click.option("--ttl", type=Duration(), help="Release the VM after this time: 600, 10m or 2h.")
+@click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Default: the pool's spec.onEmpty.")
+@click.option("--instancetype", help="Default: the pool's.")
+@click.option("--image", help="Default: the pool's.")
+@click.option("--placement", help="Default: any placement of the pool.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the claim is Ready or Failed.")
+@click.option("--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="Longest wait.")
+@click.option("--ssh", metavar="USER", help="Log in to the ready VM with ssh, through virtctl if it is installed.")
+@click.option("--exec", "command", metavar="COMMAND", help="Run this command in the VM instead of a shell, with --ssh.")
+@click.option("--rm", "release_after", is_flag=True, help="Release the claim when the login or the command has ended.")
+@output_option("text", "name")
+@cluster_options
+def claim(
+    cluster: Cluster,
+    name: str | None,
+    pool: str | None,
+    ttl: float | None,
+    on_empty: str | None,
+    instancetype: str | None,
+    image: str | None,
+    placement: str | None,
+    wait: bool,
+    seconds: float,
+    ssh: str | None,
+    command: str | None,
+    release_after: bool,
+    output: str,
+) -> None:
+    """Claim a warm VM. If the pool has none, --on-empty decides.
+
+    NAME is the name of the claim; the default is a random name. Delete or `release` the claim to give the VM back.
+    Exits with 1 if the claim fails, with 3 after --timeout. With --exec or --rm, the exit code is that of
+    the command or the login: `claim --ssh ci --rm --exec "make test"`.
+    """
+    if ssh and not wait:
+        raise click.UsageError("--ssh needs --wait")
+    if (command or release_after) and not ssh:
+        raise click.UsageError("--exec and --rm need --ssh USER")
+    unique = name is None
+    name = name or f"claim-{uuid4().hex[:12]}"
+    overrides = {"instancetype": instancetype, "image": image, "placement": placement}
+    spec: Json = {
+        "poolName": pool,
+        "ttlSeconds": None if ttl is None else int(ttl),
+        "onEmpty": on_empty,
+        "overrides": _without_none(overrides) or None,
+    }
+
+    async def create(api: Api) -> Json:
+        from controllers.claim.snapshot import CLAIMS
+
+        metadata = {"namespace": cluster.namespace, "name": name}
+        body = {
+            "apiVersion": CLAIMS.api_version,
+            "kind": CLAIMS.kind,
+            "metadata": metadata,
+            "spec": _without_none(spec),
+        }
+        if why := await _why_not_served(api, body):
+            raise Failed(f"{name}: {why}")
+        sent.append(name)
+        document = await _create(api, body, unique=unique)
+        created.append(document["metadata"]["uid"])
+        return await _wait_until_settled(api, document, time.monotonic() + seconds) if wait else document
+
+    sent: list[str] = []
+    created: list[str] = []
+    if release_after:  # a job of a CI system is cancelled by SIGTERM
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        status = cluster.run(create).get("status") or {}
+        _report(name, status, output, seconds if wait else None)
+        if ssh and not (command or release_after):
+            arguments = ssh_arguments(cluster, ssh, status)
+            os.execve(arguments[0], arguments, _environment(cluster))
+        if ssh:
+            sys.exit(_run(cluster, ssh_arguments(cluster, ssh, status, command)))
+    finally:
+        if release_after and (created or (sent and unique)):
+            _release_or_warn(cluster, name, next(iter(created), None))
+
+
+async def _create(api: Api, body: Json, *, unique: bool) -> Json:
+    """Creates a claim. If the answer is lost, a claim with a unique name is created again: one that then exists is this
+    claim. Of another claim, only its user knows whose it is."""
+    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists
+
+    namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
+    try:
+        return await api.create(CLAIMS, body)
+    except OUTCOME_UNKNOWN as error:
+        if not unique:
+            advice = f"if the claim exists, `poolhouse release {name}` releases it"
+            raise Unreachable(f"no answer: {error}; {advice}") from None
+    await asyncio.sleep(RETRY_SECONDS)
+    try:
+        return await api.create(CLAIMS, body)
+    except AlreadyExists:
+        return await api.get(CLAIMS, namespace, name)
+
+
+def _release_or_warn(cluster: Cluster, name: str, uid: str | None) -> None:
+    """Releases the claim, with retries. The command ends with its own exit code even if this fails."""
+    end = time.monotonic() + RELEASE_SECONDS
+    while True:
+        try:
+            found = cluster.run(lambda api: _release(api, cluster.namespace, name, uid))
+        except click.ClickException as error:
+            why = error.message
+        else:
+            if found or uid:
+                return
+            why = ""  # a request without an answer may still be carried out
+        if time.monotonic() > end:
+            break
+        time.sleep(RETRY_SECONDS)
+    if why:
+        echo(f"claim {name} was not released: {why}; `poolhouse release {name}` releases it", err=True)
+
+
+async def _why_not_served(api: Api, body: Json) -> str:
+    """Why no pool can serve the claim, or an empty string. Nothing is known without the right to list pools."""
+    from controllers.claim.allocator import select_pool
+    from controllers.claim.snapshot import Failure, parse_claim
+    from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
+    from poolhouse.runtime.errors import Forbidden
+
+    try:
+        pools, _ = await api.list(WARM_POOLS, body["metadata"]["namespace"])
+    except Forbidden:
+        return ""
+    claimed = parse_claim({**body, "metadata": {**body["metadata"], "uid": ""}})
+    found = select_pool(claimed, [parse_warm_pool(each) for each in pools])
+    return f"{found.reason}: {found.message}" if isinstance(found, Failure) else ""
+
+
+def _report(name: str, status: Json, output: str, waited_seconds: float | None) -> None:
+    """Prints the claim. Raises an error if it has ended, or is not Ready after the wait."""
+    phase = status.get("phase") or "Pending"
+    if is_structured(output):
+        print_structured(output, {"name": name, **status, "phase": phase})
+    elif output == "name":
+        echo(qualified_name("VirtualMachineClaim", name))
+    if phase in FINISHED:
+        raise Failed(describe(name, status))
+    if waited_seconds is not None and phase != "Ready":
+        waited = f"not Ready after {waited_seconds:g} s, `release {name}` cancels it"
+        raise Unreachable(f"{describe(name, status)}; {waited}")
+    if output == "text":
+        echo(describe(name, status))
+
+
+async def _release(api: Api, namespace: str, name: str, uid: str | None) -> bool:
+    """Releases the claim. Returns whether it exists; with a UID, another claim of the name is left alone."""
+    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.runtime.errors import Conflict, NotFound
+
+    change: Json = {"metadata": {"uid": uid} if uid else {}, "spec": {"release": True}}
+    try:
+        await api.patch(CLAIMS, namespace, name, change)
+    except (Conflict, NotFound):
+        return False
+    return True
+
+
+@click.command()
+@click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until its VM is deleted.")
+@click.option("--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="Longest wait.")
+@output_option("text")
+@cluster_options
+def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str) -> None:
+    """Release a claim. Its VM is deleted; the claim stays as a record, and can be deleted."""
+
+    async def patch(api: Api) -> str:
+        from controllers.claim.snapshot import CLAIMS
+
+        await api.patch(CLAIMS, cluster.namespace, name, {"spec": {"release": True}})
+        end = time.monotonic() + seconds
+        while True:
+            status = (await api.get(CLAIMS, cluster.namespace, name)).get("status") or {}
+            if not wait or status.get("phase") in FINISHED or time.monotonic() > end:
+                return str(status.get("phase") or "Pending")
+            await asyncio.sleep(0.2)
+
+    phase = cluster.run(patch)
+    print_result(output, f"{name} is {phase}", name=name, phase=phase)
+    if wait and phase not in FINISHED:
+        raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s")
+
+
+@click.command("ssh")
+@click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
+@click.argument("user")
+@click.option("--exec", "command", metavar="COMMAND", help="Run this command instead of a shell.")
+@cluster_options
+def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
+    """Log in to the VM of a claim that is Ready, or run a command in it.
+
+    Exits with the exit code of the command: `ssh CLAIM ci --exec "make test"`. As with ssh, 255 means that the VM could
+    not be reached, or that the claim is not Ready.
+    """
+
+    async def get(api: Api) -> Json:
+        from controllers.claim.snapshot import CLAIMS
+
+        return await api.get(CLAIMS, cluster.namespace, name)
+
+    try:
+        status = cluster.run(get).get("status") or {}
+        if status.get("phase") != "Ready":
+            raise Failed(describe(name, status))
+        arguments = ssh_arguments(cluster, user, status, command)
+    except (Failed, Unreachable) as error:
+        raise NotReached(error.message) from None
+    os.execve(arguments[0], arguments, _environment(cluster))
+
+
+def describe(name: str, status: Json) -> str:
+    phase = status.get("phase") or "Pending"
+    if phase != "Ready":
+        place = f", position {status['queuePosition']} in the queue" if status.get("queuePosition") else ""
+        return f"{name}: {phase}{place}{': ' + why if (why := reason(status)) else ''}"
+    timings = status.get("timings") or {}
+    steps = ", ".join(
+        f"{word} {timings[field]}"
+        for word, field in (("queue", "queuedMs"), ("bind", "bindMs"), ("activate", "activateMs"), ("check", "checkMs"))
+        if timings.get(field) is not None
+    )
+    took = f" after {timings['totalMs']} ms ({steps})" if timings.get("totalMs") is not None else ""
+    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
+    where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
+    until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
+    return f"{name}: {vm} is yours{where}: {status.get('launchType')}{took}{until}"
+
+
+def to_the_second(time: str) -> str:
+    """Removes the microseconds from a time."""
+    return re.sub(r"\.\d+Z$", "Z", time)
+
+
+def reason(status: Json) -> str:
+    """Returns why the claim has no VM, or why its VM is not ready."""
+    false = {c["type"]: c for c in status.get("conditions") or () if c["status"] == "False"}
+    found = false.get("Bound") or false.get("Ready")
+    return f"{found['reason']}: {found['message']}" if found else ""
+
+
+async def _wait_until_settled(api: Api, document: Json, end: float) -> Json:
+    from controllers.claim.snapshot import CLAIMS
+
+    metadata, pause = document["metadata"], POLL_SECONDS
+    while True:
+        phase = (document.get("status") or {}).get("phase")
+        if phase == "Ready" or phase in FINISHED or time.monotonic() > end:
+            return document
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, MAX_POLL_SECONDS)
+        document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
+
+
+def _environment(cluster: Cluster) -> dict[str, str]:
+    return {**os.environ, **({"KUBECONFIG": str(cluster.kubeconfig)} if cluster.kubeconfig else {})}
+
+
+def ssh_arguments(
+    cluster: Cluster, user: str, status: Json, command: str | None = None, *, port: int = SSH_PORT
+) -> list[str]:
+    """The command line of `ssh`, which ends with the exit code of the command; `virtctl ssh` ends with 1 instead. With
+    virtctl, the connection goes through KubeVirt, which can reach cluster-internal addresses."""
+    ssh = shutil.which("ssh")
+    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id") or ""
+    virtctl = shutil.which("virtctl") if status.get("vmRef") else None
+    address = next(iter(status.get("addresses") or ()), None)
+    if address is None and virtctl is None:
+        raise Failed("the VM has no address, and virtctl is not installed; use its console")
+    if ssh is None:
+        raise Failed(f"ssh is not installed; log in as {user} at {address or vm}")
+    # A VM's name is never used twice, but its address is, so known hosts are stored by name.
+    options = ["-o", f"HostKeyAlias={vm}.{cluster.namespace}", "-o", f"ConnectTimeout={SSH_TIMEOUT_SECONDS:.0f}"]
+    if command:  # nobody can confirm the key of a VM that was created a moment ago
+        options += ["-o", "StrictHostKeyChecking=accept-new"]
+    if virtctl:
+        options += ["-o", f"ProxyCommand={_through_kubevirt(cluster, virtctl, vm, port)}"]
+    elif why := unreachable(str(address), port, SSH_TIMEOUT_SECONDS):
+        raise Failed(
+            f"{address} port {port}: {why}. Install virtctl to reach an address inside a"
+            " cluster; addresses of an embedded stack can only be reached from its guests"
+        )
+    return [ssh, "-p", str(port), *options, f"{user}@{vm if virtctl else address}", *([command] if command else [])]
+
+
+def _through_kubevirt(cluster: Cluster, virtctl: str, vm: str, port: int) -> str:
+    context = ["--context", cluster.context] if cluster.context else []
+    target = ["--namespace", cluster.namespace, *context, "--stdio=true", f"vm/{vm}", str(port)]
+    return shlex.join([virtctl, "port-forward", *target]).replace("%", "%%")
+
+
+def _run(cluster: Cluster, arguments: list[str]) -> int:
+    """Runs a program, and returns its exit code as a shell does: 128 and the number of a signal that ended it."""
+    code = subprocess.run(arguments, env=_environment(cluster), check=False).returncode
+    return code if code >= 0 else 128 - code
+
+
+def unreachable(address: str, port: int, seconds: float) -> str:
+    """Returns why a connection fails; empty on success. Retries, because a resumed guest needs a moment."""
+    end, why = time.monotonic() + seconds, ""
+    while (left := end - time.monotonic()) > 0:
+        try:
+            socket.create_connection((address, port), timeout=left).close()
+        except OSError as error:
+            why = "no answer" if isinstance(error, TimeoutError) else error.strerror or str(error)
+            time.sleep(min(0.5, max(0.0, end - time.monotonic())))
+        else:
+            return ""
+    return f"{why} in {seconds:g} s"
+
+
+def _without_none(values: Json) -> Json:
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,44 @@
+"""Asks a defaulter for the hardware of a VM."""
+
+from __future__ import annotations
+
+import json
+
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.cli.default import fetch
+from poolhouse.cli.output import Failed, Unreachable
+
+
+def request_record(server: str, document: Json) -> Json:
+    """Returns the hardware record that the defaulter at this URL makes for the VM."""
+    from defaulter import hook, xml
+
+    version = _request(server, "/version")
+    domain = _request(server, "/apis/vms/defaults", json.dumps(_without_record(document)).encode())
+    try:
+        versions = json.loads(version)
+        return hook.read_record(
+            hook.build_record(xml.read(domain.decode()), versions["libvirt"], next(iter(versions["qemu"].values()), ""))
+        )
+    except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
+        raise Unreachable(f"{server} is not a defaulter: it answered without a domain") from None
+
+
+def _without_record(document: Json) -> Json:
+    """Returns the VM without its hardware record and the opt-out label, so that the defaulter sets new addresses."""
+    from defaulter.json_paths import DocumentEditor
+    from defaulter.vm_paths import OPT_OUT, locate
+
+    where = locate(document)
+    draft = DocumentEditor(document)
+    for path in (where.record if where is not None else (), ("metadata", "labels", OPT_OUT)):
+        if path and at(document, *path) is not None:
+            draft.replace(path[:-1], {k: v for k, v in at(document, *path[:-1]).items() if k != path[-1]})
+    return draft.document
+
+
+def _request(server: str, path: str, body: bytes | None = None) -> bytes:
+    status, content = fetch(server, path, body, "application/xml", 15)
+    if status >= 400:
+        raise (Failed if status < 500 else Unreachable)(f"{server}{path}: {content.decode(errors='replace')}")
+    return content

@@ -1,0 +1,80 @@
+"""The health of an object in Argo CD's terms. The controllers decide it: `assess` reads the conditions Ready,
+Reconciling and Stalled, as kstatus and the scripts for Argo CD do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.unstructured import Json
+
+State = Literal["Healthy", "Progressing", "Suspended", "Degraded"]
+
+COLOURS: dict[State, str | None] = {
+    "Healthy": None,
+    "Progressing": "yellow",
+    "Suspended": "yellow",
+    "Degraded": "red",
+}
+NOTED_WHILE_TRUE = ("UnownedVMs", "RevisionLost")
+"""conditions of which a user should know, and that change neither the health of the pool nor its work"""
+
+
+@dataclass(frozen=True)
+class Health:
+    state: State
+    message: str = ""
+
+
+def assess(document: Json) -> Health:
+    """Returns the health of an object of any of our kinds. An object that asks for nothing any more, such as a claim
+    that was released, has no condition Ready and is healthy, like a completed Job."""
+    metadata, status = document["metadata"], document.get("status") or {}
+    if metadata.get("deletionTimestamp"):
+        return Health("Progressing", "it is being deleted")
+    if status.get("observedGeneration") is None or status["observedGeneration"] != metadata.get("generation"):
+        return Health("Progressing", "the controller has not observed the last change yet")
+    found = {each["type"]: each for each in status.get("conditions") or ()}
+    if holds(found, "Stalled"):
+        return Health("Degraded", _format(found["Stalled"]))
+    if "Ready" not in found or holds(found, "Ready"):
+        phase = status.get("phase")
+        return Health("Healthy", "; ".join((*([phase] if phase else ()), *_notes(found))))
+    state: State = "Progressing" if holds(found, "Reconciling") else "Suspended"
+    return Health(state, "; ".join((_format(found["Ready"]), *_notes(found))))
+
+
+def holds(conditions: Mapping[str, Json], kind: str) -> bool:
+    return bool(conditions.get(kind, {}).get("status") == "True")
+
+
+def format_age(document: Json, now: datetime) -> str:
+    """Returns the age in kubectl's form: one unit, or two units if the first number is small."""
+    created = document["metadata"].get("creationTimestamp")
+    if not created:
+        return "<unknown>"
+    seconds = max(int((now - parse_time(created)).total_seconds()), 0)
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if seconds < 120:
+        return f"{seconds}s"
+    if minutes < 10:
+        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
+    if hours < 3:
+        return f"{minutes}m"
+    if hours < 8:
+        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
+    if days < 2:
+        return f"{hours}h"
+    return f"{days}d"
+
+
+def _notes(conditions: Mapping[str, Json]) -> Iterator[str]:
+    yield from (_format(conditions[name]) for name in NOTED_WHILE_TRUE if holds(conditions, name))
+
+
+def _format(condition: Json) -> str:
+    reason, message = condition.get("reason"), condition.get("message")
+    return f"{reason}: {message}" if message else str(reason)

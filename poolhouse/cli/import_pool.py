@@ -1,0 +1,243 @@
+"""`poolhouse import pool`: makes a pool of KubeVirt a pool of Poolhouse, with its running VMs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.completion import KUBEVIRT_POOLS, complete_names
+from poolhouse.cli.output import Failed, Unreachable, confirm, echo, is_structured, output_option, print_result
+from poolhouse.cli.parameters import Duration
+
+if TYPE_CHECKING:
+    from controllers.pool.import_plan import Observed, Wait, Write
+    from controllers.pool.kubevirt_pools import Conversion
+    from poolhouse.runtime.api import Api
+    from poolhouse.runtime.resource import Resource
+
+POLL_SECONDS = 0.5
+REFUSED_AT_MOST = 50
+"""Rounds in which another client was faster. KubeVirt writes the status of VMs all the time."""
+
+
+@click.group("import")
+def import_() -> None:
+    """Import pools of KubeVirt."""
+
+
+@import_.command("pool")
+@click.argument("name", shell_complete=complete_names(KUBEVIRT_POOLS))
+@click.option("--dry-run", is_flag=True, help="Print what would change, field by field, and change nothing.")
+@click.option(
+    "--drop",
+    "drops",
+    metavar="FIELD",
+    multiple=True,
+    help="Import without this field, which Poolhouse does not have. Can be given several times.",
+)
+@click.option("--back", is_flag=True, help="Take an import back that has begun, while the pool of KubeVirt exists.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--timeout",
+    "wait_seconds",
+    type=Duration(),
+    default="2m",
+    show_default=True,
+    help="How long to wait for KubeVirt's controller.",
+)
+@output_option("text")
+@cluster_options
+def import_pool(
+    cluster: Cluster,
+    name: str,
+    dry_run: bool,
+    drops: tuple[str, ...],
+    back: bool,
+    yes: bool,
+    wait_seconds: float,
+    output: str,
+) -> None:
+    """Make a pool of KubeVirt (pool.kubevirt.io) a pool of Poolhouse, with its VMs and disks.
+
+    The VMs keep running. Their numbers stay, from NAME-0 on. If the command is interrupted, run it again to continue,
+    or with --back.
+    """
+    if back and (drops or dry_run):
+        raise click.UsageError("--back takes neither --drop nor --dry-run")
+    if back:
+        _ask(f"Take the import of pool {name} back?", yes=yes, output=output)
+        cluster.run(lambda api: take_back_pool(api, cluster.namespace, name))
+        print_result(output, f"{name} is a pool of KubeVirt again", pool=name)
+        return
+    observed, found = cluster.run(lambda api: prepare(api, cluster.namespace, name, drops))
+    vms = [] if observed.source is None else observed.owned(observed.source["metadata"]["uid"])
+    names = sorted(each["metadata"]["name"] for each in vms)
+    lines = [str(each) for each in found.changes] if found is not None else ["the import has begun and continues"]
+    summary = f"{count_noun(len(names), 'VM')} {'change' if len(names) != 1 else 'changes'} the controller"
+    if dry_run:
+        changes = [vars(each) for each in found.changes] if found is not None else []
+        for line in () if is_structured(output) else lines:
+            echo(line)
+        print_result(output, summary, pool=name, changes=changes, vms=names)
+        return
+    if not is_structured(output):
+        for line in lines:
+            echo(line, err=True)
+    _ask(f"{summary}. Import pool {name}?", yes=yes, output=output)
+    cluster.run(lambda api: import_pool_of_kubevirt(api, cluster.namespace, name, drops, wait_seconds))
+    message = f"{name} is a pool of Poolhouse; {count_noun(len(names), 'VM')} imported"
+    print_result(output, message, pool=name, vms=names)
+
+
+def _ask(question: str, *, yes: bool, output: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty() or is_structured(output):
+        raise Failed("the command asks before it writes; give --yes")
+    confirm(question)
+
+
+async def prepare(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[Observed, Conversion | None]:
+    """Checks everything before the first write. The conversion is None if the import has begun."""
+    from controllers.pool.import_plan import CannotImport, check, new_pool, plan
+    from controllers.pool.observe import POOLS
+
+    await _check_rights(api, namespace)
+    observed = await observe(api, namespace, name)
+    try:
+        if observed.record is not None:
+            if not plan(observed, drops):
+                raise Failed(f"{name} is imported already")
+            return observed, None
+        found = check(observed, drops)
+        steps = plan(observed, drops)
+    except CannotImport as error:
+        raise _failed(error) from None
+    assert isinstance(steps, list)
+    await api.create(POOLS, new_pool(observed, steps[0].body["data"]), dry_run=True, strict=True)
+    return observed, found
+
+
+async def import_pool_of_kubevirt(
+    api: Api, namespace: str, name: str, drops: tuple[str, ...] = (), timeout_seconds: float = 120
+) -> None:
+    """Carries the plan out until no write is left."""
+    from controllers.pool.import_plan import plan
+
+    await _carry_out(api, namespace, name, lambda observed: plan(observed, drops), timeout_seconds)
+
+
+async def take_back_pool(api: Api, namespace: str, name: str) -> None:
+    """Takes an import back that is not complete."""
+    from controllers.pool.import_plan import take_back
+
+    await _check_rights(api, namespace)
+    if (await observe(api, namespace, name)).record is None:
+        raise Failed(f"no import of pool {name} has begun")
+    await _carry_out(api, namespace, name, take_back)
+
+
+async def _carry_out(
+    api: Api,
+    namespace: str,
+    name: str,
+    planned: Callable[[Observed], list[Write] | Wait],
+    timeout_seconds: float = 120,
+) -> None:
+    """Carries out what is planned for what is observed, until no write is left."""
+    from controllers.pool.import_plan import CannotImport
+
+    deadline, refused = api.monotonic() + timeout_seconds, 0
+    while True:
+        observed = await observe(api, namespace, name)
+        try:
+            steps = planned(observed)
+        except CannotImport as error:
+            raise _failed(error) from None
+        if steps == []:
+            return
+        if isinstance(steps, list):
+            refused = 0 if await _apply(api, namespace, steps) else refused + 1
+            deadline = api.monotonic() + timeout_seconds
+        elif api.monotonic() >= deadline:
+            raise Unreachable(f"{steps.reason}; run the command again to continue, or with --back")
+        if refused > REFUSED_AT_MOST:
+            raise Failed(f"other clients change the VMs of {name} all the time; run the command again")
+        if refused or not isinstance(steps, list):
+            await asyncio.sleep(POLL_SECONDS)
+
+
+async def observe(api: Api, namespace: str, name: str) -> Observed:
+    """Reads the pools. The objects of the namespace are read after them, so that none of the new pool is missing."""
+    from controllers.pool import kubevirt_pools
+    from controllers.pool.import_plan import Observed
+    from controllers.pool.observe import POOLS, REVISIONS
+    from poolhouse.runtime.resource import PVCS, VMIS, VMS
+
+    older = replace(kubevirt_pools.KUBEVIRT_POOLS, version="v1alpha1")
+    source = await _found(api, kubevirt_pools.KUBEVIRT_POOLS, namespace, name) or await _found(
+        api, older, namespace, name
+    )
+    target = await _found(api, POOLS, namespace, name)
+    lists = [(await api.list(each, namespace))[0] for each in (REVISIONS, VMS, VMIS, PVCS)]
+    return Observed(namespace, name, source, target, *map(tuple, lists))
+
+
+async def _found(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
+    from poolhouse.runtime.errors import NotFound
+
+    try:
+        return await api.get(resource, namespace, name)
+    except NotFound:
+        return None
+
+
+async def _apply(api: Api, namespace: str, steps: list[Write]) -> bool:
+    """Carries the writes out in order. False if an object has changed meanwhile, so that the next are planned anew."""
+    from poolhouse.runtime.errors import AlreadyExists, Conflict, NotFound
+
+    for step in steps:
+        body = step.body
+        try:
+            if step.verb == "create":
+                with suppress(AlreadyExists):
+                    await api.create(step.resource, body, strict=True)
+            elif step.verb == "patch":
+                metadata = {**body.get("metadata", {}), **({"uid": step.uid} if step.uid else {})}
+                await api.patch(step.resource, namespace, step.name, {**body, "metadata": metadata})
+            else:
+                uid = step.uid or None
+                await api.delete(step.resource, namespace, step.name, uid=uid, propagation=step.propagation)
+        except (Conflict, NotFound):
+            return False
+    return True
+
+
+async def _check_rights(api: Api, namespace: str) -> None:
+    from controllers.pool.import_plan import RIGHTS
+    from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+
+    async def missing(verb: str, resource: Resource) -> str:
+        review = self_subject_access_review(verb, resource, namespace)
+        answer = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review)
+        return "" if is_allowed(answer) else f"{verb} {resource.plural}.{resource.group or 'core'}"
+
+    found = await asyncio.gather(*(missing(verb, each) for each, verbs in RIGHTS for verb in verbs))
+    if lacking := [each for each in found if each]:
+        raise Failed(f"you may not {', '.join(lacking)} in namespace {namespace}; docs/tasks/import.md has a Role")
+
+
+def _failed(error: Exception) -> Failed:
+    from controllers.pool.import_plan import CannotImport
+
+    problems = error.problems if isinstance(error, CannotImport) else (str(error),)
+    return Failed(problems[0] if len(problems) == 1 else "\n  ".join(["nothing was changed:", *problems]))

@@ -1,0 +1,172 @@
+"""The command `poolhouse`, which is also kubectl's plugin `kubectl poolhouse`.
+
+A command's module is imported only when the command runs, because each image lacks some packages. For example, the
+defaulter's image has no Kubernetes client.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from poolhouse.cli.output import STRUCTURED, Failed, echo_block, print_structured
+
+
+@dataclass(frozen=True)
+class CommandEntry:
+    target: str
+    """`module:attribute` of a click command, or of a service's function that returns an exit code"""
+    help: str
+    kind: Literal["command", "hidden command", "service", "hidden service"] = "command"
+
+
+COMMANDS = {
+    "up": CommandEntry(
+        "poolhouse.cli.up:up", "Start the embedded stack: control plane, services and the engine that runs VMs."
+    ),
+    "down": CommandEntry("poolhouse.cli.up:down", "Stop the embedded stack; the next `up` continues with its state."),
+    "status": CommandEntry(
+        "poolhouse.cli.up:status", "Show the embedded stack of `up`; for a cluster, use `overview`."
+    ),
+    "default": CommandEntry(
+        "poolhouse.cli.default:default", "Set the defaults of VMs as admission does, without a cluster."
+    ),
+    "plan": CommandEntry("poolhouse.cli.plan:plan", "Simulate a change of a pool, and print the actions on each VM."),
+    "overview": CommandEntry(
+        "poolhouse.cli.overview:overview", "Show all objects of Poolhouse in a namespace, with their health."
+    ),
+    "tree": CommandEntry("poolhouse.cli.tree:tree", "Show the owners of a VM, and the objects that it owns."),
+    "why": CommandEntry("poolhouse.cli.why:why", "Explain past and next actions on a VM of a pool."),
+    "rollout": CommandEntry("poolhouse.cli.rollout:rollout", "Follow, pause, resume and undo updates of a pool."),
+    "lifecycle": CommandEntry("poolhouse.cli.lifecycle:lifecycle", "List held VMs, and end lifecycle hooks."),
+    "detach": CommandEntry("poolhouse.cli.detach:detach", "Remove a VM from its pool, for example to debug it."),
+    "attach": CommandEntry("poolhouse.cli.detach:attach", "Put a VM back into a pool."),
+    "import": CommandEntry("poolhouse.cli.import_pool:import_", "Import pools of KubeVirt."),
+    "disks": CommandEntry("poolhouse.cli.disks:disks", "List retained disks."),
+    "console": CommandEntry("poolhouse.console.command:console", "Serve a web page on this machine for all of this."),
+    "policy": CommandEntry(
+        "poolhouse.cli.policy:policy", "Explain which migration policy a VM uses, and simulate changes."
+    ),
+    "claim": CommandEntry("poolhouse.cli.claims:claim", "Claim a warm VM, list and extend claims, connect to a VM."),
+    "ssh": CommandEntry("poolhouse.cli.claim:log_in", "Log in to the VM of a claim, or run a command in it."),
+    "release": CommandEntry("poolhouse.cli.claim:release", "Release a claim and its VM."),
+    "warmpool": CommandEntry(
+        "poolhouse.cli.warmpool:warmpool", "Inspect warm pools, and import pools of a Virtual Kubelet."
+    ),
+    "hardware": CommandEntry(
+        "poolhouse.cli.hardware:hardware", "Print the devices of a VM, and compare versions of QEMU."
+    ),
+    "hook": CommandEntry("poolhouse.cli.hook:hook", "Print manifests that restore recorded hardware."),
+    "crds": CommandEntry("poolhouse.cli.crds:crds", "Print the CustomResourceDefinitions of Poolhouse."),
+    "conformance": CommandEntry(
+        "poolhouse.cli.conformance:conformance", "Check that a cluster's KubeVirt behaves as Poolhouse expects."
+    ),
+    "support-bundle": CommandEntry(
+        "poolhouse.cli.support_bundle:support_bundle", "Collect objects, events and logs for support."
+    ),
+    "completion": CommandEntry("poolhouse.cli.completion:completion", "Print the completion script for a shell."),
+    "webhook": CommandEntry("webhook.main:main", "Run the admission service.", "service"),
+    "defaulter": CommandEntry("defaulter.main:main", "Run the service that asks libvirt for defaults.", "service"),
+    "controllers": CommandEntry("controllers.main:main", "Run the controllers.", "service"),
+    "hooks": CommandEntry("webhook.hooks:hooks", "Run a hook of the Helm chart.", "hidden command"),
+    "engine": CommandEntry(
+        "poolhouse.stack.engine.main:main", "Run the engine in place of KubeVirt and CDI.", "hidden service"
+    ),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command only to run it or to print its help."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [name for name, entry in COMMANDS.items() if not entry.kind.startswith("hidden")]
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        if entry.kind.endswith("service"):
+            return click.Command(name, callback=lambda: sys.exit(_load(entry.target)()), help=entry.help)
+        command: click.Command = _load(entry.target)
+        return command
+
+    def resolve_command(
+        self, context: click.Context, arguments: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, arguments)
+        except click.UsageError as error:
+            from difflib import get_close_matches
+
+            near = get_close_matches(arguments[0], self.list_commands(context), 1)
+            if not near:
+                raise
+            raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", context) from None
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, COMMANDS[name].help) for name in self.list_commands(context)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="poolhouse")
+def poolhouse() -> None:
+    """VM pools, hardware defaults, migration policies and warm VMs for KubeVirt."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a command and exits: 0 success, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        # Output that is not a terminal never has colours.
+        colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
+        code = poolhouse.main(arguments, prog_name=program_name(sys.argv[0]), standalone_mode=False, color=colour)
+    except click.ClickException as error:
+        show(error)
+        if not getattr(error, "shown", False) and (output := _structured(arguments)):
+            print_structured(output, {"error": error.format_message()})
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def show(error: click.ClickException) -> None:
+    """Prints the error to stderr. Errors of click contain words of the command line."""
+    with StringIO() as text:
+        error.show(text)
+        echo_block(text.getvalue(), err=True, nl=False)
+
+
+def program_name(program: str) -> str:
+    """Returns the program's name for usage messages."""
+    return "kubectl poolhouse" if Path(program).name.startswith("kubectl-") else "poolhouse"
+
+
+def _load(target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as missing:
+        # The images and the krew plugin contain only the packages of their own commands.
+        raise Failed(f"this installation does not include the command: {missing.name} is not installed") from None
+
+
+def _structured(arguments: Sequence[str]) -> str | None:
+    """Returns the structured format of `-o` in arguments that click could not parse; None without one."""
+    for argument, following in pairwise([*arguments, ""]):
+        value = following if argument in ("-o", "--output") else argument.removeprefix("--output=").removeprefix("-o")
+        if value in STRUCTURED and (argument in ("-o", "--output") or value != argument):
+            return value
+    return None
+
+
+if __name__ == "__main__":
+    main()

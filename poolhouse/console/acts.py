@@ -1,0 +1,484 @@
+"""The table of everything that the console changes: forms, routes and tests are made from it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import KINDS, meta
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.cli import claim as claims
+from poolhouse.cli import detach, rollout
+from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.output import Failed
+from poolhouse.cli.parameters import qualified_name, short_name
+from poolhouse.cli.pools import POOL_KIND
+from poolhouse.console.cluster_state import Right
+from poolhouse.runtime.resource import VMS, Resource
+
+if TYPE_CHECKING:
+    from poolhouse.runtime.api import Api
+
+VM = "VirtualMachine"
+MAX_REPLICAS = 100_000
+CONFIRMED = "confirmed"
+"""value of a form with the loss that the user has agreed to"""
+Values = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The object of an act."""
+
+    kind: str
+    document: Json
+
+    @property
+    def namespace(self) -> str:
+        return str(self.document["metadata"].get("namespace") or "")
+
+    @property
+    def name(self) -> str:
+        return str(self.document["metadata"]["name"])
+
+    @property
+    def spec(self) -> Json:
+        return self.document.get("spec") or {}
+
+    @property
+    def status(self) -> Json:
+        return self.document.get("status") or {}
+
+    @property
+    def resource(self) -> Resource:
+        return VMS if self.kind == VM else Resource.of(next(kind for kind in KINDS if kind.kind == self.kind))
+
+
+@dataclass(frozen=True)
+class Field:
+    """A value that a form asks for, or that it keeps of what the page shows (type hidden)."""
+
+    name: str
+    label: str
+    value: Callable[[Target], str] = lambda target: ""
+    type: str = "text"
+    help: str = ""
+    required: bool = False
+
+
+Run = Callable[["Api", Cluster, Target, Values], Awaitable[str]]
+
+
+def nothing(target: Target, values: Values) -> str:
+    return ""
+
+
+@dataclass(frozen=True)
+class Act:
+    name: str
+    label: str
+    kinds: tuple[str, ...]
+    help: str
+    command: Callable[[Target], str]
+    """the kubectl command that does the same, with {field} for a value, and [ --option {field}] for an optional one"""
+    run: Run
+    """does it, and returns a message; raises `Failed` or an API error"""
+    right: Callable[[Target], Right]
+    destroys: Callable[[Target, Values], str] = nothing
+    """what the act deletes, restarts or loses, as a sentence; empty if it does not"""
+    fields: tuple[Field, ...] = ()
+    available: Callable[[Target], bool] = lambda target: True
+
+    @property
+    def asks(self) -> bool:
+        """Whether the act can destroy something, so that the console asks before it."""
+        return self.destroys is not nothing
+
+    def template(self, target: Target) -> str:
+        namespace = f" -n {target.namespace}" if target.namespace else ""
+        return f"kubectl {self.command(target)}{namespace}"
+
+    def shell(self, target: Target, values: Values) -> str:
+        """The command with these values. The page's script does the same while a user types."""
+        return fill(self.template(target), values)
+
+
+def _patch(target: Target) -> Right:
+    return Right("patch", target.resource)
+
+
+def _scalable() -> tuple[str, ...]:
+    return tuple(kind.kind for kind in KINDS if kind.scale)
+
+
+def _pausable() -> tuple[str, ...]:
+    return tuple(kind.kind for kind in KINDS if "paused" in kind.spec.model_fields)
+
+
+def fill(template: str, values: Values) -> str:
+    """The command with the values in place of `{name}`, and without `[...{name}]` if the value is empty."""
+
+    def optional(found: re.Match[str]) -> str:
+        value = values.get(found[2], "").strip()
+        return found[1] + shlex.quote(value) if value else ""
+
+    def required(found: re.Match[str]) -> str:
+        value = values.get(found[1], "").strip()
+        return shlex.quote(value) if value else found[0]
+
+    return re.sub(r"\{(\w+)\}", required, re.sub(r"\[([^\]{]*)\{(\w+)\}\]", optional, template))
+
+
+def short(target: Target) -> str:
+    return f"{short_name(target.kind)}/{target.name}"
+
+
+# scale
+
+
+def _replicas(values: Values) -> int:
+    text = values.get("replicas", "").strip()
+    if not re.fullmatch(r"\d{1,6}", text) or int(text) > MAX_REPLICAS:
+        raise Failed(f"replicas: must be a number from 0 to {MAX_REPLICAS}, not {text!r}")
+    return int(text)
+
+
+async def _scale(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    replicas = _replicas(values)
+    body = {"spec": {"replicas": replicas}}
+    await api.patch(target.resource, target.namespace, target.name, body, subresource="scale")
+    return f"{target.name} is scaled to {replicas}"
+
+
+def _scaled_in(target: Target, values: Values) -> str:
+    fewer = int(target.spec.get("replicas", 1)) - _replicas(values)
+    noun = "VMI" if target.kind == "VirtualMachineInstanceReplicaSet" else "VM"
+    return f"{target.name} deletes {count_noun(fewer, noun)}." if fewer > 0 else ""
+
+
+# pause and resume
+
+
+def _set_paused(paused: bool) -> Run:
+    async def run(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+        await api.patch(target.resource, target.namespace, target.name, {"spec": {"paused": paused}})
+        return f"{target.name} is {'paused' if paused else 'resumed'}"
+
+    return run
+
+
+def _pause_command(paused: bool) -> Callable[[Target], str]:
+    def command(target: Target) -> str:
+        if target.kind == POOL_KIND:
+            return f"poolhouse rollout {'pause' if paused else 'resume'} {target.name}"
+        text = "true" if paused else "false"
+        return f'patch {short(target)} --type merge -p \'{{"spec":{{"paused":{text}}}}}\''
+
+    return command
+
+
+# rollout
+
+
+def _rollout(word: str) -> Callable[[Target], str]:
+    return lambda target: f"poolhouse rollout {word} {target.name}"
+
+
+def _present_step(target: Target) -> str:
+    """The number of the step that the page shows as the present one."""
+    return str(((target.status.get("update") or {}).get("stepsDone") or 0) + 1)
+
+
+async def _promote(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    text = values.get("step", "").strip()
+    if text and not re.fullmatch(r"[1-9]\d{0,3}", text):
+        raise Failed(f"step: must be the number of a step, not {text!r}")
+    place = await rollout.promote_update(api, cluster, target.name, step=int(text) if text else None)
+    return f"{target.name} is promoted past {place}"
+
+
+async def _abort(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    await rollout.abort_update(api, cluster, target.name)
+    return f"{target.name} returns to its former template"
+
+
+async def _retry(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    await rollout.retry_update(api, cluster, target.name)
+    return f"{target.name} is updated again"
+
+
+async def _restart(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    await rollout.restart_vms(api, cluster, target.name)
+    return f"{target.name} restarts its VMs"
+
+
+async def _undo(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    text = values.get("revision", "").strip()
+    if text and not re.fullmatch(r"\d{1,9}", text):
+        raise Failed(f"revision: must be the number of a revision, not {text!r}")
+    return (await rollout.undo_update(api, cluster, target.name, int(text) if text else None))[2]
+
+
+def _updating(target: Target) -> bool:
+    current = target.status.get("currentRevision")
+    return bool(current) and current != target.status.get("updateRevision") and not _aborted(target)
+
+
+def _aborted(target: Target) -> bool:
+    return bool((target.status.get("update") or {}).get("aborted"))
+
+
+def _has_earlier_revision(target: Target) -> bool:
+    present = target.status.get("updateRevision")
+    known = {each["revision"] for each in target.status.get("history") or ()} | {target.status.get("currentRevision")}
+    return bool(known - {present, None, ""})
+
+
+def _has_steps(target: Target) -> bool:
+    proactive = (target.spec.get("updateStrategy") or {}).get("proactive") or {}
+    return _updating(target) and bool(proactive.get("steps") or proactive.get("analysis"))
+
+
+def _restarted(target: Target, values: Values) -> str:
+    replaces = ((target.spec.get("updateStrategy") or {}).get("proactive") or {}).get("replacePolicy") == "Recreate"
+    disks = " Disks whose entry in dataVolumeTemplates differs are replaced." if replaces else ""
+    return f"{target.name} restarts VMs whose template changes, at most maxUnavailable at once.{disks}"
+
+
+# VMs
+
+
+def _in_pool(target: Target) -> bool:
+    return (controller_of(target.document) or {}).get("kind") == POOL_KIND
+
+
+def _was_in_pool(target: Target) -> bool:
+    labels = target.document["metadata"].get("labels") or {}
+    return meta.POOL in labels and controller_of(target.document) is None
+
+
+async def _detach(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    return (await detach.detach_vm(api, cluster, target.name))[1]
+
+
+async def _attach(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    try:
+        return (await detach.attach_vm(api, cluster, target.name, None, yes=False)).message
+    except detach.WouldDelete as error:
+        if error.consequence != values.get(CONFIRMED):
+            raise
+        return (await detach.attach_vm(api, cluster, target.name, None, yes=True)).message
+
+
+def _scale_in(target: Target) -> str:
+    return str((target.document["metadata"].get("annotations") or {}).get(meta.SCALE_IN) or "")
+
+
+def _protect(value: str | None, message: str) -> Run:
+    async def run(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+        await api.patch(VMS, target.namespace, target.name, {"metadata": {"annotations": {meta.SCALE_IN: value}}})
+        return f"{target.name} {message}"
+
+    return run
+
+
+# claims
+
+
+async def _claim(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    spec: Json = {"poolName": target.name}
+    if ttl := values.get("ttl", "").strip():
+        if not re.fullmatch(r"\d{1,9}", ttl):
+            raise Failed(f"ttl: must be a number of seconds, not {ttl!r}")
+        spec["ttlSeconds"] = int(ttl)
+    name = values.get("name", "").strip() or f"claim-{uuid4().hex[:8]}"
+    body = {
+        "apiVersion": CLAIM.api_version,
+        "kind": CLAIM.kind,
+        "metadata": {"namespace": target.namespace, "name": name},
+        "spec": spec,
+    }
+    await api.create(Resource.of(CLAIM), body)
+    return f"{name} claims a VM of {target.name}"
+
+
+async def _release(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    await api.patch(Resource.of(CLAIM), target.namespace, target.name, {"spec": {"release": True}})
+    return f"{target.name} is released"
+
+
+def _released(target: Target, values: Values) -> str:
+    vm = (target.status.get("vmRef") or {}).get("name") or (target.status.get("instanceRef") or {}).get("id")
+    return f"{vm} and its disks are deleted." if vm else "The claim does not get a VM any more."
+
+
+ACTS: tuple[Act, ...] = (
+    Act(
+        "scale",
+        "Scale",
+        _scalable(),
+        "Changes the number of VMs.",
+        lambda target: f"scale {qualified_name(target.kind, target.name)} --replicas={{replicas}}",
+        _scale,
+        lambda target: Right("patch", target.resource, "scale"),
+        _scaled_in,
+        (Field("replicas", "Replicas", lambda target: str(target.spec.get("replicas", 1)), "number", required=True),),
+    ),
+    Act(
+        "pause",
+        "Pause",
+        _pausable(),
+        "VMs are not created, changed, healed or deleted until you resume it.",
+        _pause_command(True),
+        _set_paused(True),
+        _patch,
+        available=lambda target: not target.spec.get("paused"),
+    ),
+    Act(
+        "resume",
+        "Resume",
+        _pausable(),
+        "Ends the pause.",
+        _pause_command(False),
+        _set_paused(False),
+        _patch,
+        available=lambda target: bool(target.spec.get("paused")),
+    ),
+    Act(
+        "promote",
+        "Promote",
+        (POOL.kind,),
+        "Ends the present step of the update, such as a pause, so that the update continues.",
+        lambda target: f"{_rollout('promote')(target)}[ --step {{step}}]",
+        _promote,
+        _patch,
+        fields=(Field("step", "Step", _present_step, "hidden"),),
+        available=_has_steps,
+    ),
+    Act(
+        "abort",
+        "Abort update",
+        (POOL.kind,),
+        "VMs get the last template again that all of them had. The pool's template stays.",
+        _rollout("abort"),
+        _abort,
+        _patch,
+        _restarted,
+        available=_updating,
+    ),
+    Act(
+        "retry",
+        "Retry update",
+        (POOL.kind,),
+        "Tries the aborted update again.",
+        _rollout("retry"),
+        _retry,
+        _patch,
+        available=_aborted,
+    ),
+    Act(
+        "undo",
+        "Undo",
+        (POOL.kind,),
+        "Gives the pool the template of an earlier revision.",
+        lambda target: f"poolhouse rollout undo {target.name}[ --to-revision {{revision}}]",
+        _undo,
+        _patch,
+        _restarted,
+        (Field("revision", "Revision", help="Empty: the last one that all VMs had, before this one.", type="number"),),
+        available=_has_earlier_revision,
+    ),
+    Act(
+        "restart",
+        "Restart VMs",
+        (POOL.kind,),
+        "Restarts all VMs, as an update without another change.",
+        _rollout("restart"),
+        _restart,
+        _patch,
+        lambda target, values: f"All VMs of {target.name} are restarted, at most maxUnavailable at once.",
+    ),
+    Act(
+        "detach",
+        "Detach",
+        (VM,),
+        "Removes the VM from its pool. It keeps running, and the pool creates a replacement.",
+        lambda target: f"poolhouse detach {target.name}",
+        _detach,
+        _patch,
+        available=_in_pool,
+    ),
+    Act(
+        "attach",
+        "Attach",
+        (VM,),
+        "Puts the VM back into its pool. If the pool then has too many VMs, scale-in deletes one.",
+        lambda target: f"poolhouse attach {target.name} --yes",
+        _attach,
+        _patch,
+        available=_was_in_pool,
+    ),
+    Act(
+        "protect",
+        "Protect",
+        (VM,),
+        "Scale-in does not delete the VM.",
+        lambda target: f"annotate vm/{target.name} {meta.SCALE_IN}=Protect --overwrite",
+        _protect("Protect", "is protected from scale-in"),
+        _patch,
+        available=lambda target: _in_pool(target) and _scale_in(target) != "Protect",
+    ),
+    Act(
+        "unprotect",
+        "End protection",
+        (VM,),
+        "Scale-in may delete the VM again.",
+        lambda target: f"annotate vm/{target.name} {meta.SCALE_IN}-",
+        _protect(None, "is not protected any more"),
+        _patch,
+        available=lambda target: _in_pool(target) and bool(_scale_in(target)),
+    ),
+    Act(
+        "claim",
+        "Claim a VM",
+        (WARM_POOL.kind,),
+        "Takes a VM of the pool for you.",
+        lambda target: f"poolhouse claim[ {{name}}] --pool {target.name}[ --ttl {{ttl}}]",
+        _claim,
+        lambda target: Right("create", Resource.of(CLAIM)),
+        fields=(
+            Field("name", "Name", help="Empty: a random name."),
+            Field("ttl", "Release after (seconds)", type="number", help="Empty: the pool's limit."),
+        ),
+    ),
+    Act(
+        "release",
+        "Release",
+        (CLAIM.kind,),
+        "Gives the VM back.",
+        lambda target: f"poolhouse release {target.name}",
+        _release,
+        _patch,
+        _released,
+        available=lambda target: not target.spec.get("release") and target.status.get("phase") not in claims.FINISHED,
+    ),
+)
+BY_NAME: Mapping[str, Act] = {each.name: each for each in ACTS}
+
+
+def acts_of(target: Target) -> list[Act]:
+    """The acts that make sense for the object now, in the order of the table."""
+    return [each for each in ACTS if target.kind in each.kinds and each.available(target)]
+
+
+async def perform(api: Api, cluster: Cluster, act: Act, target: Target, values: Values) -> str:
+    return await act.run(api, replace(cluster, namespace=target.namespace), target, values)

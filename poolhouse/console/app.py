@@ -1,0 +1,341 @@
+"""The routes: pages, their changes as a stream of events, and acts."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from fastapi import FastAPI, Request
+from fastapi.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
+
+from poolhouse.cli.cluster import with_namespace
+from poolhouse.cli.detach import WouldDelete
+from poolhouse.cli.output import Failed
+from poolhouse.console import access, acts, change, pages
+from poolhouse.console.page import Page, Part, object_path, with_query
+from poolhouse.console.pages import Context, Missing
+from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+TABS = (
+    ("overview", "/", "Overview"),
+    ("warm", "/warm", "Warm pools"),
+    ("policies", "/policies", "Policies"),
+    ("fleet", "/fleet", "Hardware"),
+    ("change", "/change", "Plan a change"),
+)
+MAX_BODY_BYTES = 1024 * 1024
+Route = tuple[str, Callable[..., Awaitable[Response]]]
+ACT = "/act/{act}/{short}/{namespace}/{name}"
+RENDER_SECONDS = 0.5
+"""shortest time between two looks at a page's parts"""
+REFRESH_SECONDS = 10.0
+"""time after which a page is rendered again without a change, because it shows ages"""
+
+
+@dataclass
+class Renderer:
+    """Renders pages and parts as HTML."""
+
+    root: str
+    host: str
+    context: Context
+
+    def __post_init__(self) -> None:
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        state = self.context.state
+        self._templates.globals |= {
+            "root": self.root,
+            "host": self.host,
+            "namespace_only": state.namespace,
+            "scope": f"namespace {state.namespace}" if state.namespace else "all namespaces",
+            "user": state.user,
+            "tabs": TABS,
+            "link": with_query,
+        }
+
+    def part(self, part: Part) -> tuple[str, str]:
+        """The HTML of a part, and a hash of it."""
+        html = self._templates.get_template(part.template).render({**OPTIONAL, **part.values})
+        return html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest()
+
+    def parts(self, page: Page) -> dict[str, tuple[str, str]]:
+        connection = Part("connection", "connection.html", connection_values(self.context.state.problems))
+        return {each.name: self.part(each) for each in (connection, *page.parts)}
+
+    def page(self, page: Page, live: str = "", message: str = "", failed: bool = False) -> str:
+        """The whole page. `live` is the path whose changes the browser follows; empty for a page that stays."""
+        parts = [
+            f'<section id="part-{name}" data-hash="{digest}">{html}</section>'
+            for name, (html, digest) in self.parts(page).items()
+        ]
+        return self._templates.get_template("layout.html").render(
+            page=page, parts=[Markup(each) for each in parts], live=live, message=message, failed=failed
+        )
+
+
+OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": ""}
+"""values that some parts leave out"""
+
+
+def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
+    """The lost connection once, the kinds that the user may not list, and each other problem with its kinds."""
+    lost, hidden = "", []
+    others: dict[str, list[str]] = {}
+    for plural, error in problems.items():
+        if isinstance(error, Forbidden) and error.status == FORBIDDEN:
+            hidden.append(plural)
+        elif isinstance(error, Unreachable) or error.status in PROXY_ERRORS:
+            lost = lost or str(error)
+        else:
+            others.setdefault(str(error), []).append(plural)
+    return {"lost": lost, "hidden": hidden, "others": [(", ".join(kinds), text) for text, kinds in others.items()]}
+
+
+FORBIDDEN = 403
+"""status of a missing right; an expired token has 401"""
+PROXY_ERRORS = (502, 503, 504)
+"""statuses of a proxy whose API server is away, and of an API server that ends"""
+
+
+class Console:
+    """The application for one address."""
+
+    def __init__(self, context: Context, port: int, token: str, host: str) -> None:
+        self._context, self._port, self._token = context, port, token
+        self.root = f"/{token}"
+        self._renderer = Renderer(self.root, host, context)
+        self._stopping = asyncio.Event()
+        self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        self._app.add_exception_handler(Failed, self._failed)
+        reads: tuple[Route, ...] = (
+            ("", self._home),
+            ("/static/{name}", self._static),
+            ("/events", self._events),
+            (ACT, self._confirm),
+            ("/{path:path}", self._page),
+        )
+        writes: tuple[Route, ...] = (("/change", self._change), (ACT, self._act))
+        for routes, methods in ((reads, ["GET", "HEAD"]), (writes, ["POST"])):
+            for path, handler in routes:
+                self._app.add_api_route(self.root + path, handler, methods=methods, response_model=None)
+
+    def stop(self) -> None:
+        """Ends the streams, so that the server can stop."""
+        self._stopping.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request if it may be answered, and adds the headers that limit what a page may load."""
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(access.HEADERS)
+            await send(message)
+
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        refused = access.refusal(scope["method"], scope["path"], headers, self._port, self._token)
+        answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
+        await answer(scope, receive, guarded)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Failed)
+        return self._text(422, "It is not possible", error.format_message())
+
+    async def _home(self) -> Response:
+        return RedirectResponse(f"{self.root}/")
+
+    async def _static(self, name: str) -> Response:
+        known = {each.name: each for each in (HERE / "static").iterdir()}
+        if name not in known:
+            return PlainTextResponse("not found\n", 404)
+        return FileResponse(known[name])
+
+    async def _page(self, request: Request, path: str) -> Response:
+        query = dict(request.query_params)
+        message, failed = query.pop("message", ""), query.pop("failed", "") == "yes"
+        status, page = await self._build(f"/{path}", query)
+        # What was not there, or got no answer, appears once it is there.
+        live = f"/{path}" + with_query(query) if page.live or status in (404, 502) else ""
+        return HTMLResponse(self._renderer.page(page, live, message, failed), status)
+
+    async def _build(self, path: str, query: Mapping[str, str]) -> tuple[int, Page]:
+        try:
+            return 200, await pages.build(self._context, path, query)
+        except Missing as error:
+            return 404, text_page("Not found", str(error))
+        except Failed as error:
+            return 422, text_page("It is not possible", error.format_message())
+        except ApiError as error:
+            return 502, text_page("The API server refused it, or did not answer", error.message)
+
+    async def _events(self, request: Request, path: str, have: str = "") -> Response:
+        if request.method == "HEAD":
+            return Response(media_type="text/event-stream")  # without the stream, which has no end
+        parts = urlsplit(path)
+        query = dict(parse_qsl(parts.query))
+        known = dict(each.split(":", 1) for each in have.split(",") if ":" in each)
+        return StreamingResponse(self._changes(request, parts.path, query, known), media_type="text/event-stream")
+
+    async def _changes(
+        self, request: Request, path: str, query: Mapping[str, str], known: dict[str, str]
+    ) -> AsyncIterator[str]:
+        """Yields the parts of the page that have changed, as server-sent events."""
+        state = self._context.state
+        yield "retry: 2000\n\n"
+        while not self._stopping.is_set() and not await request.is_disconnected():
+            version = state.version
+            began = asyncio.get_running_loop().time()
+            for name, html, digest in await self._rendered(path, query, known):
+                if known.get(name) != digest:
+                    known[name] = digest
+                    yield f"data: {json.dumps({'part': name, 'hash': digest, 'html': html})}\n\n"
+            took = asyncio.get_running_loop().time() - began
+            # A page with thousands of VMs takes longer to render, and must not fill the processor.
+            await self._pause(max(RENDER_SECONDS, 4 * took))
+            await self._until_changed(version)
+
+    async def _rendered(self, path: str, query: Mapping[str, str], known: Container[str]) -> list[tuple[str, str, str]]:
+        """The parts of a page, or what became of it: an object that is deleted leaves its last state on the page. The
+        browser shows the `known` parts."""
+        status, page = await self._build(path, query)
+        if status == 200 or page.parts[0].name in known:
+            return [(name, html, digest) for name, (html, digest) in self._renderer.parts(page).items()]
+        text = page.parts[0].values["text"]
+        values = {**connection_values(self._context.state.problems), "others": [("This page", text)]}
+        return [("connection", *self._renderer.part(Part("connection", "connection.html", values)))]
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stopping.wait()
+        except TimeoutError:
+            pass
+
+    async def _until_changed(self, version: Any) -> None:
+        waiting = asyncio.ensure_future(self._context.state.wait(version, REFRESH_SECONDS))
+        stopping = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+            stopping.cancel()
+
+    async def _act(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
+        values = await form(request)
+        back = object_path(short, "" if namespace == "-" else namespace, name)
+        try:
+            found, target = await self._target(act, short, namespace, name)
+            # A loss that has changed since the user was asked is asked about again.
+            if (lost := found.destroys(target, values)) and lost != values.pop(acts.CONFIRMED, ""):
+                # The question has an address of its own, so that a browser can return to it.
+                return RedirectResponse(f"{self.root}/act/{found.name}{back}{with_query(values)}", 303)
+            message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
+        except Missing as error:
+            return self._text(404, "Not found", str(error))
+        except WouldDelete as error:
+            return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, error.consequence, back)))
+        except Failed as error:
+            return self._back(back, error.format_message(), failed=True)
+        except ApiError as error:
+            return self._back(back, with_namespace(error), failed=True)
+        return self._back(back, message)
+
+    async def _confirm(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
+        """The question whether to do an act that destroys something."""
+        values = dict(request.query_params)
+        back = object_path(short, "" if namespace == "-" else namespace, name)
+        try:
+            found, target = await self._target(act, short, namespace, name)
+            lost = found.destroys(target, values)
+        except Missing as error:
+            return self._text(404, "Not found", str(error))
+        except Failed as error:
+            return self._back(back, error.format_message(), failed=True)
+        except ApiError as error:
+            return self._back(back, with_namespace(error), failed=True)
+        return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
+
+    async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[acts.Act, acts.Target]:
+        """The act and its object. Raises `Missing`, `Failed` or an API error."""
+        found = acts.BY_NAME.get(act)
+        if found is None:
+            raise Missing(f"There is no act {act}.")
+        target = await pages.target_of(self._context, short, "" if namespace == "-" else namespace, name)
+        if target.kind not in found.kinds:
+            raise Failed(f"{found.label} is not for a {target.kind}.")
+        return found, target
+
+    def _confirmation(
+        self, act: acts.Act, target: acts.Target, values: Mapping[str, str], lost: str, back: str
+    ) -> Page:
+        values_shown = {key: value for key, value in values.items() if key in {each.name for each in act.fields}}
+        part = Part(
+            "confirm",
+            "confirm.html",
+            {
+                "label": act.label,
+                "target": acts.short(target),
+                "destroys": lost,
+                "help": act.help,
+                "values": values_shown,
+                "command": act.shell(target, values),
+                "action": f"/act/{act.name}{back}",
+                "back": back,
+            },
+        )
+        return Page(f"{act.label} {target.name}", [part], live=False)
+
+    async def _change(self, request: Request) -> Response:
+        values = await form(request)
+        found = await change.submit(self._context.state, self._context.cluster, values)
+        if isinstance(found, change.Applied):
+            return self._back(found.path, found.message)
+        return RedirectResponse(f"{self.root}/change?plan={self._context.drafts.add(found)}", 303)
+
+    def _back(self, path: str, message: str, *, failed: bool = False) -> Response:
+        """Returns to a page, so that reloading it does not repeat the act."""
+        query = f"?message={quote(message[:1000])}{'&failed=yes' if failed else ''}"
+        return RedirectResponse(f"{self.root}{path}{query}", 303)
+
+    def _text(self, status: int, title: str, text: str) -> Response:
+        return HTMLResponse(self._renderer.page(text_page(title, text)), status)
+
+
+def text_page(title: str, text: str) -> Page:
+    return Page(title, [Part("text", "text.html", {"title": title, "text": text})], live=False)
+
+
+async def form(request: Request) -> dict[str, str]:
+    """The fields of a form. Raises `Failed` for a body that is too large."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise Failed(f"the form must be at most {MAX_BODY_BYTES} bytes")
+    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))

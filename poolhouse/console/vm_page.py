@@ -1,0 +1,88 @@
+"""The page of a VM: what it is, why it is so, and what the controller does next with it."""
+
+from __future__ import annotations
+
+from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.replicaset.observe import ReplicaSetSnapshot
+from controllers.replicaset.simulate import simulate as simulate_set
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.cli.parameters import short_name
+from poolhouse.cli.why import detached, pool_facts, replica_set_facts, warm_state
+from poolhouse.console import words
+from poolhouse.console.cluster_state import ClusterState
+from poolhouse.console.page import object_path
+from poolhouse.console.words import STATE_WORDS, vm_state, vmi_state
+
+
+def head(state: ClusterState, document: Json, short: str) -> Json:
+    metadata, status, now = document["metadata"], document.get("status") or {}, state.now()
+    key = metadata["namespace"], metadata["name"]
+    view, vmi = state.pools.vms.get(key), state.pools.vmis.get(key)
+    if view is not None:
+        view = next((each for each in state.pools.vms_of(view.owner_uid) if each.key == key), view)
+    found = vm_state(view) if view is not None else vmi_state(vmi) if vmi is not None else "starting"
+    controller, labels = controller_of(document), metadata.get("labels") or {}
+    facts = (
+        ("Status", at(status, "printableStatus") or at(status, "phase") or ""),
+        ("Run strategy", view.run_strategy if view is not None else ""),
+        ("Node", vmi.node if vmi is not None else ""),
+        ("Addresses", ", ".join(vmi.addresses) if vmi is not None else ""),
+        ("Revision", labels.get(meta.REVISION, "")),
+        ("Scale-in", view.scale_in if view is not None else ""),
+        ("Migration policy", (vmi.labels if vmi is not None else {}).get(meta.MIGRATION_POLICY, "")),
+        ("Disks", ", ".join(view.disks) if view is not None else ""),
+    )
+    return {
+        "short": short,
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "state": found,
+        "words": STATE_WORDS[found],
+        "age": words.age(metadata.get("creationTimestamp"), now),
+        "facts": [(name, value) for name, value in facts if value],
+        "owner": _link(metadata["namespace"], controller) if controller else None,
+        "hardware": f"/hardware{object_path('vm', metadata['namespace'], metadata['name'])[3:]}"
+        if short == "vm"
+        else "",
+    }
+
+
+def _link(namespace: str, controller: Json) -> Json:
+    short = short_name(controller["kind"])
+    known = short != controller["kind"].lower() or short == "vm"
+    return {
+        "name": f"{short}/{controller['name']}",
+        "path": object_path(short, namespace, controller["name"]) if known else "",
+    }
+
+
+def owner_name(document: Json) -> str:
+    """The pool or replica set whose events mention the VM."""
+    controller = controller_of(document)
+    return str(controller["name"]) if controller else str((document["metadata"].get("labels") or {}).get(meta.POOL, ""))
+
+
+def why(state: ClusterState, document: Json, short: str) -> Json:
+    """The facts about the VM, and the controller's next actions on it."""
+    metadata, controller, now = document["metadata"], controller_of(document) or {}, state.now()
+    namespace, name, kind = metadata["namespace"], metadata["name"], controller.get("kind")
+    owner = (namespace, str(controller.get("name")))
+    if kind == POOL.kind:
+        snapshot = state.pool(owner)
+        if isinstance(snapshot, PoolSnapshot):
+            found = rows(simulate(snapshot, now, MAX_STEPS_OF_ANSWER))
+            return {"facts": list(pool_facts(snapshot, name)), "next": [each for each in found if each["vm"] == name]}
+    if kind == REPLICA_SET.kind:
+        replicas = state.replica_set(owner)
+        if isinstance(replicas, ReplicaSetSnapshot):
+            found = simulate_set(replicas, now)
+            facts = list(replica_set_facts(replicas, name))
+            return {"facts": facts, "next": [each for each in found if each["vm"] == name]}
+    pool = str((metadata.get("labels") or {}).get(meta.POOL, ""))
+    facts = [*warm_state(document), *detached(document, pool)] if short == "vm" else []
+    return {"facts": facts or ["no pool or replica set controls it"], "next": []}

@@ -1,0 +1,1 @@
+"""The manifests that follow from the kinds: CRDs, RBAC, webhook configurations, admission policy."""

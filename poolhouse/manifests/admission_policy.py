@@ -1,0 +1,158 @@
+"""The ValidatingAdmissionPolicies: one protects labels of VMs and VMIs, two limit what the services may write.
+
+Only Poolhouse's ServiceAccounts may write the labels.
+
+These labels record the state of a warm VM, its pool, its claim and its migration policy. A user who could write them
+could take over another user's VM or escape a policy. The API server evaluates the policy itself, so the policy
+applies even while the webhook is unavailable.
+
+The controllers take held VMs out of their Services by a label of the launcher pods. RBAC cannot limit a patch to one
+label, so a policy does. The webhook tries templates as dry runs, to which RBAC cannot limit a create either.
+"""
+
+from collections.abc import Iterable
+
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+
+POLICY_NAME = "poolhouse-labels"
+PODS_POLICY_NAME = "poolhouse-pods"
+DISKS_POLICY_NAME = "poolhouse-disks"
+DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
+_RESOURCES = ("virtualmachines", "virtualmachineinstances")
+
+KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
+"""user that may create VMIs with these labels: it copies them from VMs, which the policy has checked"""
+
+
+def policies(writers: Iterable[str]) -> list[Json]:
+    """The policy and its binding. `writers` are user names of the form `system:serviceaccount:NAMESPACE:NAME`."""
+    policy = {
+        **_named("ValidatingAdmissionPolicy", POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _matches("kubevirt.io", ["CREATE", "UPDATE"], _RESOURCES),
+            "matchConditions": [
+                {
+                    "name": "others",
+                    "expression": f"!(request.userInfo.username in [{', '.join(repr(w) for w in writers)}])",
+                }
+            ],
+            "validations": [_validation(path, label) for path in _PATHS for label in meta.PROTECTED_LABELS],
+        },
+    }
+    return [policy, _binding(POLICY_NAME)]
+
+
+def pod_policies(controllers: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the controllers may change one label of launcher pods only."""
+    policy = {
+        **_named("ValidatingAdmissionPolicy", PODS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _matches("", ["UPDATE"], ["pods"]),
+            "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
+            "validations": [
+                {
+                    "expression": _POD_IS_UNCHANGED,
+                    "message": f"the controllers change only the label {meta.IN_SERVICE} of a pod",
+                    "reason": "Forbidden",
+                },
+                {
+                    "expression": f"oldObject.?metadata.?labels[?'{meta.KUBEVIRT_CREATED_BY}'].hasValue()",
+                    "message": "the controllers change only pods of VMIs",
+                    "reason": "Forbidden",
+                },
+            ],
+        },
+    }
+    return [policy, _binding(PODS_POLICY_NAME)]
+
+
+def disk_policies(controllers: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the controllers deletes retained disks only."""
+    retained = {
+        "expression": f"oldObject.?metadata.?labels[?'{meta.KEPT_BY}'].hasValue()",
+        "message": "the controllers delete only retained disks",
+        "reason": "Forbidden",
+    }
+    rules = (("", "persistentvolumeclaims"), ("cdi.kubevirt.io", "datavolumes"))
+    matches = [_matches(group, ["DELETE"], [plural])["resourceRules"][0] for group, plural in rules]
+    policy = {
+        **_named("ValidatingAdmissionPolicy", DISKS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": matches},
+            "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
+            "validations": [retained],
+        },
+    }
+    return [policy, _binding(DISKS_POLICY_NAME)]
+
+
+def dry_run_policies(webhook: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the webhook creates VMs and VMIs in dry runs only."""
+    policy = {
+        **_named("ValidatingAdmissionPolicy", DRY_RUNS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _matches("kubevirt.io", ["CREATE"], _RESOURCES),
+            "matchConditions": [{"name": "webhook", "expression": f"request.userInfo.username == {webhook!r}"}],
+            "validations": [
+                {
+                    "expression": "has(request.dryRun) && request.dryRun",
+                    "message": "the webhook creates VMs in dry runs only",
+                    "reason": "Forbidden",
+                }
+            ],
+        },
+    }
+    return [policy, _binding(DRY_RUNS_POLICY_NAME)]
+
+
+_METADATA = ("annotations", "finalizers", "ownerReferences")
+_POD_IS_UNCHANGED = " && ".join(
+    (
+        "object.spec == oldObject.spec",
+        *(f"object.?metadata.?{field} == oldObject.?metadata.?{field}" for field in _METADATA),
+        *(
+            f"{one}.?metadata.?labels.orValue({{}}).all(name, name == '{meta.IN_SERVICE}'"
+            f" || {one}.?metadata.?labels[?name] == {other}.?metadata.?labels[?name])"
+            for one, other in (("object", "oldObject"), ("oldObject", "object"))
+        ),
+    )
+)
+
+
+_PATHS = (("metadata",), ("spec", "template", "metadata"))
+
+
+def _validation(path: tuple[str, ...], label: str) -> Json:
+    where = ".".join((*path, "labels"))
+    read = "".join(f".?{part}" for part in path) + f".?labels[?'{label}']"
+    return {
+        # A label that is absent before and after counts as unchanged, even if the object has no labels.
+        "expression": f"(oldObject == null ? optional.none() : oldObject{read}) == object{read}",
+        "message": f"{where}[{label}] is written by Poolhouse only, to identify this VM",
+        "reason": "Forbidden",
+    }
+
+
+def _matches(group: str, operations: Iterable[str], resources: Iterable[str]) -> Json:
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": [*operations], "resources": [*resources]}
+    return {"resourceRules": [rule]}
+
+
+def _binding(policy: str) -> Json:
+    return {
+        **_named("ValidatingAdmissionPolicyBinding", policy),
+        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+    }
+
+
+def _named(kind: str, name: str) -> Json:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE}},
+    }

@@ -1,0 +1,37 @@
+"""Builds access reviews of authorization.k8s.io, which say whether a user may do something."""
+
+from typing import Any
+
+from poolhouse.runtime.resource import Resource
+
+Json = dict[str, Any]
+
+SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:
+    """A review of the user of an admission request, which this process sends with its own credentials. Without a name
+    it is about all objects."""
+    extra = {key: user[key] for key in ("uid", "groups", "extra") if user.get(key)}
+    return _review("SubjectAccessReview", {"user": user.get("username", ""), **extra}, verb, resource, namespace, name)
+
+
+def self_subject_access_review(verb: str, resource: Resource, namespace: str) -> Json:
+    """A review of the caller, which this process sends with the caller's token."""
+    return _review("SelfSubjectAccessReview", {}, verb, resource, namespace)
+
+
+def is_allowed(review: Json) -> bool:
+    status = review.get("status")
+    return isinstance(status, dict) and status.get("allowed") is True and status.get("denied") is not True
+
+
+def _review(kind: str, user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:
+    attributes = {"verb": verb, "group": resource.group, "version": resource.version, "resource": resource.plural}
+    if namespace:
+        attributes["namespace"] = namespace
+    if name:
+        attributes["name"] = name
+    spec = {**user, "resourceAttributes": attributes}
+    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec}

@@ -1,0 +1,91 @@
+"""Address and credentials of the API server. The only module that uses the Kubernetes client.
+
+`kubernetes.aio.config` reads kubeconfigs and service accounts, runs exec plugins and renews tokens. The typed models of
+the Kubernetes client are not used, see `kubernetes_config`: they take nine times as long to parse as JSON. Its watch is
+not used either, because it reconnects two thousand times a second to a server that hangs up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+from urllib.request import getproxies, proxy_bypass
+
+from poolhouse.runtime.errors import Unreachable
+from poolhouse.runtime.kubernetes_config import import_config
+
+# The shortest time between two reads of a kubeconfig whose credentials the API server refuses.
+RELOAD_SECONDS = 10.0
+# Errors of the Kubernetes client for a YAML file that is not a kubeconfig.
+INVALID_KUBECONFIG = (AttributeError, IndexError, KeyError, TypeError)
+
+
+class Credentials:
+    """Address and credentials of the API server, found by the rules of the Kubernetes client."""
+
+    def __init__(self, kubeconfig: Path | None, context: str | None = None) -> None:
+        self._kubeconfig, self._context = kubeconfig, context
+        self._loaded_at = float("-inf")
+        self.proxy: str | None = None
+        self.host = ""
+
+    async def load(self) -> None:
+        # A process that needs only ApiError does not import the client.
+        config, configuration = import_config()
+        settings = configuration()
+        try:
+            if self._kubeconfig is None:
+                config.load_incluster_config(client_configuration=settings)
+            else:
+                # The function runs exec plugins, and may write TLS files to a temporary directory.
+                await config.load_kube_config(
+                    config_file=str(self._kubeconfig),
+                    context=self._context,
+                    client_configuration=settings,
+                    persist_config=False,
+                )
+            tls, anonymous_tls = _tls(settings, client_certificate=True), _tls(settings, client_certificate=False)
+        except Exception as error:  # YAML, PEM and exec plugins raise many types
+            source = self._kubeconfig or "the pod's service account"
+            cause = "the file is not a valid kubeconfig" if isinstance(error, INVALID_KUBECONFIG) else error
+            raise Unreachable(f"cannot read the address of the API server from {source}: {cause}") from error
+        self._settings = settings
+        self.tls: ssl.SSLContext = tls
+        self.anonymous_tls: ssl.SSLContext = anonymous_tls
+        self.host = str(settings.host).rstrip("/")
+        self.server_name: str | None = settings.tls_server_name
+        self.proxy = settings.proxy or _proxy_from_environment(self.host)
+        self._loaded_at = asyncio.get_running_loop().time()
+
+    async def authorization(self) -> str | None:
+        # The client reads the token file of a pod again after a minute.
+        value = await self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return value.strip() if value else None
+
+    async def renew(self) -> bool:
+        if asyncio.get_running_loop().time() - self._loaded_at < RELOAD_SECONDS:
+            return False
+        await self.load()
+        return True
+
+
+def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
+    """The TLS context of the Kubernetes client, with or without the client certificate."""
+    # Older releases of the client write the CA to a file and have no `ca_cert_data`.
+    context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
+    if client_certificate and settings.cert_file:
+        context.load_cert_chain(settings.cert_file, keyfile=settings.key_file)
+    if not settings.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.disable_strict_ssl_verification:
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
+def _proxy_from_environment(host: str) -> str | None:
+    scheme, _, rest = host.partition("://")
+    name = rest.split("/")[0].rsplit(":", 1)[0].strip("[]")
+    return None if proxy_bypass(name) else getproxies().get(scheme)

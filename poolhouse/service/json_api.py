@@ -1,0 +1,87 @@
+"""Serves POST endpoints that accept and return a JSON object. The caller's token authorizes the request."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from poolhouse.service.request_body import BodyReader, RequestRefused
+from poolhouse.service.strict_json import Json
+
+Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
+"""A function of the request's object and the caller's token that returns a status and an object."""
+Authenticate = Callable[[str], Awaitable[tuple[int, Json] | None]]
+"""A function of the caller's token that returns the answer to a token that nobody knows, or None."""
+
+log = logging.getLogger(__name__)
+
+MAX_IN_FLIGHT = 4
+HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
+    401: [(b"www-authenticate", b"Bearer")],
+    405: [(b"allow", b"POST")],
+    429: [(b"retry-after", b"1")],
+    503: [(b"retry-after", b"1")],
+}
+"""headers that the statuses require, or by which clients know what to do"""
+
+
+def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Authenticate) -> Any:
+    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. The app refuses
+    requests beyond `MAX_IN_FLIGHT`, so that endpoints cannot block the service.
+
+    An endpoint authenticates the caller. A body that is no object reaches none, so `authenticate` does it instead."""
+    bodies = BodyReader()
+    in_flight = 0
+
+    async def serve_endpoint(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal in_flight
+        token = _bearer(scope["headers"])
+        if not token:
+            await _send(send, 401, problem_body("send a Kubernetes token: Authorization: Bearer TOKEN"))
+            return
+        if in_flight >= MAX_IN_FLIGHT:
+            await _send(send, 429, problem_body("too many requests at once; try again in a second"))
+            return
+        in_flight += 1
+        try:
+            async with bodies.json(scope, receive) as document:
+                status, body = await endpoints[scope["path"]](document, token)
+        except RequestRefused as error:
+            refused = await authenticate(token) if error.status == 400 else None
+            status, body = refused or (error.status, problem_body(error.message))
+        except Exception:
+            log.exception("%s failed", scope["path"])
+            status, body = 500, problem_body("internal error; the service's log has the details")
+        finally:
+            in_flight -= 1
+        await _send(send, status, body)
+
+    async def outer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] not in endpoints:
+            await app(scope, receive, send)
+        elif scope["method"] != "POST":
+            problem = problem_body("this path accepts only POST with a JSON object")
+            await _send(send, 405, problem)
+        else:
+            await serve_endpoint(scope, receive, send)
+
+    return outer
+
+
+def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    given = next((value for name, value in headers if name == b"authorization"), b"").decode("latin-1")
+    scheme, _, token = given.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+async def _send(send: Any, status: int, document: Json) -> None:
+    body = json.dumps(document).encode()
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += HEADERS.get(status, ())
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def problem_body(message: str, path: str = "") -> Json:
+    """The body of an error, in the form of all errors of the services."""
+    return {"problems": [{"path": path, "message": message}]}

@@ -1,0 +1,108 @@
+"""Parses the fault injection settings of annotations and the ConfigMap `simulation`, and applies them to a VM.
+
+Random choices depend only on the VM's name and the seed, so that a run can be repeated.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from poolhouse.api.apimachinery.quantity import to_int
+from poolhouse.runtime.backoff import hash_fraction
+
+FAULTS = ("ErrImagePull", "CrashLoopBackOff", "ErrorUnschedulable", "DataVolumeError", "Stuck")
+
+
+@dataclass(frozen=True)
+class Faults:
+    start_seconds: float = 1.0
+    stop_seconds: float = 0.5
+    fail_rate: float | None = None
+    fail: str | None = None
+    fail_times: int | None = None
+    """number of tries that fail; None: all"""
+    crash_seconds: float | None = None
+    """seconds of running after which the guest crashes; None: never"""
+    agent: bool = False
+    seed: str = ""
+    retry_seconds: float = 10.0
+    """backoff after the first failed start of a VM; ten seconds in KubeVirt"""
+    node_lost_seconds: float = 30.0
+    """seconds until the VMIs of a NotReady node fail; five minutes in KubeVirt"""
+    service_seconds: float | None = None
+    """seconds of running after which the guest's service stops; None: never"""
+    snapshot_seconds: float = 0.5
+    """duration of a simulated snapshot"""
+    snapshot_fails: bool = False
+    """whether the storage refuses snapshots"""
+    dirty_memory: int = 0
+    """bytes of memory that the guest overwrites continuously, so that a live migration takes longer"""
+
+    def outcome(self, identity: str, failures: int) -> str | None:
+        """Returns the fault of the next try, or None. `failures` is the number of failed tries of the VM `identity`."""
+        if self.fail_times is not None and failures >= self.fail_times:
+            return None
+        rate = self.fail_rate if self.fail_rate is not None else (1.0 if self.fail else 0.0)
+        if hash_fraction(f"{self.seed}/{identity}/{failures}/fails") >= rate:
+            return None
+        return self.fail or "CrashLoopBackOff"
+
+    def start_after(self, identity: str) -> float:
+        """Returns the seconds that a start takes: the setting, plus up to 25 % as jitter."""
+        return self.start_seconds * (1 + 0.25 * hash_fraction(f"{self.seed}/{identity}/start"))
+
+
+def _number(parse: Callable[[str], float], maximum: float) -> Callable[[str], float]:
+    def parse_bounded(text: str) -> float:
+        value = parse(text)
+        if not 0 <= value <= maximum:
+            raise ValueError
+        return value
+
+    return parse_bounded
+
+
+def _size(text: str) -> int:
+    value = to_int(text)
+    if not value:
+        raise ValueError
+    return value
+
+
+_seconds = _number(float, 999_999)
+_fault = {"": None, "none": None, **{fault: fault for fault in FAULTS}}.__getitem__
+_boolean = {"true": True, "false": False}.__getitem__
+
+SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
+    "start-seconds": ("start_seconds", _seconds, "a number of seconds"),
+    "stop-seconds": ("stop_seconds", _seconds, "a number of seconds"),
+    "fail-rate": ("fail_rate", _number(float, 1), "a number from 0 to 1"),
+    "fail": ("fail", _fault, "one of " + ", ".join(FAULTS)),
+    "fail-times": ("fail_times", _number(int, 2**31), "a whole number"),
+    "crash-seconds": ("crash_seconds", _seconds, "a number of seconds"),
+    "agent": ("agent", lambda text: _boolean(text.lower()), "true or false"),
+    "seed": ("seed", str, "any text"),
+    "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
+    "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
+    "service-seconds": ("service_seconds", _seconds, "a number of seconds"),
+    "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
+    "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
+    "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
+}
+"""field, parser and allowed values of each annotation or ConfigMap key"""
+
+
+def parse_faults(layers: Iterable[Iterable[tuple[str, str]]]) -> tuple[Faults, tuple[str, ...]]:
+    """Returns the faults and a message for each invalid setting. Later layers take precedence."""
+    faults, problems = Faults(), []
+    for layer in layers:
+        for key, text in layer:
+            if key not in SETTINGS:
+                problems.append(f"{key}: unknown setting; the settings are {', '.join(SETTINGS)}")
+                continue
+            field, parse, allowed = SETTINGS[key]
+            try:
+                faults = replace(faults, **{field: parse(text)})
+            except (ValueError, KeyError):
+                problems.append(f"{key}: Invalid value: {text!r}: must be {allowed}")
+    return faults, tuple(problems)

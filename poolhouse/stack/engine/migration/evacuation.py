@@ -1,0 +1,70 @@
+"""Evacuates draining nodes: creates a migration for each VMI, and deletes obsolete migrations."""
+
+import asyncio
+import contextlib
+import logging
+
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.stack.engine.informers import Informers
+from poolhouse.stack.engine.migration.plan import (
+    draining_nodes,
+    is_evacuation_obsolete,
+    new_evacuation,
+    vmis_to_evacuate,
+)
+from poolhouse.stack.engine.objects import VMI, Migration, Node, either
+from poolhouse.stack.engine.resources import MIGRATIONS
+
+log = logging.getLogger(__name__)
+
+
+class EvacuationController:
+    def __init__(self, api: Api, informers: Informers) -> None:
+        self._api, self._informers = api, informers
+        self.controller: Controller[str] = Controller("evacuations", self.reconcile, workers=1, metrics=api.metrics)
+        informers.migrations.subscribe(self._migration_changed)
+        informers.vmis.subscribe(self._vmi_changed)
+        informers.nodes.subscribe(self._node_changed)
+
+    def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:
+        migration = either(old, new)
+        if new is not None and new.phase == "Failed" and new.evacuates:
+            self.controller.enqueue(new.evacuates)
+        # The target node of a finished migration may be draining too.
+        vmi = self._informers.vmis.store.get((migration.namespace, migration.vmi))
+        if vmi is not None and (new is None or new.final):
+            self.controller.enqueue(vmi.node)
+
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        if new is not None and (old is None or (old.phase, old.node) != (new.phase, new.node)):
+            self.controller.enqueue(new.node)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = either(old, new)
+        self.controller.enqueue(node.name)
+
+    async def reconcile(self, node: str) -> float | None:
+        nodes, migrations = self._informers.nodes.store.all(), self._informers.migrations.store.all()
+        for each in migrations:
+            vmi = self._informers.vmis.store.get((each.namespace, each.vmi))
+            if each.evacuates == node and vmi is not None and is_evacuation_obsolete(each, vmi, draining_nodes(nodes)):
+                log.info("%s/%s: not evacuated: %s is no longer drained", *vmi.key, node)
+                # NotFound: the migration is deleted. Conflict: another migration has its name.
+                with contextlib.suppress(NotFound, Conflict):
+                    await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
+        vmis = self._informers.vmis.store.by("node", node)
+        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, self._informers.now())
+        for vmi in found:
+            created = await self._api.create(MIGRATIONS, new_evacuation(vmi))
+            log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])
+            await self._observed(created["metadata"]["namespace"], created["metadata"]["name"])
+        return requeue_seconds
+
+    async def _observed(self, namespace: str, name: str) -> None:
+        """Waits until the informer shows the migration, because a reconcile before would create a second migration."""
+        for _ in range(50):
+            if self._informers.migrations.store.get((namespace, name)) is not None:
+                return
+            await asyncio.sleep(0.1)

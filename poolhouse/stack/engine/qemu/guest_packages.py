@@ -1,0 +1,141 @@
+"""Fetches the kernel and busybox of the built-in Linux from Debian's packages, and keeps them in the user's cache.
+
+The module unpacks the packages without installing them.
+"""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from poolhouse.stack.engine.qemu.guest_image import GuestImage, initrd, load_order
+
+log = logging.getLogger(__name__)
+
+KERNEL, BUSYBOX = "linux-image-cloud-amd64", "busybox-static"
+COMMAND_SECONDS = 300.0
+MODULE_PATHS = ("virtio", "net/core", "drivers/net/", "drivers/block/virtio", "input/evdev", "acpi/button")
+"""parts of the paths of modules that the guest may need; the filter avoids reading thousands of modules"""
+
+
+class GuestImageUnavailable(Exception):
+    """The built-in Linux cannot be built on this machine. The message names what is missing."""
+
+
+def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
+    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "guest"
+
+
+def provide_guest_image(target: Path, cache: Path) -> GuestImage:
+    """Writes kernel and initramfs into `target`, where QEMU's user can read them. Raises GuestImageUnavailable."""
+    fill_cache(cache)
+    modules = {path.stem: path.read_bytes() for path in (cache / "modules").glob("*.ko")}
+    guest = GuestImage(target / "vmlinuz", target / "initrd")
+    target.mkdir(parents=True, exist_ok=True)
+    target.chmod(0o755)
+    contents = {
+        guest.kernel: (cache / "vmlinuz").read_bytes(),
+        guest.initrd: initrd((cache / "busybox").read_bytes(), modules),
+    }
+    for path, content in contents.items():
+        if path.exists() and path.read_bytes() == content:
+            continue  # The file must stay, because a running QEMU reads it again when its guest reboots.
+        draft = path.with_suffix(".new")
+        draft.write_bytes(content)
+        draft.chmod(0o644)
+        draft.replace(path)
+    return guest
+
+
+def fill_cache(cache: Path) -> None:
+    """Fills the cache unless it is complete. Raises GuestImageUnavailable."""
+    if (cache / "complete").exists():
+        return
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="guest-", dir=cache.parent) as scratch:
+        work, draft = Path(scratch) / "work", Path(scratch) / "draft"
+        work.mkdir()
+        (draft / "modules").mkdir(parents=True)
+        _unpack_packages(work)
+        _copy_files(work / "root", draft)
+        (draft / "complete").touch()
+        shutil.rmtree(cache, ignore_errors=True)
+        try:
+            draft.rename(cache)
+        except OSError:  # another stack has filled it at the same time
+            if not (cache / "complete").exists():
+                raise
+
+
+def _unpack_packages(work: Path) -> None:
+    """Downloads the packages and extracts them into `work/root`."""
+    log.info("fetching the packages of the built-in Linux: %s, %s", KERNEL, BUSYBOX)
+    try:
+        _run(work, "apt-get", "download", KERNEL, BUSYBOX)
+    except GuestImageUnavailable:
+        if os.geteuid() != 0:
+            raise
+        # A new machine may have no package lists yet.
+        _run(work, "apt-get", "update")
+        _run(work, "apt-get", "download", KERNEL, BUSYBOX)
+    meta = next(work.glob(f"{KERNEL}_*.deb"))
+    depends = _run(work, "dpkg-deb", "-f", str(meta), "Depends")
+    image = next((part.split()[0] for part in depends.split(",") if part.split()[0].startswith("linux-image-")), None)
+    if image is None:
+        raise GuestImageUnavailable(f"{KERNEL} depends on no kernel package: {depends.strip()!r}")
+    _run(work, "apt-get", "download", image)
+    for package in work.glob("*.deb"):
+        _run(work, "dpkg-deb", "-x", str(package), "root")
+
+
+def _copy_files(root: Path, target: Path) -> None:
+    kernel = next(iter((root / "boot").glob("vmlinuz-*")), None)
+    busybox = next((path for path in (root / "bin/busybox", root / "usr/bin/busybox") if path.exists()), None)
+    if kernel is None or busybox is None:
+        raise GuestImageUnavailable("the packages do not contain the expected kernel or busybox")
+    shutil.copy(kernel, target / "vmlinuz")
+    shutil.copy(busybox, target / "busybox")
+    modules = {
+        path.stem.replace("-", "_"): path
+        for path in root.rglob("*.ko")
+        if any(part in str(path) for part in MODULE_PATHS)
+    }
+    for name in load_order({name: path.read_bytes() for name, path in modules.items()}):
+        shutil.copy(modules[name], target / "modules" / f"{name}.ko")
+
+
+def _run(cwd: Path, *command: str) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_SECONDS,
+            check=True,
+        )
+    except subprocess.CalledProcessError as error:
+        last = error.stderr.strip().splitlines()[-1:] or ["no reason given"]
+        raise GuestImageUnavailable(f"{' '.join(command)}: {last[0]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GuestImageUnavailable(str(error)) from error
+    return done.stdout
+
+
+def main() -> int:
+    """Fetches the packages during `make setup`, so that the first `poolhouse up` does not wait for them."""
+    try:
+        fill_cache(cache_dir())
+    except GuestImageUnavailable as error:
+        print(f"the built-in Linux cannot be fetched now: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

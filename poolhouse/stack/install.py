@@ -1,0 +1,279 @@
+"""Installs CRDs, roles, webhook configurations and the engine's APIService in each `up`.
+
+Server-side apply removes fields that an earlier version set, and keeps the fields of other field managers.
+"""
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import KINDS, kubevirt, meta
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.kubevirt import (
+    DATA_VOLUME,
+    KUBEVIRT,
+    VM,
+    VM_RESTORE,
+    VM_SNAPSHOT,
+    VM_SNAPSHOT_CONTENT,
+    VMI,
+    VMI_MIGRATION,
+)
+from poolhouse.api.kinds.meta import is_installed_by_us
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.manifests import admission_policy, rbac, webhooks
+from poolhouse.manifests.crd import crds
+from poolhouse.manifests.rbac import READ, WRITE
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Resource
+from poolhouse.stack.components import StackError
+from poolhouse.stack.engine.admission import data_volumes
+from poolhouse.stack.engine.admission import server as admission
+from poolhouse.stack.engine.resources import find_condition
+from poolhouse.stack.engine.virt_api import GROUP, KUBEVIRT_USER
+from poolhouse.stack.engine.vm.subresources import VERBS
+from poolhouse.stack.services import ACCOUNTS
+
+REGISTRATION = "admissionregistration.k8s.io"
+RBAC = "rbac.authorization.k8s.io"
+RESOURCES = {
+    r.kind: r
+    for r in (
+        Resource("", "v1", "namespaces", "Namespace", namespaced=False),
+        Resource("", "v1", "services", "Service"),
+        Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+        Resource(RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+        Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+        Resource(RBAC, "v1", "roles", "Role"),
+        Resource(RBAC, "v1", "rolebindings", "RoleBinding"),
+        Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False),
+        Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False),
+        Resource(REGISTRATION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False),
+        Resource(REGISTRATION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False),
+        Resource(REGISTRATION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
+        Resource(REGISTRATION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
+    )
+}
+ALL_VERBS = (*READ, *WRITE, "deletecollection")
+SUBRESOURCES = "v1.subresources.kubevirt.io"
+FIELD_MANAGER = "poolhouse-up"
+WAIT_SECONDS = 180.0
+RETRY_SECONDS = 0.1
+POOLS = Resource.of(POOL)
+INVALID_POOL = {
+    "apiVersion": POOLS.api_version,
+    "kind": POOLS.kind,
+    "metadata": {"name": "poolhouse-probe", "namespace": "default"},
+    "spec": {},
+}
+"""The API server's error for this pool shows whether the webhook or only the CRD's schema refused the pool."""
+
+
+async def install_kinds(api: Api) -> None:
+    """Installs the namespace, CRDs, roles and the admission policy. Returns when the API server serves every kind."""
+    definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])
+    labels = {meta.PART_OF: meta.POOLHOUSE}
+    await apply(
+        api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": meta.NAMESPACE, "labels": labels}}]
+    )
+    roles = [
+        *rbac.manifests(ACCOUNTS, analysis_jobs=True),
+        *rbac.user_roles(),
+        *kubevirt_roles(),
+        *admission_policy.policies(map(rbac.service_account_user, ACCOUNTS)),
+        *admission_policy.pod_policies(rbac.service_account_user("controllers")),
+        *admission_policy.disk_policies(rbac.service_account_user("controllers")),
+        *admission_policy.dry_run_policies(rbac.service_account_user("webhook")),
+        *data_volumes.policies(),
+    ]
+    await apply(api, [*definitions, *roles])
+    await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
+
+
+async def installable_kinds(api: Api) -> list[Kind]:
+    """Returns the kinds of Poolhouse whose CRD KubeVirt has not installed."""
+    return [kind for kind in KINDS if not kind.yields_to_kubevirt or await _is_ours(api, kind)]
+
+
+async def _is_ours(api: Api, kind: Kind) -> bool:
+    try:
+        return is_installed_by_us(await api.get(RESOURCES["CustomResourceDefinition"], None, kind.crd_name))
+    except NotFound:
+        return True
+
+
+async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
+    """Installs the webhook configurations. Returns when the API server calls the webhook."""
+    await publish_webhooks(api, url, bundle)
+
+    async def problem() -> str | None:
+        try:
+            await api.create(POOLS, INVALID_POOL, dry_run=True)
+        except ApiError as error:
+            called = "denied the request" in error.message
+            return None if called else f"the API server does not call the webhook: {error}"
+        return "the API server does not call the webhook: it accepted an invalid pool"
+
+    await _until_none(problem)
+
+
+async def publish_webhooks(api: Api, url: str, bundle: bytes) -> None:
+    """Applies the configurations for installable kinds only: the webhook does not know KubeVirt's own versions."""
+    controllers, installed = rbac.service_account_user("controllers"), await installable_kinds(api)
+    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, controllers=controllers, kinds=installed))
+
+
+async def remove_webhooks(api: Api) -> None:
+    """Removes the configurations of an earlier run, because its webhook no longer answers."""
+    await _remove(api, webhooks.configurations(url="https://localhost", ca_bundle=b""))
+
+
+async def install_subresources(api: Api, port: int, bundle: bytes) -> None:
+    """Registers the engine's subresources (start, stop, ...). Returns when the APIService is available."""
+    await publish_subresources(api, port, bundle)
+
+    async def problem() -> str | None:
+        available = _condition(await api.get(RESOURCES["APIService"], None, SUBRESOURCES), "Available")
+        message = f"the engine's subresources are not available: {available.get('message')}"
+        return None if available.get("status") == "True" else message
+
+    await _until_none(problem)
+
+
+async def publish_subresources(api: Api, port: int, bundle: bytes) -> None:
+    """Applies the APIService and the engine's webhooks, which are those of KubeVirt's virt-api."""
+    await apply(api, [*_subresources(port, bundle), *_engine_webhooks(port, bundle)])
+
+
+async def remove_subresources(api: Api) -> None:
+    await _remove(api, [*_subresources(1, b""), *_engine_webhooks(1, b"")])
+
+
+def _engine_webhooks(port: int, bundle: bytes) -> list[Json]:
+    return admission.configurations(f"https://127.0.0.1:{port}", bundle, KUBEVIRT_USER)
+
+
+async def apply(api: Api, documents: Iterable[Json]) -> None:
+    """Applies all documents concurrently. The documents must not depend on each other."""
+    await asyncio.gather(
+        *(
+            api.patch(
+                RESOURCES[document["kind"]],
+                document["metadata"].get("namespace"),
+                document["metadata"]["name"],
+                document,
+                kind="apply",
+                field_manager=FIELD_MANAGER,
+                force=True,
+            )
+            for document in documents
+        )
+    )
+
+
+async def _remove(api: Api, documents: Iterable[Json]) -> None:
+    for document in documents:
+        metadata = document["metadata"]
+        with contextlib.suppress(NotFound):
+            await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
+
+
+async def _established(api: Api, name: str) -> None:
+    async def problem() -> str | None:
+        crd = await api.get(RESOURCES["CustomResourceDefinition"], None, name)
+        if _condition(crd, "Established").get("status") == "True":
+            return None
+        names = _condition(crd, "NamesAccepted")
+        message = f"{name} is not served: {names.get('message') or 'not yet'}"
+        if names.get("status") == "False":
+            raise StackError(message)
+        return message
+
+    await _until_none(problem)
+
+
+def _condition(document: Json, kind: str) -> Mapping[str, Any]:
+    return find_condition(document.get("status", {}).get("conditions") or [], kind) or {}
+
+
+def _subresources(port: int, bundle: bytes) -> list[Json]:
+    """Returns the APIService and its Service, which is an ExternalName because Endpoints on loopback are invalid."""
+    labels = {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "engine"}
+    service = {"name": "poolhouse-engine", "namespace": meta.NAMESPACE}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {**service, "labels": labels},
+            "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
+        },
+        {
+            "apiVersion": "apiregistration.k8s.io/v1",
+            "kind": "APIService",
+            "metadata": {"name": SUBRESOURCES, "labels": labels},
+            "spec": {
+                "group": "subresources.kubevirt.io",
+                "version": "v1",
+                "service": {**service, "port": port},
+                "caBundle": base64.b64encode(bundle).decode(),
+                "groupPriorityMinimum": 1000,
+                "versionPriority": 15,
+            },
+        },
+    ]
+
+
+async def _until_none(problem: Callable[[], Awaitable[str | None]]) -> None:
+    """Calls `problem` until it returns None. Raises `StackError` with the last problem after the timeout."""
+    last: str | None = "the API server does not answer"
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while last := await problem():  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_SECONDS)
+    except TimeoutError:
+        raise StackError(last or "the API server does not answer") from None
+
+
+def kubevirt_roles() -> list[Json]:
+    """Returns the ClusterRoles that KubeVirt installs on a cluster. Namespace owners manage VMs and DataVolumes, and
+    read migrations. Only users with a binding to `kubevirt.io:migrate` can create migrations.
+
+    Since KubeVirt 1.5 namespace owners cannot create migrations, because a migration slows down all VMs of a node.
+    """
+    vms, subresources = (VM.plural, VMI.plural), [f"{plural}/{verb}" for plural in VERBS for verb in VERBS[plural]]
+    migrations = [each for each in subresources if each.endswith("/migrate")]
+    see_migrations = _rule(VM.group, (VMI_MIGRATION.plural,), READ)
+    snapshots = [each.plural for each in (VM_SNAPSHOT, VM_SNAPSHOT_CONTENT, VM_RESTORE)]
+    view = [
+        _rule(VM.group, vms, READ),
+        see_migrations,
+        _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), READ),
+        _rule(VM_SNAPSHOT.group, snapshots, READ),
+    ]
+    admin = [
+        _rule(VM.group, vms, ALL_VERBS),
+        see_migrations,
+        _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), ALL_VERBS),
+        _rule(VM_SNAPSHOT.group, snapshots, ALL_VERBS),
+        _rule(GROUP, (each for each in subresources if each not in migrations), ("update",)),
+    ]
+    edit = [*admin, _rule(VM.group, (KUBEVIRT.plural,), ("get", "list"))]
+    migrate = [_rule(VM.group, (VMI_MIGRATION.plural,), ALL_VERBS), _rule(GROUP, migrations, ("update",))]
+    aggregated = [
+        _role(name, rules, {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true"})
+        for name, rules in (("view", view), ("edit", edit), ("admin", admin))
+    ]
+    return [*aggregated, _role("migrate", migrate, {})]
+
+
+def _role(name: str, rules: list[Json], labels: dict[str, str]) -> Json:
+    metadata = {"name": f"kubevirt.io:{name}", "labels": {"kubevirt.io": "", **labels}}
+    return {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules}
+
+
+def _rule(group: str, resources: Iterable[str], verbs: Iterable[str]) -> Json:
+    return {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}

@@ -1,0 +1,69 @@
+"""Locks DIR, so that only one supervisor uses it. The kernel releases the lock whenever the process ends."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from poolhouse.stack.components import StackError
+
+PROC_LOCKS = Path("/proc/locks")
+WAIT_SECONDS = 1.0
+"""`holder` takes a free lock for a moment. This time is much longer, so that `hold` does not fail because of it."""
+
+
+@contextmanager
+def hold(lock: Path) -> Iterator[None]:
+    """Holds the lock and writes this process's PID into the file. Raises `StackError` if the lock is not free."""
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not _locked(fd, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                raise StackError(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
+            time.sleep(0.02)
+        os.truncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(fd)
+
+
+def holder(lock: Path) -> int | None:
+    """Returns the PID of the process that holds the lock; None if the lock is free."""
+    try:
+        fd = os.open(lock, os.O_RDWR)
+    except PermissionError:
+        return holder_in_proc(lock)
+    except OSError:
+        return None
+    try:
+        # With a shared lock, concurrent callers do not block each other.
+        return None if _locked(fd, fcntl.LOCK_SH) else _pid(lock)
+    finally:
+        os.close(fd)
+
+
+def holder_in_proc(lock: Path) -> int | None:
+    """Finds the holder in /proc/locks, which every user may read. Raises `PermissionError` without access to DIR."""
+    inode = str(lock.stat().st_ino)
+    for line in PROC_LOCKS.read_text().splitlines():
+        words = line.split()
+        if words[1] == "FLOCK" and words[5].rpartition(":")[2] == inode:
+            return int(words[4])
+    return None
+
+
+def _locked(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _pid(lock: Path) -> int | None:
+    text = lock.read_text().strip()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,60 @@
+"""Checks that the machine can run a stack. Each error names the package to install."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from poolhouse.stack.components import StackError
+
+MINIMUM_FREE_BYTES = 256 << 20
+"""space for two write-ahead logs of etcd, 64 MiB each, and the data of a small pool"""
+SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
+"""directories of libvirtd, which are not in the PATH of an ordinary user"""
+
+
+def check_programs(wanted: tuple[str, ...], engine: str) -> None:
+    """Raises `StackError` with one line for each missing prerequisite."""
+    if missing := list(_missing(wanted, engine)):
+        raise StackError("\n".join(missing))
+
+
+def check_disk_space(directory: Path, free: int | None = None) -> None:
+    """Raises `StackError` if the disk has too little space for a first start, when etcd preallocates its log."""
+    free = shutil.disk_usage(directory).free if free is None else free
+    if not (directory / "etcd" / "member").exists() and free < MINIMUM_FREE_BYTES:
+        raise StackError(
+            f"{directory} has {free >> 20} MiB free, and a stack needs {MINIMUM_FREE_BYTES >> 20}: use another --dir"
+        )
+
+
+def search_path() -> str:
+    here = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return os.pathsep.join([*here, *(entry for entry in SBIN if entry not in here)])
+
+
+def _missing(wanted: tuple[str, ...], engine: str) -> Iterator[str]:
+    if sys.platform != "linux":
+        yield "the embedded stack needs Linux"
+    qemu = "engine" in wanted and engine == "qemu"
+    if qemu:
+        alternative = "or use --engine simulated"
+        if not _found("qemu-system-x86_64"):
+            yield f"QEMU is missing: apt-get install qemu-system-x86, {alternative}"
+        if not _found("qemu-img"):
+            yield f"qemu-img is missing: apt-get install qemu-utils, {alternative}"
+        if not _found("libvirtd"):
+            yield f"libvirtd is missing: apt-get install libvirt-daemon libvirt-daemon-driver-qemu, {alternative}"
+    if (qemu or "defaulter" in wanted) and not importlib.util.find_spec("libvirt"):
+        yield (
+            "The Python package libvirt is missing: apt-get install libvirt-dev pkg-config gcc python3-dev, then "
+            "pip install 'poolhouse[local]'"
+        )
+    if "defaulter" in wanted and not _found("qemu-system-x86_64") and not qemu:
+        yield "QEMU is missing: apt-get install qemu-system-x86, or use --without defaulter"
+
+
+def _found(program: str) -> bool:
+    return shutil.which(program, path=search_path()) is not None

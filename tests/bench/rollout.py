@@ -1,0 +1,108 @@
+"""Measures rolling updates of 1,000 simulated VMs to new templates, 25 % of the VMs at a time, without and with steps.
+
+    python -m tests.bench.rollout [--dir DIR] [--vms 1000]
+
+The bare client patches and restarts the same VMs in waves of the same size, and waits until each wave is ready. The
+update with steps is compared with the updates without steps before and after it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from controllers.pool.observe import POOLS
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import VMIS, VMS, Resource
+from tests.bench import harness
+from tests.bench.pool import pool
+from tests.cluster.pooling import engine
+
+NAME = "bench"
+STEPS = ({"setReplicas": "1%"}, {"setReplicas": "10%"}, {"setReplicas": "50%"})
+
+
+async def run(directory: Path, vms: int) -> None:
+    kubeconfig = directory / "kubeconfig"
+    async with await harness.connect(kubeconfig) as api:
+        await harness.prepare(api, VMS, POOLS)
+        async with engine(kubeconfig, directory), harness.controllers(kubeconfig):
+            await api.create(POOLS, pool(NAME, vms))
+            started, _ = await updated(api, vms)
+            pooled, lowest = await update(api, vms, "192Mi")
+            stepped, _ = await update(api, vms, "208Mi", STEPS)
+            again, _ = await update(api, vms, "224Mi")
+            await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": {"paused": True}})
+            floor = await bare(api, max(1, vms // 4))
+    harness.section(f"rolling update of {vms} VMs, {vms // 4} at a time")
+    harness.report_ratio("until all VMs have the new template and are ready", floor, pooled)
+    plain = (pooled + again) / 2
+    said = f"without {plain:.2f} s, with {stepped:.2f} s, ratio {stepped / plain:.2f}"
+    harness.report(f"the same with {len(STEPS)} steps", said, ratio=stepped / plain)
+    said = f"{started:.1f} s; at least {lowest} VMs available during the update"
+    harness.report("from 0 to all VMs ready", said, ready_s=started, lowest=lowest)
+
+
+async def update(api: Api, vms: int, memory: str, steps: Sequence[Json] = ()) -> tuple[float, int]:
+    spec = {"template": with_memory(memory), "updateStrategy": {"proactive": {"steps": list(steps)}}}
+    await api.patch(POOLS, harness.NAMESPACE, NAME, {"spec": spec})
+    return await updated(api, vms)
+
+
+def with_memory(memory: str) -> Json:
+    return {"spec": {"template": {"spec": {"domain": {"memory": {"guest": memory}}}}}}
+
+
+async def updated(api: Api, vms: int) -> tuple[float, int]:
+    """Returns the seconds until all VMs are updated and ready, and the lowest number of available VMs."""
+    lowest = vms
+
+    async def done() -> bool:
+        nonlocal lowest
+        document = await api.get(POOLS, harness.NAMESPACE, NAME)
+        status = document.get("status") or {}
+        counts = {status.get(name) for name in ("replicas", "readyReplicas", "updatedReplicas")}
+        if status.get("observedGeneration") == document["metadata"]["generation"] and counts == {vms}:
+            return True
+        lowest = min(lowest, status.get("availableReplicas", 0))
+        return False
+
+    return await harness.poll(done, every_seconds=0.1), lowest
+
+
+async def bare(api: Api, wave: int) -> float:
+    """Returns the seconds to patch and restart every VM in waves."""
+    names = [vm["metadata"]["name"] for vm in await listed(api, VMS)]
+    seconds = 0.0
+    for start in range(0, len(names), wave):
+        restarted = names[start : start + wave]
+
+        async def restart(name: str) -> None:
+            await api.patch(VMS, harness.NAMESPACE, name, {"spec": with_memory("256Mi")["spec"]})
+            await api.delete(VMIS, harness.NAMESPACE, name)
+
+        async def all_ready(wanted: frozenset[str] = frozenset(restarted)) -> bool:
+            return wanted <= await ready(api)
+
+        seconds += await harness.call_all(restart, restarted) + await harness.poll(all_ready, every_seconds=0.2)
+    return seconds
+
+
+async def ready(api: Api) -> set[str]:
+    """Returns the names of VMs whose VMI runs with the new memory."""
+    up = (vmi for vmi in await listed(api, VMIS) if vmi.get("status", {}).get("phase") == "Running")
+    return {vmi["metadata"]["name"] for vmi in up if vmi["spec"]["domain"]["memory"]["guest"] == "256Mi"}
+
+
+async def listed(api: Api, resource: Resource) -> list[Json]:
+    return [each async for items, _ in api.pages(resource, harness.NAMESPACE) for each in items]
+
+
+def main() -> None:
+    options = harness.parse_options(__doc__, dir=None, vms=1000)
+    with harness.stack(options.dir) as directory:
+        asyncio.run(run(directory, options.vms))
+
+
+if __name__ == "__main__":
+    main()

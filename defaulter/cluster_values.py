@@ -36,10 +36,12 @@ def check_architecture(spec: Json, cluster: ClusterConfig) -> None:
 
 def without_unknown_model(spec: Json, cluster: ClusterConfig, host: Libvirt, cpus: CPUs | None) -> ClusterConfig:
     """The configuration without a CPU model that neither this libvirt nor that of a node knows, so that KubeVirt sets
-    the model when the VM starts. If the nodes are unknown, each model is kept: their libvirt may be newer."""
+    the model when the VM starts. If the nodes are unknown, each model that XML can contain is kept: their libvirt may
+    be newer."""
     arch, model = str(spec.get("architecture") or cluster.architecture), cluster.cpu_model
     ours = host.cpu_models(ARCHITECTURES.get(arch, ""))
-    if not ours or cpus is None or model in {*HOST_CPUS, *ours, *cpus.models}:
+    unknown = not ours or cpus is None
+    if model.isprintable() and (unknown or model in {*HOST_CPUS, *ours, *(cpus.models if cpus else ())}):
         return cluster
     return replace(cluster, cpu_model="", unknown_cpu_model=model)
 
@@ -55,6 +57,12 @@ def model_warnings(spec: Json, cluster: ClusterConfig) -> Iterator[str]:
         f"the CPU model is not set: {setting} is {model!r}, which no libvirt knows, neither the defaulter's nor that of"
         " a node; KubeVirt cannot start the VM until the administrator corrects it"
     )
+
+
+def model_source(model: str, cluster: ClusterConfig) -> str:
+    """Which setting of the KubeVirt object has the CPU model, as the end of a message; empty if none has."""
+    of_kubevirt = model == cluster.settings.cpu_model
+    return f"; {_CONFIGURATION}.cpuModel of the KubeVirt object sets this model" if of_kubevirt else ""
 
 
 def is_machine_type_of_cluster(machine: Any, spec: Json, cluster: ClusterConfig) -> bool:

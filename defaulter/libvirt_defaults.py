@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from defaulter import domain, hook, pci_addresses, validation, walker
 from defaulter.added_devices import Ports, read_ports
-from defaulter.cluster_values import is_machine_type_of_cluster, machine_type_source
+from defaulter.cluster_values import is_machine_type_of_cluster, machine_type_source, model_source
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, HOST_CPUS, INTERFACES
@@ -244,7 +244,9 @@ class LibvirtDefaults:
         model = at(self._spec, "domain", "cpu", "model")
         ours = self._host.cpu_models(libvirt_architecture(self._spec))
         if self._cpus is None and ours and isinstance(model, str) and model not in {*ours, *HOST_CPUS}:
-            yield f"libvirt {self._host.version()} does not know the CPU model {model!r}"
+            yield f"libvirt {self._host.version()} does not know the CPU model {model!r}" + model_source(
+                model, self._cluster
+            )
         for path, feature in walker.list_devices(CPU_FEATURES, self._spec):
             name = str(feature.get("name"))
             if self._cpus is not None and name in self._cpus.features:
@@ -279,9 +281,24 @@ class LibvirtDefaults:
         try:
             return self._define_known(spec)
         except DomainRejected as error:
+            self._blame_cluster(error, spec)
             first = FieldError(find_error_path(str(error), self._spec), str(error))
             errors = (first, *self._further_errors([first]))
             raise InvalidDocument(each.below(self._location.spec) for each in errors) from error
+
+    def _blame_cluster(self, error: DomainRejected, spec: Json) -> None:
+        """Raises `LibvirtUnavailable` if libvirt rejects the VM only because of the machine type that the KubeVirt
+        object sets: KubeVirt stores such a VM."""
+        machine, arch = at(spec, *MACHINE_TYPE), architecture(spec)
+        wanted = at(self._spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(arch)
+        source = machine_type_source(wanted, self._spec, self._cluster)
+        if not source or machine == ALIASES[arch]:
+            return
+        editor = DocumentEditor(spec)
+        editor.replace(MACHINE_TYPE, ALIASES[arch])
+        with suppress(DomainRejected):
+            self._define_known(editor.document)
+            raise LibvirtUnavailable(f"the machine type {wanted}: {error}{source}") from error
 
     def _define_known(self, spec: Json) -> tuple[Element, Json, tuple[str, ...]]:
         """libvirt's domain with neutral values instead of those that libvirt does not know, the spec with these values,

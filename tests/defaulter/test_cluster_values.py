@@ -80,6 +80,8 @@ def test_a_value_of_the_cluster_is_a_warning(
     ("configuration", "status", "names"),
     [
         pytest.param({"machineType": "riscv-virt-1.0"}, {}, "sets this machine type", id="machine type of no family"),
+        pytest.param({"machineType": "microvm"}, {}, "sets this machine type", id="machine type without PCI"),
+        pytest.param({"machineType": "q35 "}, {}, "sets this machine type", id="machine type with a space"),
         pytest.param({}, {"defaultArchitecture": "riscv64"}, "riscv64", id="architecture"),
     ],
 )
@@ -119,6 +121,29 @@ def test_an_instance_type_without_model_gets_that_of_the_cluster(libvirt: Libvir
     answer = libvirt.default(document, kubevirt=cluster(cpuModel="CascadelakeServer"), **sent, **NODES)
     assert answer.status == 200, answer.content
     assert ("spec.configuration.cpuModel" in " ".join(answer.warnings)) is warned
+
+
+@pytest.mark.parametrize("machine", ["pc-i440fx-7.2", "pc"])
+def test_a_vm_that_the_cluster_s_machine_type_rejects_is_left_to_kubevirt(libvirt: Libvirt, machine: str) -> None:
+    secure = with_domain(firmware={"bootloader": {"efi": {"secureBoot": True}}}, features={"smm": {"enabled": True}})
+    answer = libvirt.default(vm(secure), kubevirt=cluster(machineType=machine))
+    assert answer.status == 501, answer.content
+    assert "sets this machine type" in str(answer.content)
+    own = {**secure, "domain": {**secure["domain"], "machine": {"type": "pc-i440fx-7.2"}}}
+    assert libvirt.default(vm(own), kubevirt=cluster()).status == 422, "the author's own mistake"
+
+
+def test_a_model_of_the_cluster_is_named_where_nodes_are_unknown(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(PLAIN), kubevirt=cluster(cpuModel="CascadelakeServer"))
+    assert "spec.configuration.cpuModel of the KubeVirt object sets this model" in " ".join(answer.warnings)
+    assert inner(answer.object)["domain"]["cpu"]["model"] == "CascadelakeServer"
+
+
+def test_a_model_that_no_xml_can_contain_is_not_set(libvirt: Libvirt) -> None:
+    answer = libvirt.default(vm(PLAIN), kubevirt=cluster(cpuModel="Haswell\n\x00"))
+    assert answer.status == 200, answer.content
+    assert "spec.configuration.cpuModel" in " ".join(answer.warnings)
+    assert "model" not in inner(answer.object)["domain"]["cpu"]
 
 
 def test_an_author_s_own_wrong_value_stays_an_error(libvirt: Libvirt) -> None:

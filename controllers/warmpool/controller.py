@@ -31,7 +31,7 @@ from controllers.warmpool.status import (
     unavailable_status,
 )
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
-from controllers.warmpool.warm_vm import Node, WarmVM, seconds_since
+from controllers.warmpool.warm_vm import Node, WarmVM, is_unowned, seconds_since
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
@@ -202,6 +202,7 @@ class WarmPoolController:
         return WarmPoolSnapshot(
             pool=pool,
             vms=vms,
+            unowned=tuple(sorted(m.name for m in view.cache.with_pool_name(pool.key) if is_unowned(m))),
             health=self.health.observe(pool, vms),
             queued_claims=demand.queued(pool.uid),
             creating_for_claims=demand.creating(pool.uid),

@@ -30,6 +30,8 @@ class WarmPoolReason(Reason):
         "ConflictingLabels",
         "Labels of VMs contradict each other or the owner; the message has the names.",
     )
+    NO_OWNER = "NoOwner", "VMs have the label of this pool and no owner; the message has the names."
+    NO_UNOWNED_VMS = "NoUnownedVMs", "All waiting VMs with the pool's label are VMs of the pool."
     AS_EXPECTED = "AsExpected", "The controller found no problem."
     DEFAULT_POOL = "DefaultPool", "Claims that name no pool get a VM of this pool."
     DEFAULT_CONFLICT = "DefaultConflict", "An older pool of the namespace already has `default: true`."

@@ -70,6 +70,8 @@ class WarmPoolSnapshot:
     """The encoded history of the demand."""
     refusal: str = ""
     """KubeVirt's answer to a request to pause, stop or start a VM that it refuses repeatedly."""
+    unowned: tuple[str, ...] = ()
+    """Names of waiting VMs with the pool's label that nobody owns, also of an earlier pool of the same name."""
 
     # VMs by ownership
 

@@ -25,7 +25,7 @@ from poolhouse.api.kinds.warmpool import PlacementStatus, PoolFailures, TrackedI
 from poolhouse.runtime.events import EventType
 from poolhouse.runtime.resource import Key
 
-ABSENT_UNTIL_TRUE = ("Degraded",)
+ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs")
 
 
 def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
@@ -104,6 +104,7 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     degradation = next(_degradations(snapshot), None)
     yield condition("Degraded", degradation is not None, *(degradation or (Reason.AS_EXPECTED, "")))
     yield _rollout(snapshot, now)
+    yield _unowned(snapshot)
     yield from _default(snapshot)
     yield from _autoscaling(snapshot)
 
@@ -235,6 +236,16 @@ def _rollout(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
             "RolloutComplete", False, Reason.UPDATING, f"{count_noun(old, 'VM')} of an old template: {how}"
         )
     return condition("RolloutComplete", True, Reason.COMPLETE, "all VMs are of the current template")
+
+
+def _unowned(snapshot: WarmPoolSnapshot) -> Condition:
+    if not snapshot.unowned:
+        return condition("UnownedVMs", False, Reason.NO_UNOWNED_VMS)
+    adopts = "`poolhouse warmpool adopt` takes instances that fit into a pool; terminate the others"
+    advice = f"{adopts if snapshot.pool.spec.ec2 else 'Delete them'} if nobody needs them"
+    found = f"{join_names(snapshot.unowned)}: the label of this pool, but no owner"
+    message = f"{found}. No claim gets them, and the pool neither counts nor changes them. {advice}"
+    return condition("UnownedVMs", True, Reason.NO_OWNER, message)
 
 
 def _default(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:

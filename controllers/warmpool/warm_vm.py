@@ -157,6 +157,11 @@ def parse_warm_vm(document: Json) -> WarmVM:
     )
 
 
+def is_unowned(m: WarmVM) -> bool:
+    """Whether the VM looks like a waiting one of its pool, and is not. No claim gets it, and no pool deletes it."""
+    return m.owner == NO_OWNER and m.unclaimed and not m.deleting
+
+
 def why_unavailable(m: WarmVM) -> str:
     """Why no claim may get the VM now, or an empty string. The function reads only cached data."""
     if m.state is not WarmState.READY:

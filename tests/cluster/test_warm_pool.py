@@ -414,10 +414,16 @@ async def test_vms_of_a_deleted_pool_become_orphans(place: PoolNamespace, ours: 
         await place.pool(1)  # another pool of the same name
         await until(place.available, 1)
         assert before < await place.uids(), "the new pool does not adopt orphans"
+        await until(lambda: _unowned(place), "True")
 
 
 async def _metadata(place: PoolNamespace) -> list[Any]:
     return [vm["metadata"] for vm in (await place.api.list(VMS, place.namespace))[0]]
+
+
+async def _unowned(place: PoolNamespace) -> str:
+    status = (await place.api.get(WARM_POOLS, place.namespace, "web"))["status"]
+    return next((each["status"] for each in status["conditions"] if each["type"] == "UnownedVMs"), "")
 
 
 async def _finalizers(place: PoolNamespace) -> list[str]:

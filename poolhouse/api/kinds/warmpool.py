@@ -485,7 +485,7 @@ class WarmPoolStatus(LoggedStatus):
     """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Valid, Available, Progressing, Degraded, RolloutComplete,
-    Default and Autoscaling."""
+    UnownedVMs, Default and Autoscaling."""
 
 
 WARM_POOL = Kind(

@@ -12,7 +12,7 @@ from controllers.warmpool.reasons import WarmPoolReason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import invalid_spec_status, status, status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
-from controllers.warmpool.warm_vm import NO_OWNER
+from controllers.warmpool.warm_vm import NO_OWNER, is_unowned
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from tests.controllers.warmpool.builders import (
@@ -67,6 +67,29 @@ def test_counts() -> None:
 
 def conditions(observed: WarmPoolSnapshot) -> dict[str, tuple[str, str]]:
     return {c.type: (c.status, c.reason) for c in status(observed, NOW).conditions}
+
+
+def test_vms_without_an_owner_are_named_and_change_no_health() -> None:
+    found = status(replace(a_snapshot(2, a_vm("a"), a_vm("b")), unowned=("c", "d")), NOW)
+    condition = next(each for each in found.conditions if each.type == "UnownedVMs")
+    assert (condition.status, condition.reason) == ("True", "NoOwner")
+    assert condition.message.startswith("c, d: the label of this pool, but no owner")
+    assert next(each.status for each in found.conditions if each.type == "Ready") == "True"
+    assert "UnownedVMs" not in conditions(a_snapshot(2, a_vm("a"), a_vm("b"))), "absent until it is true"
+
+
+@pytest.mark.parametrize(
+    ("facts", "unowned"),
+    [
+        pytest.param({}, False, id="a VM of the pool"),
+        pytest.param({"owner": NO_OWNER}, True, id="its owner was removed"),
+        pytest.param({"owner": NO_OWNER, "orphaned": "PoolGone", "pool_uid": "earlier"}, True, id="of an earlier pool"),
+        pytest.param({"owner": NO_OWNER, "deleting": True}, False, id="it is being deleted"),
+        pytest.param({"owner": NO_OWNER, "state": WarmState.IN_USE, "claim_uid": "c"}, False, id="a claim has it"),
+    ],
+)
+def test_which_vms_are_unowned(facts: dict[str, Any], unowned: bool) -> None:
+    assert is_unowned(replace(a_vm("a"), **facts)) is unowned
 
 
 FAILED = FailureBackoff(2, "FailedCreate", "no", ago(-5))

@@ -30,7 +30,7 @@ def test_every_command_is_in_it() -> None:
     assert [name for name in shown if f'.SS "{name.replace("-", chr(92) + "-")} ' not in text] == []
 
 
-CHANGELOG = DIRECTORY.parent.parent / "CHANGELOG.md"
+CHANGELOG = DIRECTORY.parent.parent.parent / "CHANGELOG.md"
 
 
 def released(changelog: str, version: str) -> str | None:

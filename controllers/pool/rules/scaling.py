@@ -52,7 +52,9 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
-    room, stable = update_limit(snapshot, now).allowed - with_template(snapshot), stable_revision(snapshot)
+    # A VM that a new VM replaces leaves its place to that VM, also if it has the template and lacks a restart.
+    leaving = sum(is_replaced(snapshot, vm) and not snapshot.outdated(vm) for vm in snapshot.active) if extra else 0
+    room, stable = update_limit(snapshot, now).allowed - with_template(snapshot) + leaving, stable_revision(snapshot)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst), snapshot.pool.first_ordinal):
         name = name_of(snapshot.pool.name, ordinal)
         if len(name) > MAX_NAME:

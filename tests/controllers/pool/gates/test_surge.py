@@ -15,7 +15,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import UpdateAbort
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, outline, snapshot, vm
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, outline, snapshot, vm, vmi
 
 Json = dict[str, Any]
 
@@ -145,3 +145,11 @@ def test_status_and_waits_say_what_goes_on() -> None:
     conditions = {each.type: each for each in status.conditions}
     assert conditions["Progressing"].reason == "UpdatingVMs"
     assert conditions["Available"].status == "True"
+
+
+def test_the_vm_that_replaces_one_without_a_restart_gets_the_new_template() -> None:
+    unstarted = vm(3, vmi=vmi("web-3", revision=OLD.label))
+    found = surging(vm(1), vm(2), unstarted, spec={"status": {"currentRevision": OLD.name}})
+    (create,) = plan(found, NOW).actions
+    assert isinstance(create, Create)
+    assert create.revision == REVISION.name, "a VM with the former template would be deleted and created again for ever"

@@ -216,7 +216,11 @@ def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
         return _fail(s, obstacle, now) if s.on_empty == "Fail" else _pend(s, obstacle, now)
     if s.failure is not None:
         return _pend(s, s.failure, now, phase="Allocating")
-    return steps.CreateVM(s.pool, vm_name(s.claim.name, s.claim.uid, s.claim.status.attempts), why.reason, why.message)
+    name = vm_name(s.claim.name, s.claim.uid, s.claim.status.attempts)
+    if any(vm.name == name for vm in s.vms):
+        # Somebody deletes the VM that was created for this attempt. Its name is free when it is gone.
+        return steps.Requeue(min(RECHECK_SECONDS, _seconds_until(s.bind_deadline, now)))
+    return steps.CreateVM(s.pool, name, why.reason, why.message)
 
 
 def _pool_paused(s: ClaimSnapshot) -> Failure | None:

@@ -75,6 +75,11 @@ def kind(step: Step) -> Any:
         pytest.param(snapshot(candidate=READY), (ReserveVM, "m"), id="a VM is ready"),
         pytest.param(snapshot(candidate=READY, vms_known=False), FindVMs, id="the claim may have a VM already"),
         pytest.param(snapshot(), (CreateVM, "PoolEmpty"), id="no VM is ready"),
+        pytest.param(
+            snapshot(None, replace(claimed_vm(deleting=True), name=vm_name("mine", CLAIM_UID, 0))),
+            Requeue,
+            id="somebody deletes the VM that was created, and its name is not free yet",
+        ),
         pytest.param(snapshot(pool=FAIL), ("Failed", "NoCapacity"), id="no VM is ready: onEmpty Fail"),
         pytest.param(snapshot(pool=QUEUE), JoinWaitQueue, id="no VM is ready: onEmpty Queue"),
         pytest.param(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from tests.model.claims import ClaimBounds, ClaimModel
 from tests.model.pools import Bounds, PoolModel
 from tests.model.search import Machine
 
@@ -40,12 +41,26 @@ POOLS: Mapping[str, Bounds] = {
     ),
 }
 
+CLAIMS: Mapping[str, ClaimBounds] = {
+    "cold-start": ClaimBounds(),
+    "queue": ClaimBounds({"claimPolicy": {"onEmpty": "Queue"}, "maxTotal": 2}),
+    "paused": ClaimBounds({"standby": {"mode": "Paused"}}),
+    "stopped": ClaimBounds({"standby": {"mode": "Stopped"}}),
+}
+
 Make = Callable[..., Machine[Any]]
 
 
-def of_pools(bounds: Bounds) -> Make:
+def of_pool(bounds: Bounds) -> Make:
     return lambda **given: PoolModel(replace(bounds, **given))
 
 
-MODELS: Mapping[str, Make] = {f"pool-{name}": of_pools(bounds) for name, bounds in POOLS.items()}
+def of_claims(bounds: ClaimBounds) -> Make:
+    return lambda **given: ClaimModel(replace(bounds, **given))
+
+
+MODELS: Mapping[str, Make] = {
+    **{f"pool-{name}": of_pool(bounds) for name, bounds in POOLS.items()},
+    **{f"claim-{name}": of_claims(bounds) for name, bounds in CLAIMS.items()},
+}
 """makes a model with other bounds than those of the table"""

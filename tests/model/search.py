@@ -74,8 +74,8 @@ class _Graph(Generic[S]):
         return tuple(reversed(steps))
 
 
-def explore(machine: Machine[S], most: int | None = None) -> Explored:
-    """Visits all states, or the nearest `most`, in the order of the number of moves."""
+def explore(machine: Machine[S], most: int | None = None, enough: int = MOST_FINDINGS) -> Explored:
+    """Visits all states, or the nearest `most`, in the order of the number of moves, until enough is found."""
     graph, found, queue = _Graph(machine), Explored(), deque[tuple[int, S]]()
 
     def visit(state: S, parent: int, label: str) -> int:
@@ -89,7 +89,7 @@ def explore(machine: Machine[S], most: int | None = None) -> Explored:
 
     for state in machine.initial():
         visit(state, -1, f"begin: {state}")
-    while queue and len(found.found) < MOST_FINDINGS:
+    while queue and len(found.found) < enough:
         if most is not None and found.states >= most:
             found.complete = False
             break

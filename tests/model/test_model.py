@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from controllers.claim import steps
+from controllers.claim.plan import plan as plan_claim
+from controllers.claim.snapshot import ClaimSnapshot
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.gates import table as gates
@@ -16,28 +19,31 @@ from controllers.pool.gates.disruptions import Gate
 from controllers.pool.plan import plan
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
+from tests.model.claims import ClaimModel
+from tests.model.claims import written as written_by_claim
 from tests.model.kubevirt import progress, written
-from tests.model.models import MODELS, POOLS
+from tests.model.models import CLAIMS, MODELS, POOLS
 from tests.model.pools import NOW, PoolModel
 from tests.model.search import Explored, explore
 
-MOST = 400
+MOST = 300
 """states of a model: the nearest of all"""
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_each_path_comes_to_rest(name: str) -> None:
-    assert not explore(MODELS[name](vms=2, replicas=(1, 2), faults=1, changes=1), MOST).found
+    bounds: dict[str, Any] = {"vms": 2, "replicas": (1, 2)} if name.startswith("pool") else {"vms": 1, "replicas": (1,)}
+    assert not explore(MODELS[name](faults=1, changes=1, **bounds), MOST).found
 
 
 def small(name: str, **given: Any) -> PoolModel:
-    return PoolModel(
-        replace(POOLS[name], vms=2, replicas=(1, 2) if name == "offline" else (2,), faults=0, changes=0), **given
-    )
+    """A pool of one VM or none. Its steps need another VM."""
+    vms = 2 if name == "steps" else 1
+    return PoolModel(replace(POOLS[name], vms=vms, replicas=(vms - 1, vms), faults=0, changes=0), **given)
 
 
-def found_in(model: PoolModel) -> str:
-    explored: Explored = explore(model, 3 * MOST)
+def found_in(model: PoolModel | ClaimModel) -> str:
+    explored: Explored = explore(model, 5 * MOST, enough=1)  # type: ignore[misc]
     return "\n".join(map(str, explored.found))
 
 
@@ -126,6 +132,67 @@ def test_a_gate_that_never_opens_is_found(monkeypatch: pytest.MonkeyPatch) -> No
     never = Gate("Never", lambda *_: "it is never", lambda cause: cause == "Update", "", every_change=True)
     monkeypatch.setattr(gates, "GATES", (*gates.GATES, never))
     assert "told: web-1: it is never" in found_in(small("proactive"))
+
+
+def claims(name: str, faults: int = 0, changes: int = 0, **given: Any) -> ClaimModel:
+    """One claim, and no VM or one."""
+    bounds = replace(CLAIMS[name], vms=1, claims=1, replicas=(0, 1), faults=faults, changes=changes)
+    return ClaimModel(bounds, **given)
+
+
+def waits_instead_of(kind: type[steps.Step]) -> Callable[[ClaimSnapshot, datetime], steps.Step]:
+    def step(snapshot: ClaimSnapshot, now: datetime) -> steps.Step:
+        found = plan_claim(snapshot, now)
+        return steps.Requeue() if isinstance(found, kind) else found
+
+    return step
+
+
+def never_asked_again(snapshot: ClaimSnapshot, now: datetime) -> steps.Step:
+    found = plan_claim(snapshot, now)
+    return steps.Requeue() if isinstance(found, steps.Requeue) else found
+
+
+def without_effect_on_claims(kind: type[steps.Step]) -> Any:
+    return lambda world, seen, step: world if isinstance(step, kind) else written_by_claim(world, seen, step)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        *(
+            pytest.param(
+                claims(name, changes=changes, plan=waits_instead_of(kind)),
+                "nothing acts",
+                id=f"{name}: no {kind.__name__}",
+            )
+            for name, changes, kind in (
+                ("queue", 0, steps.ReserveVM),
+                ("cold-start", 0, steps.CreateVM),
+                ("cold-start", 0, steps.HandOverVM),
+                ("cold-start", 1, steps.DeleteVM),
+                ("paused", 0, steps.ActivateVM),
+                ("queue", 0, steps.JoinWaitQueue),
+            )
+        ),
+        *(
+            pytest.param(
+                claims(name, write=without_effect_on_claims(kind)),
+                "a cycle",
+                id=f"{name}: {kind.__name__} does nothing",
+            )
+            for name, kind in (
+                ("cold-start", steps.ReserveVM),
+                ("cold-start", steps.HandOverVM),
+                ("paused", steps.ActivateVM),
+                ("stopped", steps.MarkActivated),
+            )
+        ),
+        pytest.param(claims("cold-start", faults=1, plan=never_asked_again), "nothing acts", id="never asked again"),
+    ],
+)
+def test_a_seeded_fault_of_claims_is_found(model: ClaimModel, expected: str) -> None:
+    assert expected in found_in(model)
 
 
 @pytest.mark.parametrize("name", sorted(POOLS.keys() - {"offline"}))

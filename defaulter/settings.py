@@ -61,10 +61,10 @@ class Settings(ServerSettings):
         "CPU model of a VM that names none. Empty: that of the KubeVirt object, or `host-model`.",
     )
     machines: Annotated[dict[str, str], BeforeValidator(_parse_aliases)] = setting(
-        "POOLHOUSE_MACHINES", {}, "Machine types that aliases stand for on the nodes: `ALIAS=TYPE,...`."
+        "POOLHOUSE_MACHINE_TYPES", {}, "Machine types that aliases stand for on the nodes: `ALIAS=TYPE,...`."
     )
     unavailable_machines: UnavailablePolicy = setting(
-        "POOLHOUSE_UNOFFERED_MACHINES", "warn", "What happens to a VM whose machine type no node can run."
+        "POOLHOUSE_UNAVAILABLE_MACHINE_TYPES", "warn", "What happens to a VM whose machine type no node can run."
     )
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS",
@@ -95,11 +95,13 @@ class Settings(ServerSettings):
     spares: int = setting(
         "POOLHOUSE_SPARE_WORKERS", 1, "Workers that are ready to replace one that ends, about 55 MB each.", ge=0
     )
-    queue_length: int = setting("POOLHOUSE_WAITING", 2048, "Requests that may wait; others get 429.", ge=1)
+    queue_length: int = setting("POOLHOUSE_QUEUE_LENGTH", 2048, "Requests that may wait; others get 429.", ge=1)
     tenant_queue_length: int = setting(
-        "POOLHOUSE_WAITING_PER_TENANT", 512, "Requests of one namespace that may wait; others get 429.", ge=1
+        "POOLHOUSE_QUEUE_LENGTH_PER_TENANT", 512, "Requests of one namespace that may wait; others get 429.", ge=1
     )
-    max_requests: int = setting("POOLHOUSE_RECYCLE", 5000, "Requests after which a worker is replaced.", ge=1)
+    max_requests: int = setting(
+        "POOLHOUSE_REQUESTS_PER_WORKER", 5000, "Requests after which a worker is replaced.", ge=1
+    )
 
     @field_validator("worker_user")
     @classmethod

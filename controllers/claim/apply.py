@@ -150,7 +150,7 @@ class ClaimWriter:
                 self._retry_later(s, Failure(ClaimReason.FAILED_RESERVE, message), error, record)
                 return
             else:
-                log_event(log, "MachineAssigning", f"reserved {vm.name} for {claim.name}", about=vm, claim=claim.name)
+                log_event(log, "VMAssigning", f"reserved {vm.name} for {claim.name}", about=vm, claim=claim.name)
                 record.remember(reserved, self.clock())
                 record.timeline = replace(record.timeline, reserved=self.now(), bound=None, activated=None)
                 return
@@ -169,10 +169,10 @@ class ClaimWriter:
         pool, claim = step.pool, s.claim
         self.allocator.begin_creation(claim, pool, step.name, record)
         record.timeline = replace(record.timeline, dequeued=record.timeline.dequeued or self.now())
-        log_event(log, "MachineCreating", f"creates {step.name} for {claim.name}: {step.message}", claim=claim.name)
+        log_event(log, "VMCreating", f"creates {step.name} for {claim.name}: {step.message}", claim=claim.name)
         try:
-            wish = await self._permitted(claim, pool)
-            created = await backend.create(self._create_request(claim, step, wish, record.placement_draws))
+            personalization = await self._permitted(claim, pool)
+            created = await backend.create(self._create_request(claim, step, personalization, record.placement_draws))
         except OutcomeUnknown:
             record.vms_known = False
             record.unconfirmed = step.name
@@ -199,18 +199,22 @@ class ClaimWriter:
     async def _permitted(self, claim: Claim, pool: WarmPool) -> Personalization | None:
         """The personalization without a Secret that holds other things than public keys. The condition Personalized
         reports it when the VM is personalized."""
-        wish = claim.spec.personalization
-        secret = key_at_boot(wish, pool.template)
-        if wish is None or not secret or not await Personalizer(self.api).invalid_keys(claim.namespace, secret):
-            return wish
-        return wish.model_copy(update={"ssh_public_key_secret": None})
+        personalization = claim.spec.personalization
+        secret = key_at_boot(personalization, pool.template)
+        if (
+            personalization is None
+            or not secret
+            or not await Personalizer(self.api).invalid_keys(claim.namespace, secret)
+        ):
+            return personalization
+        return personalization.model_copy(update={"ssh_public_key_secret": None})
 
     def _create_request(
-        self, claim: Claim, step: steps.CreateVM, wish: Personalization | None, draws: int
+        self, claim: Claim, step: steps.CreateVM, personalization: Personalization | None, draws: int
     ) -> CreateRequest:
         pool = step.pool
-        lot = f"{step.name}/{draws}" if draws else step.name
-        name = claim.overrides.placement or draw_placement(pool.uid, lot, pool.spec.places)
+        key = f"{step.name}/{draws}" if draws else step.name
+        name = claim.overrides.placement or draw_placement(pool.uid, key, pool.spec.places)
         placement = pool.placements.get(name) or next(iter(pool.placements.values()))
         return CreateRequest(
             namespace=claim.namespace,
@@ -219,14 +223,14 @@ class ClaimWriter:
             pool_uid=pool.uid,
             owner=claim.owner,
             template=with_application(
-                personalize_template(pool.pinned(apply_overrides(pool.template, claim.overrides)), wish),
+                personalize_template(pool.pinned(apply_overrides(pool.template, claim.overrides)), personalization),
                 claim.spec.application,
             ),
             template_hash=pool.hashes.get(str(placement["name"]), pool.template_hash),
             placement=placement,
             state=WarmState.ALLOCATING,
             claim_uid=claim.uid,
-            labels=labels(wish),
+            labels=labels(personalization),
             annotations={
                 meta.CLAIM_NAME: claim.name,
                 meta.ACTIVATED_AT: format_micro_time(self.now()),  # the VM boots for this claim

@@ -37,7 +37,7 @@ class ClaimMetrics:
             registry=registry,
         )
         self._deleted = Counter(
-            f"{PREFIX}claim_machines_deleted_total",
+            f"{PREFIX}claim_vms_deleted_total",
             "VMs that were deleted because their claim ended or could not use them.",
             ("namespace", "warmpool"),
             registry=registry,

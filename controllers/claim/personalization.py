@@ -36,20 +36,22 @@ SYNCHRONIZED = "AccessCredentialsSynchronized"
 """the VMI condition with which KubeVirt reports that the guest agent got a Secret's keys"""
 
 
-def is_personalized(wish: Personalization | None) -> bool:
-    return wish is not None and bool(wish.labels or wish.hostname or wish.ssh_public_key_secret)
+def is_personalized(personalization: Personalization | None) -> bool:
+    return personalization is not None and bool(
+        personalization.labels or personalization.hostname or personalization.ssh_public_key_secret
+    )
 
 
-def hostname_needs_boot(wish: Personalization | None, template: Json) -> str:
+def hostname_needs_boot(personalization: Personalization | None, template: Json) -> str:
     """Why only a VM that is created for the claim can get the hostname, or an empty string."""
-    if wish is None or not wish.hostname or "spec" not in template:
+    if personalization is None or not personalization.hostname or "spec" not in template:
         return ""
     return "the hostname of the claim is set when its VM boots"
 
 
-def forbidden(wish: Personalization | None, allowed: tuple[str, ...] | None) -> str:
+def forbidden(personalization: Personalization | None, allowed: tuple[str, ...] | None) -> str:
     """Why the pool refuses the personalization, or an empty string. A pool allows only the fields in `allowed`."""
-    given = wish.model_dump(by_alias=True, exclude_none=True) if wish is not None else {}
+    given = personalization.model_dump(by_alias=True, exclude_none=True) if personalization is not None else {}
     if refused := [name for name, value in given.items() if value and name not in (allowed or ())]:
         permitted = ", ".join(allowed or ()) or "none"
         return (
@@ -59,9 +61,9 @@ def forbidden(wish: Personalization | None, allowed: tuple[str, ...] | None) -> 
     return ""
 
 
-def labels(wish: Personalization | None) -> Mapping[str, str]:
+def labels(personalization: Personalization | None) -> Mapping[str, str]:
     """The labels without reserved labels. Admission also refuses reserved labels, but may not run."""
-    given = (wish.labels or {}) if wish is not None else {}
+    given = (personalization.labels or {}) if personalization is not None else {}
     return {key: value for key, value in given.items() if not _is_reserved(key)}
 
 
@@ -69,26 +71,30 @@ def _is_reserved(label: str) -> bool:
     return "/" in label and label.partition("/")[0].endswith(("kubevirt.io", meta.DOMAIN))
 
 
-def personalize_template(template: Json, wish: Personalization | None) -> Json:
+def personalize_template(template: Json, personalization: Personalization | None) -> Json:
     """Adds the hostname and the SSH keys to the template of a VM that is created for the claim."""
-    if wish is None or not (wish.hostname or wish.ssh_public_key_secret) or "spec" not in template:
+    if (
+        personalization is None
+        or not (personalization.hostname or personalization.ssh_public_key_secret)
+        or "spec" not in template
+    ):
         return template
     changed = copy.deepcopy(template)
     vmi = changed["spec"].setdefault("template", {}).setdefault("spec", {})
-    if wish.hostname:
-        vmi["hostname"] = wish.hostname
-    if secret := key_at_boot(wish, template):
+    if personalization.hostname:
+        vmi["hostname"] = personalization.hostname
+    if secret := key_at_boot(personalization, template):
         source: Json = {"secret": {"secretName": secret}}
         key: Json = {"source": source, "propagationMethod": {cloud_init_method(template): {}}}
         vmi["accessCredentials"] = [*(vmi.get("accessCredentials") or ()), {"sshPublicKey": key}]
     return changed
 
 
-def key_at_boot(wish: Personalization | None, template: Json) -> str:
+def key_at_boot(personalization: Personalization | None, template: Json) -> str:
     """The Secret whose keys cloud-init passes to a VM that is created for the claim, or an empty string."""
-    if wish is None or not wish.ssh_public_key_secret or ssh_keys.wants_key(template):
+    if personalization is None or not personalization.ssh_public_key_secret or ssh_keys.wants_key(template):
         return ""
-    return wish.ssh_public_key_secret if cloud_init_method(template) else ""
+    return personalization.ssh_public_key_secret if cloud_init_method(template) else ""
 
 
 def cloud_init_method(template: Json) -> str:
@@ -101,21 +107,23 @@ def cloud_init_method(template: Json) -> str:
 
 
 def impossible(
-    wish: Personalization, launch_type: str, *, is_instance: bool, has_secret: bool, has_cloud_init: bool
+    personalization: Personalization, launch_type: str, *, is_instance: bool, has_secret: bool, has_cloud_init: bool
 ) -> list[Failure]:
     """The requests that the VM cannot fulfil. `has_secret`: the template asks for a Secret for each VM."""
     found = []
-    reserved = [key for key in wish.labels or () if _is_reserved(key) or (is_instance and key in RESERVED_TAGS)]
+    reserved = [
+        key for key in personalization.labels or () if _is_reserved(key) or (is_instance and key in RESERVED_TAGS)
+    ]
     if reserved:
         message = f"labels: {', '.join(reserved)}: reserved; choose other names"
         found.append(Failure(ClaimReason.LABELS_REJECTED, message))
-    if wish.hostname and is_instance:
+    if personalization.hostname and is_instance:
         message = "hostname: AWS names an EC2 instance"
         found.append(Failure(ClaimReason.UNSUPPORTED_ON_EC2, message))
-    if wish.ssh_public_key_secret and is_instance:
+    if personalization.ssh_public_key_secret and is_instance:
         message = "ssh key: an EC2 instance has the key pair of its pool"
         found.append(Failure(ClaimReason.UNSUPPORTED_ON_EC2, message))
-    elif wish.ssh_public_key_secret and not (has_secret or (launch_type == "Cold" and has_cloud_init)):
+    elif personalization.ssh_public_key_secret and not (has_secret or (launch_type == "Cold" and has_cloud_init)):
         credential = f"an access credential that names {meta.CLAIM_KEY}"
         message = f"ssh key: the VM booted before it was claimed: the pool's template needs {credential}"
         if launch_type == "Cold":
@@ -125,12 +133,16 @@ def impossible(
     return found
 
 
-def personalized_condition(wish: Personalization | None, failures: Collection[Failure] | None) -> list[Condition]:
+def personalized_condition(
+    personalization: Personalization | None, failures: Collection[Failure] | None
+) -> list[Condition]:
     """The condition Personalized, or nothing if the claim asks for nothing or its status has the condition."""
-    if not is_personalized(wish) or wish is None or failures is None:
+    if not is_personalized(personalization) or personalization is None or failures is None:
         return []
     if not failures:
-        late = "; a guest that had booted has its keys within two minutes" if wish.ssh_public_key_secret else ""
+        late = (
+            "; a guest that had booted has its keys within two minutes" if personalization.ssh_public_key_secret else ""
+        )
         message = f"everything that spec.personalization asks for{late}"
         return [condition("Personalized", True, ClaimReason.PERSONALIZED, message)]
     return [condition("Personalized", False, next(iter(failures)).reason, "; ".join(each.message for each in failures))]
@@ -145,12 +157,12 @@ class Personalizer:
     async def personalize(self, claim: Claim, vm: WarmVM, template: Json | None) -> tuple[WarmVM, tuple[Failure, ...]]:
         """Returns the changed VM, and the requests that failed. `template` is the pool's, or None for a deleted pool.
         Raises WriteConflict and OutcomeUnknown."""
-        wish, is_instance = claim.spec.personalization, claim.status.instance_ref is not None
-        assert wish is not None
+        personalization, is_instance = claim.spec.personalization, claim.status.instance_ref is not None
+        assert personalization is not None
         has_secret = template is None or ssh_keys.wants_key(template)
         failures: list[Failure | None] = [
             *impossible(
-                wish,
+                personalization,
                 claim.status.launch_type or "",
                 is_instance=is_instance,
                 has_secret=has_secret,
@@ -159,12 +171,12 @@ class Personalizer:
         ]
         try:
             with translated_errors():
-                if wish.labels and not is_instance:
-                    vm, failure = await self._label(vm, dict(labels(wish)))
+                if personalization.labels and not is_instance:
+                    vm, failure = await self._label(vm, dict(labels(personalization)))
                     failures.append(failure)
-                if wish.ssh_public_key_secret and has_secret and not is_instance:
-                    failures.append(await self._copy_keys(vm, wish.ssh_public_key_secret))
-                elif claim.status.launch_type == "Cold" and (secret := key_at_boot(wish, template or {})):
+                if personalization.ssh_public_key_secret and has_secret and not is_instance:
+                    failures.append(await self._copy_keys(vm, personalization.ssh_public_key_secret))
+                elif claim.status.launch_type == "Cold" and (secret := key_at_boot(personalization, template or {})):
                     failures.append(await self.invalid_keys(vm.namespace, secret))
         except Conflict as error:
             raise WriteConflict(str(error)) from error

@@ -33,7 +33,7 @@ GAUGES = {
     "updated_replicas": "VMs of the pool that have its current template.",
     "unavailable_replicas": "VMs of the pool that are missing or not available.",
     "held_replicas": "VMs of the pool that wait for lifecycle hooks before they are deleted or restarted.",
-    "kept_disks": "Disks that the pool retained at scale-in.",
+    "retained_disks": "Disks that the pool retained at scale-in.",
     "snapshots": "VirtualMachineSnapshots that the pool took before updates.",
     "snapshot_failing": "1 while VMs of the pool are not updated or restored because snapshots fail.",
     "rollout_stalled": "1 while the pool has exceeded progressDeadlineSeconds.",
@@ -87,7 +87,7 @@ class PoolMetrics(ObjectMetrics):
             "updated_replicas": status.updated_replicas,
             "unavailable_replicas": status.unavailable_replicas,
             "held_replicas": status.held_replicas,
-            "kept_disks": status.kept_disks,
+            "retained_disks": status.retained_disks,
             "snapshots": status.snapshots,
             "snapshot_failing": any(
                 each.type == "SnapshotFailure" and each.status == "True" for each in status.conditions

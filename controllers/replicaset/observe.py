@@ -149,8 +149,10 @@ class Stores:
 
     def adopters(self, orphan: VMI) -> list[ReplicaSet]:
         """Sets whose selector matches the orphan. If several sets match, the first set that writes adopts the VMI."""
-        near = self.sets.by("namespace", orphan.namespace)
-        return [each for each in near if isinstance(each, ReplicaSet) and not each.deleting and each.selects(orphan)]
+        candidates = self.sets.by("namespace", orphan.namespace)
+        return [
+            each for each in candidates if isinstance(each, ReplicaSet) and not each.deleting and each.selects(orphan)
+        ]
 
 
 async def list_stores(api: Api, namespace: str) -> Stores:

@@ -6,10 +6,8 @@ from typing import Any, Literal
 
 from controllers.warmpool.warm_vm import WarmVM
 
-LogEvent = Literal[
-    "MachineCreating", "MachineAssigning", "MachineDeleting", "MachinePolled", "MachineMoved", "Retry", "Failure"
-]
-"""`MachineMoved`: a VM has a new state. `MachineAssigning`: a claim gets a VM. `Failure`: retries do not resolve the
+LogEvent = Literal["VMCreating", "VMAssigning", "VMDeleting", "VMChecked", "VMStateChanged", "Retry", "Failure"]
+"""`VMStateChanged`: a VM has a new state. `VMAssigning`: a claim gets a VM. `Failure`: retries do not resolve the
 error."""
 
 

@@ -132,7 +132,7 @@ class RoutingBackend:
         return await (self._vms if "spec" in request.template else self._instances).create(request)
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
-        return [m for each in (self._vms, self._instances) for m in await each.find(namespace, claim_uid)]
+        return [vm for each in (self._vms, self._instances) for vm in await each.find(namespace, claim_uid)]
 
     async def read(self, vm: WarmVM) -> WarmVM | None:
         return await self._of(vm).read(vm)

@@ -24,11 +24,11 @@ WARM_VMS = Source(
     VMS,
     parse_warm_vm,
     {
-        "pool": lambda m: [m.pool_uid] if m.pool_uid else [],
-        "counted": lambda m: [m.pool_uid] if m.pool_uid and not m.orphaned else [],
-        "state": lambda m: [(m.pool_uid, m.state)] if m.pool_uid and not m.deleting else [],
-        "claim": lambda m: [m.claim_uid] if m.claim_uid else [],
-        "name": lambda m: [(m.namespace, m.pool)] if m.pool else [],
+        "pool": lambda vm: [vm.pool_uid] if vm.pool_uid else [],
+        "counted": lambda vm: [vm.pool_uid] if vm.pool_uid and not vm.orphaned else [],
+        "state": lambda vm: [(vm.pool_uid, vm.state)] if vm.pool_uid and not vm.deleting else [],
+        "claim": lambda vm: [vm.claim_uid] if vm.claim_uid else [],
+        "name": lambda vm: [(vm.namespace, vm.pool)] if vm.pool else [],
     },
     label_selector=meta.WARM_STATE,
 )
@@ -51,11 +51,11 @@ class WarmVMCache:
 
     def in_state(self, pool_uid: str, state: WarmState) -> list[WarmVM]:
         """VMs of the pool in this state. VMs with a deletionTimestamp are not included."""
-        return [self.join(m) for m in self.vms.by("state", (pool_uid, state))]
+        return [self.join(vm) for vm in self.vms.by("state", (pool_uid, state))]
 
     def of_pool(self, pool_uid: str) -> list[WarmVM]:
         """All VMs with the pool's UID, including claimed, orphaned and terminating VMs."""
-        return [self.join(m) for m in self.vms.by("pool", pool_uid)]
+        return [self.join(vm) for vm in self.vms.by("pool", pool_uid)]
 
     def count(self, pool_uid: str) -> int:
         """The number of VMs that count towards `maxTotal`: all VMs except orphans."""
@@ -71,20 +71,20 @@ class WarmVMCache:
 
     def on_node(self, node: str) -> list[WarmVM]:
         found = (self.vms.get(vmi.key) for vmi in self.vmis.by("node", node))
-        return [m for m in found if m is not None]
+        return [vm for vm in found if vm is not None]
 
-    def join(self, m: WarmVM) -> WarmVM:
-        vmi = self.vmis.get(m.key)
-        if vmi is None or vmi.owner_uid != m.uid:
-            return m
+    def join(self, vm: WarmVM) -> WarmVM:
+        vmi = self.vmis.get(vm.key)
+        if vmi is None or vmi.owner_uid != vm.uid:
+            return vm
         node = self._node(vmi.node) if vmi.node else None
-        last = self._joins.get(m.key)
-        if last is not None and last[0] is m and last[1] is vmi and last[2] is node:
+        last = self._joins.get(vm.key)
+        if last is not None and last[0] is vm and last[1] is vmi and last[2] is node:
             return last[3]
         if len(self._joins) > 2 * len(self.vms) + MAX_STALE_JOINS:
             self._joins.clear()  # most of the entries are of deleted VMs
-        joined = replace(m, vmi=vmi, node=node)
-        self._joins[m.key] = m, vmi, node, joined
+        joined = replace(vm, vmi=vmi, node=node)
+        self._joins[vm.key] = vm, vmi, node, joined
         return joined
 
     def _node(self, name: str) -> Node | None:

@@ -74,11 +74,11 @@ class PoolMemory(Memory):
 
 class WarmPoolRecords(Records[WarmVM, PoolMemory]):
     def __init__(self, batches: WriteBatches[WarmPool], stores: WarmPoolStores, now: Callable[[], datetime]) -> None:
-        super().__init__("warm pool", batches, PoolMemory.of, lambda m: m.pool_uid, self._pool_of, now)
+        super().__init__("warm pool", batches, PoolMemory.of, lambda vm: vm.pool_uid, self._pool_of, now)
         self._stores = stores
 
-    def _pool_of(self, m: WarmVM) -> WarmPool | InvalidWarmPool | None:
-        return None if m.orphaned else self._stores.with_uid(m.pool_uid)
+    def _pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
+        return None if vm.orphaned else self._stores.with_uid(vm.pool_uid)
 
     def begins_deletion(self, old: WarmVM, new: WarmVM | None) -> bool:
         # The claim controller reports its deletions only after the answer of the API server.
@@ -152,7 +152,7 @@ class WarmPoolController:
             snapshot,
             failures=memory.failures,
             last_error=describe(outcome.error),
-            refusal=self.subresources.refusal(m.uid for m in snapshot.members),
+            refusal=self.subresources.refusal(vm.uid for vm in snapshot.members),
         )
         fresh = status(after, now)
         self.metrics.record(snapshot, fresh, clock)
@@ -189,7 +189,7 @@ class WarmPoolController:
     def _count_recovered(self, pool: WarmPool, memory: PoolMemory, view: BackendView) -> None:
         if not memory.counted:
             memory.counted = True
-            for state, count in Counter(m.state.value for m in view.cache.of_pool(pool.uid) if m.state).items():
+            for state, count in Counter(vm.state.value for vm in view.cache.of_pool(pool.uid) if vm.state).items():
                 self.metrics.recovered.labels(*pool.key, state).inc(count)
 
     def _observe(self, pool: WarmPool, memory: PoolMemory, view: BackendView, clock: float) -> WarmPoolSnapshot:
@@ -259,8 +259,10 @@ class WarmPoolController:
 
     async def _orphan_leftovers(self, key: Key) -> None:
         """Orphans VMs of a deleted pool that have no owner reference to the pool."""
-        leftovers = [m for m in self.vm_backend.cache.with_pool_name(key) if self.stores.with_uid(m.pool_uid) is None]
-        orphans = [each for m in leftovers for each in orphan_leftovers([m], m.pool_uid)]
+        leftovers = [
+            vm for vm in self.vm_backend.cache.with_pool_name(key) if self.stores.with_uid(vm.pool_uid) is None
+        ]
+        orphans = [each for vm in leftovers for each in orphan_leftovers([vm], vm.pool_uid)]
         if orphans and not await self.apply.orphan(orphans, self.vm_backend.backend):
             raise RetryWithBackoff("not all VMs of a deleted pool are labelled yet")
 
@@ -273,7 +275,7 @@ class WarmPoolController:
         vms = view.cache.of_pool(pool.uid)
         if not view.problem and await self.health.probe(pool, vms, view.backend):
             self.enqueue(key, 0.0)
-        provisioning = any(m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for m in vms)
+        provisioning = any(vm.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for vm in vms)
         period = float(pool.spec.health.period_seconds)
         return min(PROVISIONING_PROBE_SECONDS, period) if provisioning else period
 
@@ -307,7 +309,7 @@ class WarmPoolController:
             self.subresources.forget(old.uid)
             self._restart_backoff(old)
         least = CLAIMED_SECONDS if new is not None and new.claim_uid else BATCH_SECONDS
-        for key in {(m.namespace, m.pool) for m in (old, new) if m is not None and m.pool}:
+        for key in {(vm.namespace, vm.pool) for vm in (old, new) if vm is not None and vm.pool}:
             self.enqueue(key, 0 if at_once else self._batch_seconds(key, least))
 
     def _restart_backoff(self, gone: WarmVM) -> None:
@@ -317,7 +319,7 @@ class WarmPoolController:
         made_room = memory is not None and memory.failures.reason == Reason.NO_ROOM and not gone.claim_uid
         if memory is None or not made_room or not isinstance(pool, WarmPool):
             return
-        if any(waits_for_scheduling(m) for m in self.backend_of(pool).cache.of_pool(gone.pool_uid)):
+        if any(waits_for_scheduling(vm) for vm in self.backend_of(pool).cache.of_pool(gone.pool_uid)):
             memory.failures = memory.failures.tested(self.now(), pool.spec.refill, gone.pool_uid)
 
     def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
@@ -330,8 +332,8 @@ class WarmPoolController:
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = next(each.name for each in (new, old) if each is not None)
-        for m in self.cache.on_node(name):
-            self._enqueue_pool_of(m)
+        for vm in self.cache.on_node(name):
+            self._enqueue_pool_of(vm)
 
     def demand_changed(self, pool_uid: str) -> None:
         """Enqueues the pool at once for the first queued claim, and with a delay for further claims."""
@@ -339,10 +341,10 @@ class WarmPoolController:
             first = self.stores.demand.queued(pool_uid) <= 1
             self.enqueue(pool.key, 0.0 if first else self._batch_seconds(pool.key))
 
-    def _enqueue_pool_of(self, m: WarmVM | None) -> None:
-        if m is not None and m.pool:
-            key = m.namespace, m.pool
-            self.enqueue(key, self._batch_seconds(key, CLAIMED_SECONDS if m.claim_uid else BATCH_SECONDS))
+    def _enqueue_pool_of(self, vm: WarmVM | None) -> None:
+        if vm is not None and vm.pool:
+            key = vm.namespace, vm.pool
+            self.enqueue(key, self._batch_seconds(key, CLAIMED_SECONDS if vm.claim_uid else BATCH_SECONDS))
 
     def _batch_seconds(self, key: Key, least: float = BATCH_SECONDS) -> float:
         return max(least, BATCH_FACTOR * self._reconcile_seconds.get(key, 0.0))

@@ -47,38 +47,38 @@ class WarmPoolEvents(SetEvents[WarmPool]):
             case CreateVM():
                 assert pool is not None
                 message, about = f"created {action.name}: {action.reason}", {"pool": pool.name, "vm": action.name}
-                log_event(log, "MachineCreating", message, about=about, placement=action.placement)
+                log_event(log, "VMCreating", message, about=about, placement=action.placement)
                 self.emit(pool, "Normal", Reason.SUCCESSFUL_CREATE, message, "Fill")
             case DeleteVM():
                 assert pool is not None
                 self._deleted(pool, action)
-            case SetState(m, after, why):
-                before, message = m.state.value if m.state else "", f"{m.name} is {after.value}: {why}"
-                log_event(log, "MachineMoved", message, about=m, state_from=before, state_to=after.value, reason=why)
+            case SetState(vm, after, why):
+                before, message = vm.state.value if vm.state else "", f"{vm.name} is {after.value}: {why}"
+                log_event(log, "VMStateChanged", message, about=vm, state_from=before, state_to=after.value, reason=why)
                 if pool is not None:
                     self._state_set(pool, action)
-            case OrphanVM(m, cause, why):
-                log_event(log, "MachineMoved", f"{m.name} is orphaned: {why}", about=m, reason=cause)
-                self.metrics.orphaned.labels(m.namespace, m.pool, cause).inc()
-                message = f"released {m.name} from the pool: {why}"
+            case OrphanVM(vm, cause, why):
+                log_event(log, "VMStateChanged", f"{vm.name} is orphaned: {why}", about=vm, reason=cause)
+                self.metrics.orphaned.labels(vm.namespace, vm.pool, cause).inc()
+                message = f"released {vm.name} from the pool: {why}"
                 # If the pool no longer exists, the event is about the VM.
-                regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, m)
+                regarding = view_reference(WARM_POOLS, pool) if pool is not None else view_reference(VMS, vm)
                 self.recorder.emit(regarding, "Warning", Reason.ORPHANED, message, action="Orphan")
-            case SetStandby(m, mode, why):
-                message = f"asked KubeVirt to bring {m.name} to the mode {mode}"
-                log_event(log, "MachinePolled", message, about=m, level=logging.DEBUG, reason=why)
-            case CountFailedCheck(m, failures, why):
-                message = f"{m.name} is still unhealthy: {why}"
-                log_event(log, "MachinePolled", message, about=m, attempt=failures, reason=why)
+            case SetStandby(vm, mode, why):
+                message = f"asked KubeVirt to bring {vm.name} to the mode {mode}"
+                log_event(log, "VMChecked", message, about=vm, level=logging.DEBUG, reason=why)
+            case CountFailedCheck(vm, failures, why):
+                message = f"{vm.name} is still unhealthy: {why}"
+                log_event(log, "VMChecked", message, about=vm, attempt=failures, reason=why)
 
     def _state_set(self, pool: WarmPool, action: SetState) -> None:
-        m, message = action.vm, f"{action.vm.name}: {action.reason}"
-        if action.state is WarmState.READY and m.state in (WarmState.PROVISIONING, WarmState.STANDING_BY):
+        vm, message = action.vm, f"{action.vm.name}: {action.reason}"
+        if action.state is WarmState.READY and vm.state in (WarmState.PROVISIONING, WarmState.STANDING_BY):
             self.emit(pool, "Normal", Reason.VM_READY, message, "Fill")
-        elif action.state is WarmState.STANDING_BY and m.state is not WarmState.STANDING_BY:
+        elif action.state is WarmState.STANDING_BY and vm.state is not WarmState.STANDING_BY:
             self.emit(pool, "Normal", Reason.STANDBY_ENTERED, message, "StandBy")
         elif action.state in (WarmState.UNHEALTHY, WarmState.UNKNOWN):
-            message = f"{m.name} is {action.state.value}: {action.reason}"
+            message = f"{vm.name} is {action.state.value}: {action.reason}"
             self.emit(pool, "Warning", Reason.UNHEALTHY, message, "Check")
 
     def _deleted(self, pool: WarmPool, action: DeleteVM) -> None:
@@ -107,9 +107,9 @@ class WarmPoolEvents(SetEvents[WarmPool]):
             self.emit(found, "Warning", failure.reason, message, "Fill")
         return failure
 
-    def invariant_violated(self, pool: WarmPool | None, invariant: str, m: WarmVM, message: str) -> None:
-        self.metrics.violations.labels(m.namespace, m.pool, invariant).inc()
-        log_event(log, "Failure", message, about=m, level=logging.ERROR, reason=Reason.INVARIANT_VIOLATED)
+    def invariant_violated(self, pool: WarmPool | None, invariant: str, vm: WarmVM, message: str) -> None:
+        self.metrics.violations.labels(vm.namespace, vm.pool, invariant).inc()
+        log_event(log, "Failure", message, about=vm, level=logging.ERROR, reason=Reason.INVARIANT_VIOLATED)
         if pool is not None:
             self.emit(pool, "Warning", Reason.INVARIANT_VIOLATED, message, "Check")
 
@@ -118,8 +118,8 @@ def _what(action: Action) -> str:
     match action:
         case CreateVM(name):
             return f"creating {name}"
-        case DeleteVM(m):
-            return f"deleting {m.name}"
+        case DeleteVM(vm):
+            return f"deleting {vm.name}"
         case SetFinalizer():
             return "the pool's finalizer"
         case _:

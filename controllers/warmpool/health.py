@@ -16,46 +16,46 @@ from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from poolhouse.api.kinds.warmpool import HttpProbe, Readiness, TcpProbe
 
 
-def vmi_health(m: WarmVM, readiness: Readiness) -> Health:
+def vmi_health(vm: WarmVM, readiness: Readiness) -> Health:
     """The health of a running VM. Unable while the node is not ready, because its VMIs are then not updated."""
-    if m.vmi is None:
+    if vm.vmi is None:
         return Health("Failed", "NotRunning", "the VM does not run")
-    if m.node is not None and not m.node.ready:
-        return _node_not_ready(m.node.name)
-    if not m.vmi.running:
-        why = "the VM is shutting down" if m.vmi.deleting else m.vmi.message or _phase(m)
-        return Health("Failed", m.vmi.start_failure or "NotRunning", why)
-    if m.vmi.paused:
-        return Health("Failed", m.vmi.paused, "the VM is paused")
-    missing = [each for each in ("Ready", *readiness.conditions) if each not in m.vmi.conditions]
-    if readiness.guest_agent and not m.vmi.agent_connected:
+    if vm.node is not None and not vm.node.ready:
+        return _node_not_ready(vm.node.name)
+    if not vm.vmi.running:
+        why = "the VM is shutting down" if vm.vmi.deleting else vm.vmi.message or _phase(vm)
+        return Health("Failed", vm.vmi.start_failure or "NotRunning", why)
+    if vm.vmi.paused:
+        return Health("Failed", vm.vmi.paused, "the VM is paused")
+    missing = [each for each in ("Ready", *readiness.conditions) if each not in vm.vmi.conditions]
+    if readiness.guest_agent and not vm.vmi.agent_connected:
         missing.append("AgentConnected")
     if missing:
         return Health("Failed", f"Not{missing[0]}", f"conditions of the VMI that are not True: {', '.join(missing)}")
     return HEALTHY
 
 
-def standby_health(m: WarmVM) -> Health:
+def standby_health(vm: WarmVM) -> Health:
     """The health of a VM in standby that is paused or stopped. Its guest cannot answer probes."""
-    if m.standby == "Stopped":
-        return HEALTHY if m.vmi is None else Health("Failed", "NotStopped", _phase(m))
-    if m.vmi is None:
+    if vm.standby == "Stopped":
+        return HEALTHY if vm.vmi is None else Health("Failed", "NotStopped", _phase(vm))
+    if vm.vmi is None:
         return Health("Failed", "NotRunning", "the VM does not run")
-    if m.node is not None and not m.node.ready:
-        return _node_not_ready(m.node.name)
-    if not m.vmi.running:
-        return Health("Failed", "NotRunning", _phase(m))
-    if m.vmi.paused != PAUSED_BY_USER:
-        return Health("Failed", m.vmi.paused or "NotPaused", "the VM is not paused, or KubeVirt paused it")
+    if vm.node is not None and not vm.node.ready:
+        return _node_not_ready(vm.node.name)
+    if not vm.vmi.running:
+        return Health("Failed", "NotRunning", _phase(vm))
+    if vm.vmi.paused != PAUSED_BY_USER:
+        return Health("Failed", vm.vmi.paused or "NotPaused", "the VM is not paused, or KubeVirt paused it")
     return HEALTHY
 
 
-async def probe(m: WarmVM, readiness: Readiness, timeout_seconds: float) -> Health:
+async def probe(vm: WarmVM, readiness: Readiness, timeout_seconds: float) -> Health:
     """Probes the VM's address. Healthy if the pool declares no probe."""
     for settings, send in ((readiness.tcp, _tcp), (readiness.http, _http)):
         if settings is None:
             continue
-        address = next(iter(m.vmi.addresses if m.vmi else ()), "")
+        address = next(iter(vm.vmi.addresses if vm.vmi else ()), "")
         if not address:
             return Health("Failed", "NoAddress", "the VM has no address yet")
         try:
@@ -93,8 +93,8 @@ def _node_not_ready(node: str) -> Health:
     return Health("Unable", "NodeNotReady", f"node {node} is not ready")
 
 
-def _phase(m: WarmVM) -> str:
-    return f"the VMI is {(m.vmi.phase if m.vmi else '') or 'starting'}"
+def _phase(vm: WarmVM) -> str:
+    return f"the VMI is {(vm.vmi.phase if vm.vmi else '') or 'starting'}"
 
 
 log = logging.getLogger(__name__)
@@ -132,12 +132,12 @@ class HealthTracker:
 
     def observe(self, pool: WarmPool, vms: Iterable[WarmVM]) -> Mapping[str, VMHealth]:
         """The health of each unclaimed VM. A period counts once, even if it has several observations."""
-        return {m.uid: self._observe(pool, m) for m in vms if m.unclaimed}
+        return {vm.uid: self._observe(pool, vm) for vm in vms if vm.unclaimed}
 
     def seconds_until_period_ends(self, pool: WarmPool, vms: Iterable[WarmVM]) -> float | None:
         """Seconds until the next observation of a failing VM counts. None without a failing VM."""
         now, period = self.clock(), pool.spec.health.period_seconds
-        found = (self._records.get(m.uid) for m in vms)
+        found = (self._records.get(vm.uid) for vm in vms)
         ends = [each.counted_at + period - now for each in found if each is not None and each.counting]
         return max(0.0, min(ends)) if ends else None
 
@@ -145,36 +145,36 @@ class HealthTracker:
         """Probes VMs. Returns whether any verdict changed."""
         in_flight = asyncio.Semaphore(MAX_PROBES_IN_FLIGHT)
 
-        async def one(m: WarmVM) -> bool:
+        async def one(vm: WarmVM) -> bool:
             async with in_flight:
-                answer = await backend.check(m, pool.spec.readiness, pool.spec.health.timeout_seconds)
-            record = self._records.setdefault(m.uid, _Record())
+                answer = await backend.check(vm, pool.spec.readiness, pool.spec.health.timeout_seconds)
+            record = self._records.setdefault(vm.uid, _Record())
             changed = record.answer is NOT_CHECKED or record.answer.verdict != answer.verdict
             record.answer = answer
-            message = f"probed {m.name}: {answer.message or answer.verdict}"
+            message = f"probed {vm.name}: {answer.message or answer.verdict}"
             level = logging.INFO if changed else logging.DEBUG
-            log_event(log, "MachinePolled", message, about=m, level=level, reason=answer.reason or answer.verdict)
+            log_event(log, "VMChecked", message, about=vm, level=level, reason=answer.reason or answer.verdict)
             return changed
 
-        return any(await asyncio.gather(*(one(m) for m in vms if can_probe(pool, m))))
+        return any(await asyncio.gather(*(one(vm) for vm in vms if can_probe(pool, vm))))
 
     def forget(self, uid: str) -> None:
         self._records.pop(uid, None)
 
-    def _observe(self, pool: WarmPool, m: WarmVM) -> VMHealth:
-        now, record, readiness = self.clock(), self._records.setdefault(m.uid, _Record()), pool.spec.readiness
-        if record.vm is not m or record.readiness is not readiness:
-            record.vm, record.readiness = m, readiness
-            record.running, record.standby = vmi_health(m, readiness), standby_health(m)
+    def _observe(self, pool: WarmPool, vm: WarmVM) -> VMHealth:
+        now, record, readiness = self.clock(), self._records.setdefault(vm.uid, _Record()), pool.spec.readiness
+        if record.vm is not vm or record.readiness is not readiness:
+            record.vm, record.readiness = vm, readiness
+            record.running, record.standby = vmi_health(vm, readiness), standby_health(vm)
         running = record.answer if needs_probe(pool) and record.running.verdict == "Healthy" else record.running
-        in_standby = running if m.standby == "Running" else record.standby
+        in_standby = running if vm.standby == "Running" else record.standby
         if running.verdict == "Healthy":
             record.healthy_since = now if record.healthy_since is None else record.healthy_since
         elif running.verdict == "Failed":
             record.healthy_since = None
         period_over = _count(record, in_standby, pool.spec.health.period_seconds, now)
         healthy_seconds = 0.0 if record.healthy_since is None else now - record.healthy_since
-        if waits_for_scheduling(m):
+        if waits_for_scheduling(vm):
             record.unscheduled_at = now
         unscheduled_ago = now - record.unscheduled_at
         return VMHealth(running, in_standby, record.failed_periods, period_over, healthy_seconds, unscheduled_ago)
@@ -198,8 +198,8 @@ def needs_probe(pool: WarmPool) -> bool:
     return bool(readiness.tcp or readiness.http or pool.spec.ec2)
 
 
-def can_probe(pool: WarmPool, m: WarmVM) -> bool:
+def can_probe(pool: WarmPool, vm: WarmVM) -> bool:
     """Whether the pool probes the VM: it must run and be unclaimed. The claim controller probes claimed VMs."""
-    if not m.unclaimed or m.deleting:
+    if not vm.unclaimed or vm.deleting:
         return False
-    return pool.spec.ec2 is not None or vmi_health(m, pool.spec.readiness).verdict == "Healthy"
+    return pool.spec.ec2 is not None or vmi_health(vm, pool.spec.readiness).verdict == "Healthy"

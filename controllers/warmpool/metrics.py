@@ -70,8 +70,8 @@ class WarmPoolMetrics:
         self.stalled.labels(*key).set(any((c.type, c.reason) == deadline_exceeded for c in status.conditions))
         # The counter starts at 0: an alert on an increase needs a first value.
         self.violations.labels(*key, "labels")
-        counted = [m for m in snapshot.vms if m.state and not m.deleting]
-        self._set_vms(key, Tally((m.state.value, m.standby, m.placement) for m in counted if m.state))
+        counted = [vm for vm in snapshot.vms if vm.state and not vm.deleting]
+        self._set_vms(key, Tally((vm.state.value, vm.standby, vm.placement) for vm in counted if vm.state))
         self._add_seconds(snapshot, clock)
 
     def remove(self, key: Key) -> None:

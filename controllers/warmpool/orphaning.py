@@ -26,36 +26,36 @@ def orphan_members(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action
     """Orphans the VMs of a pool that is being deleted and has the finalizer."""
     if not snapshot.pool.deleting or FINALIZER not in snapshot.pool.finalizers:
         return
-    for m in snapshot.members:
-        yield OrphanVM(m, "PoolDeleted", "the pool is being deleted and its deletionPolicy is Orphan")
+    for vm in snapshot.members:
+        yield OrphanVM(vm, "PoolDeleted", "the pool is being deleted and its deletionPolicy is Orphan")
     if not snapshot.members:
         yield SetFinalizer(False, "all VMs are orphaned")
 
 
 def delete_marked(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    for m in snapshot.marked:
-        yield DeleteVM(m, "Marked", "the VM was marked for termination")
+    for vm in snapshot.marked:
+        yield DeleteVM(vm, "Marked", "the VM was marked for termination")
 
 
 def delete_contradictory(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Deletes VMs that the pool owns and whose labels mention a claim: the controllers never write this combination.
     Allocated VMs are not deleted: any user may forge an owner reference, but only the controllers write the labels."""
-    for m in snapshot.contradictory:
-        allocated = bool(m.claim_uid) and m.state in (WarmState.ALLOCATING, WarmState.IN_USE)
-        if m.owned_by(snapshot.pool.uid) and not allocated:
-            reason = f"the labels of the VM contradict each other (state {m.state}, claim {m.claim_uid})"
-            yield DeleteVM(m, "Contradiction", reason)
+    for vm in snapshot.contradictory:
+        allocated = bool(vm.claim_uid) and vm.state in (WarmState.ALLOCATING, WarmState.IN_USE)
+        if vm.owned_by(snapshot.pool.uid) and not allocated:
+            reason = f"the labels of the VM contradict each other (state {vm.state}, claim {vm.claim_uid})"
+            yield DeleteVM(vm, "Contradiction", reason)
 
 
 def orphan_disowned(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Orphans VMs without an owner reference to the pool, so that no claim gets them."""
-    for m in snapshot.contradictory:
-        if m.unclaimed and m.owner == NO_OWNER:
-            yield OrphanVM(m, "Disowned", "the owner reference to the pool was removed")
+    for vm in snapshot.contradictory:
+        if vm.unclaimed and vm.owner == NO_OWNER:
+            yield OrphanVM(vm, "Disowned", "the owner reference to the pool was removed")
 
 
 def orphan_leftovers(vms: Iterable[WarmVM], pool_uid: str) -> Iterator[OrphanVM]:
     """Orphans VMs of a deleted pool. VMs with an owner reference to the pool are left to the garbage collector."""
-    for m in vms:
-        if m.unclaimed and not m.deleting and not m.orphaned and not m.owned_by(pool_uid):
-            yield OrphanVM(m, "PoolGone", "the pool no longer exists")
+    for vm in vms:
+        if vm.unclaimed and not vm.deleting and not vm.orphaned and not vm.owned_by(pool_uid):
+            yield OrphanVM(vm, "PoolGone", "the pool no longer exists")

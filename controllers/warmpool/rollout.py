@@ -27,49 +27,49 @@ def disruption_budget(snapshot: WarmPoolSnapshot) -> DisruptionBudget:
     return DisruptionBudget(unavailable if unavailable or surge else 1, surge)
 
 
-def why_replaced(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Literal["Outdated", "Expired"] | None:
-    if snapshot.outdated(m) and snapshot.pool.spec.update_strategy.type != "OnReplenish":
+def why_replaced(snapshot: WarmPoolSnapshot, vm: WarmVM, now: datetime) -> Literal["Outdated", "Expired"] | None:
+    if snapshot.outdated(vm) and snapshot.pool.spec.update_strategy.type != "OnReplenish":
         return "Outdated"
-    return "Expired" if snapshot.expired(m, now) else None
+    return "Expired" if snapshot.expired(vm, now) else None
 
 
 def replaced_vms(snapshot: WarmPoolSnapshot, now: datetime) -> list[WarmVM]:
     """The VMs of the pool's depth that are outdated or have expired."""
-    return [] if snapshot.replaces_none else [m for m in snapshot.depth if why_replaced(snapshot, m, now)]
+    return [] if snapshot.replaces_none else [vm for vm in snapshot.depth if why_replaced(snapshot, vm, now)]
 
 
 def replace_outdated(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Replaces VMs that are not available at once, and available VMs within the disruption budget."""
-    old = [m for m in replaced_vms(snapshot, now) if m.state is not WarmState.UNKNOWN]
+    old = [vm for vm in replaced_vms(snapshot, now) if vm.state is not WarmState.UNKNOWN]
     recreate = snapshot.pool.spec.update_strategy.type == "Recreate"
-    ready = [m for m in old if m.state is WarmState.READY and not (recreate and snapshot.outdated(m))]
-    for m in old:
-        if m not in ready:
-            yield _replace(snapshot, m, now)
+    ready = [vm for vm in old if vm.state is WarmState.READY and not (recreate and snapshot.outdated(vm))]
+    for vm in old:
+        if vm not in ready:
+            yield _replace(snapshot, vm, now)
     if why_stalled(snapshot, now):
         return
     budget = len(snapshot.available) - (snapshot.target - disruption_budget(snapshot).unavailable)
-    for m in sorted(ready, key=lambda m: (not why_unavailable(m), m.created_at, m.uid)):
-        if not why_unavailable(m):
+    for vm in sorted(ready, key=lambda vm: (not why_unavailable(vm), vm.created_at, vm.uid)):
+        if not why_unavailable(vm):
             budget -= 1
             if budget < 0:
                 return
-        yield _replace(snapshot, m, now)
+        yield _replace(snapshot, vm, now)
 
 
 def replace_on_leaving_nodes(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Deletes VMs on cordoned or drained nodes. Ready VMs are deleted only if enough other VMs are available, because
     the node may be uncordoned before."""
     enough = len(snapshot.available) >= snapshot.target
-    for m in snapshot.members:
-        if on_leaving_node(m) and (enough or m.state is not WarmState.READY):
-            yield DeleteVM(m, "NodeLeaving", f"node {m.node.name if m.node else ''} is cordoned or drained")
+    for vm in snapshot.members:
+        if on_leaving_node(vm) and (enough or vm.state is not WarmState.READY):
+            yield DeleteVM(vm, "NodeLeaving", f"node {vm.node.name if vm.node else ''} is cordoned or drained")
 
 
 def count_outdated(snapshot: WarmPoolSnapshot) -> int:
     """The number of outdated VMs that the update strategy replaces."""
     on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
-    return 0 if on_replenish else sum(snapshot.outdated(m) for m in snapshot.members)
+    return 0 if on_replenish else sum(snapshot.outdated(vm) for vm in snapshot.members)
 
 
 def progress_deadline(snapshot: WarmPoolSnapshot) -> datetime | None:
@@ -85,11 +85,11 @@ def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
     deadline = progress_deadline(snapshot)
     if deadline is None or now < deadline or not count_outdated(snapshot):
         return ""
-    late = [m for m in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY) if not snapshot.outdated(m)]
+    late = [vm for vm in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY) if not snapshot.outdated(vm)]
     if not late and not snapshot.failures.consecutive:
         return ""
     seconds = snapshot.pool.spec.update_strategy.progress_deadline_seconds
-    why = snapshot.failures.message or ", ".join(f"{m.name} ({m.printable_status or 'no status'})" for m in late[:5])
+    why = snapshot.failures.message or ", ".join(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in late[:5])
     kept = count_noun(count_outdated(snapshot), "VM")
     return f"no progress for {seconds} s: {why}; the pool keeps {kept} of the old template"
 
@@ -97,17 +97,17 @@ def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
 def seconds_until_due(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
     deadline = progress_deadline(snapshot)
     times = [(deadline - now).total_seconds()] if deadline is not None and count_outdated(snapshot) else []
-    for m in snapshot.members:
-        if (seconds := max_age(snapshot.pool, m)) is not None and m.created_at:
-            times.append(seconds - (now - parse_time(m.created_at)).total_seconds())
+    for vm in snapshot.members:
+        if (seconds := max_age(snapshot.pool, vm)) is not None and vm.created_at:
+            times.append(seconds - (now - parse_time(vm.created_at)).total_seconds())
     return min((seconds for seconds in times if seconds > 0), default=None)
 
 
-def _replace(snapshot: WarmPoolSnapshot, m: WarmVM, now: datetime) -> Action:
-    if why_replaced(snapshot, m, now) != "Outdated":
-        return DeleteVM(m, "Expired", "the VM reached its maximum age")
+def _replace(snapshot: WarmPoolSnapshot, vm: WarmVM, now: datetime) -> Action:
+    if why_replaced(snapshot, vm, now) != "Outdated":
+        return DeleteVM(vm, "Expired", "the VM reached its maximum age")
     what = "the template, or an image that it tracks," if snapshot.pool.images else "the template"
     why = f"{what} has changed"
     if snapshot.pool.spec.incompatible_policy == "Orphan":
-        return OrphanVM(m, "TemplateChanged", why)
-    return DeleteVM(m, "Outdated", why)
+        return OrphanVM(vm, "TemplateChanged", why)
+    return DeleteVM(vm, "Outdated", why)

@@ -20,7 +20,7 @@ from poolhouse.api.kinds.warm_states import WarmState
 def scale_out(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     pool = snapshot.pool
     count = min(missing(snapshot, now), _allowed(snapshot, now))
-    taken = {m.name for m in snapshot.vms}
+    taken = {vm.name for vm in snapshot.vms}
     reason = f"the pool has {count_of(len(snapshot.depth), snapshot.target, 'VM')}"
     for created, name in enumerate(unused_names(pool.name, snapshot.seed, count, taken)):
         placement = draw_placement(pool.uid, name, pool.spec.places) or next(iter(pool.placements))
@@ -58,19 +58,19 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
 
 def scale_in(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     """Deletes first unavailable VMs, then VMs that are outdated or expired, then the youngest VMs."""
-    replaced = {m.uid for m in replaced_vms(snapshot, now)}
+    replaced = {vm.uid for vm in replaced_vms(snapshot, now)}
     excess = len(snapshot.depth) - snapshot.target - (disruption_budget(snapshot).surge if replaced else 0)
     if excess <= 0:
         return
 
-    def rank(m: WarmVM) -> tuple[bool, bool, bool, tuple[int, ...], str]:
-        youngest_first, random = tuple(-ord(c) for c in m.created_at), sha256(m.uid.encode()).hexdigest()
-        return m.state is WarmState.READY, not why_unavailable(m), m.uid not in replaced, youngest_first, random
+    def rank(vm: WarmVM) -> tuple[bool, bool, bool, tuple[int, ...], str]:
+        youngest_first, random = tuple(-ord(c) for c in vm.created_at), sha256(vm.uid.encode()).hexdigest()
+        return vm.state is WarmState.READY, not why_unavailable(vm), vm.uid not in replaced, youngest_first, random
 
-    candidates = [m for m in snapshot.depth if m.state is not WarmState.UNKNOWN]
-    for m in sorted(candidates, key=rank)[:excess]:
+    candidates = [vm for vm in snapshot.depth if vm.state is not WarmState.UNKNOWN]
+    for vm in sorted(candidates, key=rank)[:excess]:
         yield DeleteVM(
-            m,
+            vm,
             "Excess",
             f"the pool has {count_noun(len(snapshot.depth), 'VM')}, {count_verb(snapshot.target, 'is', 'are')} desired",
         )
@@ -88,23 +88,23 @@ def make_room(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     # The controller retries after the first refusal, because another subnet may have capacity.
     refused = snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY and snapshot.failures.consecutive > 1
     capped = missing(snapshot, now) > 0 and (not snapshot.capacity_left or refused)
-    if capped and (leaving := [m for m in snapshot.in_state(WarmState.READY) if on_leaving_node(m)]):
+    if capped and (leaving := [vm for vm in snapshot.in_state(WarmState.READY) if on_leaving_node(vm)]):
         yield _delete_oldest(leaving, "the VM is on a node that is cordoned or drained")
     elif (capped or _cluster_is_full(snapshot)) and mass_failure(snapshot):
-        failed = [m for m in failed_for_long(snapshot) if snapshot.health_of(m).in_standby.verdict == "Failed"]
+        failed = [vm for vm in failed_for_long(snapshot) if snapshot.health_of(vm).in_standby.verdict == "Failed"]
         if failed:
             yield _delete_oldest(failed, "the VM did not recover")
 
 
 def _cluster_is_full(snapshot: WarmPoolSnapshot) -> bool:
     """Whether a VM waits for scheduling because of missing capacity. More capacity does not open a scheduling gate."""
-    return any(m.vmi is None or m.vmi.start_failure != "SchedulingGated" for m in snapshot.unscheduled)
+    return any(vm.vmi is None or vm.vmi.start_failure != "SchedulingGated" for vm in snapshot.unscheduled)
 
 
 def _provisioning(snapshot: WarmPoolSnapshot) -> bool:
-    return any(not waits_for_scheduling(m) for m in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY))
+    return any(not waits_for_scheduling(vm) for vm in snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY))
 
 
 def _delete_oldest(vms: list[WarmVM], why: str) -> DeleteVM:
-    oldest = min(vms, key=lambda m: (m.state_since, m.uid))
+    oldest = min(vms, key=lambda vm: (vm.state_since, vm.uid))
     return DeleteVM(oldest, "NoRoom", f"{why}, and only its deletion makes room for another VM")

@@ -78,67 +78,67 @@ class WarmPoolSnapshot:
     @cached_property
     def members(self) -> tuple[WarmVM, ...]:
         """Unclaimed VMs that the pool owns. The controller may change and delete only these VMs."""
-        return tuple(m for m in self.vms if m.unclaimed and self._owns(m) and not m.deleting)
+        return tuple(vm for vm in self.vms if vm.unclaimed and self._owns(vm) and not vm.deleting)
 
     @cached_property
     def claimed(self) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.vms if m.state in (WarmState.ALLOCATING, WarmState.IN_USE) and not m.deleting)
+        return tuple(vm for vm in self.vms if vm.state in (WarmState.ALLOCATING, WarmState.IN_USE) and not vm.deleting)
 
     @cached_property
     def deleting(self) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.vms if m.deleting or m.state is WarmState.TERMINATING)
+        return tuple(vm for vm in self.vms if vm.deleting or vm.state is WarmState.TERMINATING)
 
     @cached_property
     def orphaned(self) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.vms if m.orphaned and not m.deleting)
+        return tuple(vm for vm in self.vms if vm.orphaned and not vm.deleting)
 
     @cached_property
     def marked(self) -> tuple[WarmVM, ...]:
         """VMs that an earlier process marked for termination and did not delete."""
-        return tuple(m for m in self.vms if m.state is WarmState.TERMINATING and self._owns(m) and not m.deleting)
+        return tuple(vm for vm in self.vms if vm.state is WarmState.TERMINATING and self._owns(vm) and not vm.deleting)
 
     @cached_property
     def contradictory(self) -> tuple[WarmVM, ...]:
         """VMs whose labels contradict each other or the owner reference."""
-        return tuple(m for m in self.vms if not m.deleting and not m.orphaned and self._contradicts(m))
+        return tuple(vm for vm in self.vms if not vm.deleting and not vm.orphaned and self._contradicts(vm))
 
-    def _owns(self, m: WarmVM) -> bool:
-        return m.owned_by(self.pool.uid) and not m.orphaned
+    def _owns(self, vm: WarmVM) -> bool:
+        return vm.owned_by(self.pool.uid) and not vm.orphaned
 
-    def _contradicts(self, m: WarmVM) -> bool:
-        if m.state is None:
+    def _contradicts(self, vm: WarmVM) -> bool:
+        if vm.state is None:
             return True
-        if m.owned_by(self.pool.uid):
-            return bool(m.claim_uid) or m.state in (WarmState.ALLOCATING, WarmState.IN_USE)
-        return m.unclaimed
+        if vm.owned_by(self.pool.uid):
+            return bool(vm.claim_uid) or vm.state in (WarmState.ALLOCATING, WarmState.IN_USE)
+        return vm.unclaimed
 
     # VMs by state and health
 
-    def health_of(self, m: WarmVM) -> VMHealth:
-        return self.health.get(m.uid, VMHealth())
+    def health_of(self, vm: WarmVM) -> VMHealth:
+        return self.health.get(vm.uid, VMHealth())
 
     def in_state(self, *states: WarmState) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.members if m.state in states)
+        return tuple(vm for vm in self.members if vm.state in states)
 
     @cached_property
     def depth(self) -> tuple[WarmVM, ...]:
         """VMs that are Ready or will become Ready, except VMs on a cordoned or drained node."""
-        return tuple(m for m in self.members if m.state in COUNTED and not on_leaving_node(m))
+        return tuple(vm for vm in self.members if vm.state in COUNTED and not on_leaving_node(vm))
 
     @cached_property
     def available(self) -> tuple[WarmVM, ...]:
         """VMs that a claim can get now."""
-        return tuple(m for m in self.members if not why_unavailable(m))
+        return tuple(vm for vm in self.members if not why_unavailable(vm))
 
     @cached_property
     def failing(self) -> tuple[WarmVM, ...]:
         """VMs of the current template that fail to start."""
         provisioning = self.in_state(WarmState.PROVISIONING)
-        return tuple(m for m in provisioning if self.pool.current(m) and fails_to_start(m))
+        return tuple(vm for vm in provisioning if self.pool.current(vm) and fails_to_start(vm))
 
     @cached_property
     def unscheduled(self) -> tuple[WarmVM, ...]:
-        return tuple(m for m in self.members if waits_for_scheduling(m))
+        return tuple(vm for vm in self.members if waits_for_scheduling(vm))
 
     # Numbers
 
@@ -156,24 +156,24 @@ class WarmPoolSnapshot:
         """How many VMs `maxTotal` still allows. Orphans do not count; claimed VMs and VMs that are being deleted do."""
         if self.pool.spec.max_total is None:
             return self.target
-        existing = sum(not m.orphaned for m in self.vms)
+        existing = sum(not vm.orphaned for vm in self.vms)
         return max(0, self.pool.spec.max_total - existing - self.creating_for_claims)
 
-    def outdated(self, m: WarmVM) -> bool:
-        return m.uid in self._outdated
+    def outdated(self, vm: WarmVM) -> bool:
+        return vm.uid in self._outdated
 
     @cached_property
     def _outdated(self) -> frozenset[str]:
-        return frozenset(m.uid for m in self.vms if not self.pool.current(m))
+        return frozenset(vm.uid for vm in self.vms if not self.pool.current(vm))
 
     @cached_property
     def replaces_none(self) -> bool:
         """Whether no VM is outdated or can expire, as in most reconciles."""
         return not self._outdated and (self.pool.spec.expiry is None or not self.pool.spec.expiry.max_age_seconds)
 
-    def expired(self, m: WarmVM, now: datetime) -> bool:
-        seconds = max_age(self.pool, m)
-        return seconds is not None and seconds_since(m.created_at, now) >= seconds
+    def expired(self, vm: WarmVM, now: datetime) -> bool:
+        seconds = max_age(self.pool, vm)
+        return seconds is not None and seconds_since(vm.created_at, now) >= seconds
 
     @cached_property
     def breaker_open(self) -> bool:
@@ -193,30 +193,30 @@ class WarmPoolSnapshot:
         return self.breaker_open and (not self.lacks_capacity or len(self.failing) >= threshold)
 
 
-def on_leaving_node(m: WarmVM) -> bool:
+def on_leaving_node(vm: WarmVM) -> bool:
     """Whether the VM's node is cordoned or drained. No claim gets such a VM, and the controller replaces it."""
-    return m.node is not None and m.node.leaving
+    return vm.node is not None and vm.node.leaving
 
 
-def waits_for_scheduling(m: WarmVM) -> bool:
+def waits_for_scheduling(vm: WarmVM) -> bool:
     """Whether the VM waits for a node, or for a quota that has no room for its VMI."""
-    unschedulable = m.vmi is not None and m.vmi.start_failure in SCHEDULING_REASONS
-    waits = unschedulable or m.printable_status == "ErrorUnschedulable" or exceeds_quota(m.start_refusal)
-    return m.state is WarmState.PROVISIONING and waits
+    unschedulable = vm.vmi is not None and vm.vmi.start_failure in SCHEDULING_REASONS
+    waits = unschedulable or vm.printable_status == "ErrorUnschedulable" or exceeds_quota(vm.start_refusal)
+    return vm.state is WarmState.PROVISIONING and waits
 
 
-def fails_to_start(m: WarmVM) -> bool:
-    if waits_for_scheduling(m):
+def fails_to_start(vm: WarmVM) -> bool:
+    if waits_for_scheduling(vm):
         return False
-    has_error = bool(m.start_refusal) or (m.vmi is not None and bool(m.vmi.start_failure))
-    return has_error or m.start_failures > 0 or m.printable_status in FAILING_STATUSES
+    has_error = bool(vm.start_refusal) or (vm.vmi is not None and bool(vm.vmi.start_failure))
+    return has_error or vm.start_failures > 0 or vm.printable_status in FAILING_STATUSES
 
 
-def max_age(pool: WarmPool, m: WarmVM) -> float | None:
+def max_age(pool: WarmPool, vm: WarmVM) -> float | None:
     """The maximum age in seconds, up to 10 % below the spec's, so that VMs do not expire together."""
     if pool.spec.expiry is None or not pool.spec.expiry.max_age_seconds:
         return None
-    return pool.spec.expiry.max_age_seconds * (1 - 0.1 * hash_fraction(m.uid))
+    return pool.spec.expiry.max_age_seconds * (1 - 0.1 * hash_fraction(vm.uid))
 
 
 def scaled_value(limit: int | str, replicas: int, *, round_up: bool = False) -> int:

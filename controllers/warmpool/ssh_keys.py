@@ -38,23 +38,23 @@ def secret_name(vm: str) -> str:
     return f"{meta.CLAIM_KEY}-{vm.rpartition('-')[2]}"
 
 
-def secret(m: WarmVM) -> Json:
+def secret(vm: WarmVM) -> Json:
     """The empty Secret of a VM. The VM owns the Secret, so the garbage collector deletes it with the VM."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "namespace": m.namespace,
-            "name": secret_name(m.name),
+            "namespace": vm.namespace,
+            "name": secret_name(vm.name),
             "labels": {meta.MANAGED_BY: meta.POOLHOUSE},
-            "ownerReferences": [Owner(VM_KIND, m.name, m.uid, "kubevirt.io/v1").json()],
+            "ownerReferences": [Owner(VM_KIND, vm.name, vm.uid, "kubevirt.io/v1").json()],
         },
         "type": "Opaque",
     }
 
 
-def is_of(document: Json, m: WarmVM) -> bool:
-    return any(each.get("uid") == m.uid for each in document["metadata"].get("ownerReferences") or ())
+def is_of(document: Json, vm: WarmVM) -> bool:
+    return any(each.get("uid") == vm.uid for each in document["metadata"].get("ownerReferences") or ())
 
 
 def public_keys(data: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

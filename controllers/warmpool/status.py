@@ -30,7 +30,7 @@ ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs")
 
 def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     pool = snapshot.pool
-    counts = Counter(m.state for m in snapshot.members)
+    counts = Counter(vm.state for vm in snapshot.members)
     fresh = pool.status.model_copy(
         update={
             "observed_generation": pool.generation,
@@ -39,14 +39,14 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "ready_replicas": counts[WarmState.READY],
             "replicas": sum(counts[each] for each in COUNTED),
             "provisioning": counts[WarmState.PROVISIONING] + counts[WarmState.STANDING_BY],
-            "allocating": sum(m.state is WarmState.ALLOCATING for m in snapshot.claimed),
-            "claimed": sum(m.state is WarmState.IN_USE for m in snapshot.claimed),
+            "allocating": sum(vm.state is WarmState.ALLOCATING for vm in snapshot.claimed),
+            "claimed": sum(vm.state is WarmState.IN_USE for vm in snapshot.claimed),
             "unhealthy": counts[WarmState.UNHEALTHY],
             "unknown": counts[WarmState.UNKNOWN],
             "terminating": len(snapshot.deleting),
             "orphaned": len(snapshot.orphaned),
             "queued_claims": snapshot.queued_claims,
-            "updated_replicas": sum(not snapshot.outdated(m) for m in snapshot.members if m.state in COUNTED),
+            "updated_replicas": sum(not snapshot.outdated(vm) for vm in snapshot.members if vm.state in COUNTED),
             "template_hash": pool.template_hash,
             "label_selector": f"{meta.WARM_POOL}={pool.name}",
             "autoscaling": snapshot.autoscaling_status,
@@ -222,14 +222,14 @@ def _degradations(snapshot: WarmPoolSnapshot) -> Iterator[tuple[str, str]]:
     if unknown := _why_unknown(snapshot):
         yield Reason.HEALTH_UNKNOWN, unknown
     if snapshot.contradictory:
-        names = join_names(sorted(m.name for m in snapshot.contradictory))
+        names = join_names(sorted(vm.name for vm in snapshot.contradictory))
         yield Reason.CONFLICTING_LABELS, f"labels contradict each other or the owner reference: {names}"
 
 
 def _rollout(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     if why := why_stalled(snapshot, now):
         return condition("RolloutComplete", False, Reason.PROGRESS_DEADLINE_EXCEEDED, why)
-    if old := sum(snapshot.outdated(m) for m in snapshot.members):
+    if old := sum(snapshot.outdated(vm) for vm in snapshot.members):
         on_replenish = snapshot.pool.spec.update_strategy.type == "OnReplenish"
         how = "replaced when they are claimed" if on_replenish else "being replaced"
         return condition(
@@ -277,10 +277,10 @@ def _autoscaling(snapshot: WarmPoolSnapshot) -> Iterator[Condition]:
 
 
 def _placements(snapshot: WarmPoolSnapshot) -> Iterator[PlacementStatus]:
-    depth = [m for m in snapshot.members if m.state in COUNTED]
-    for name in dict.fromkeys([*snapshot.pool.placements, *sorted(m.placement for m in depth if m.placement)]):
-        here = [m for m in depth if m.placement == name]
-        yield PlacementStatus(name=name, replicas=len(here), ready=sum(not why_unavailable(m) for m in here))
+    depth = [vm for vm in snapshot.members if vm.state in COUNTED]
+    for name in dict.fromkeys([*snapshot.pool.placements, *sorted(vm.placement for vm in depth if vm.placement)]):
+        here = [vm for vm in depth if vm.placement == name]
+        yield PlacementStatus(name=name, replicas=len(here), ready=sum(not why_unavailable(vm) for vm in here))
 
 
 def _failures(failures: FailureBackoff) -> PoolFailures | None:
@@ -310,21 +310,21 @@ def _last_progress(snapshot: WarmPoolSnapshot, fresh: WarmPoolStatus, now: datet
 def _why_failing(snapshot: WarmPoolSnapshot) -> str:
     if not snapshot.failing:
         return f"{count_noun(snapshot.failures.consecutive, 'failure')} in a row: {snapshot.failures.message}"
-    words = Counter(_failure_word(m) for m in snapshot.failing)
+    words = Counter(_failure_word(vm) for vm in snapshot.failing)
     word, count = words.most_common(1)[0]
     if len(snapshot.failing) == 1:
         said = f"{snapshot.failing[0].name} fails to start: {word}"
     else:
         said = f"{count_noun(len(snapshot.failing), 'VM', 'fails', 'fail')} to start, {count} of them with {word}"
-    messages = (m.vmi.message if m.vmi else m.start_refusal for m in snapshot.failing)
+    messages = (vm.vmi.message if vm.vmi else vm.start_refusal for vm in snapshot.failing)
     message = next((message for message in messages if message), "")
     return f"{said}: {message}" if message else said
 
 
-def _failure_word(m: WarmVM) -> str:
-    if m.vmi is None and m.start_refusal:
+def _failure_word(vm: WarmVM) -> str:
+    if vm.vmi is None and vm.start_refusal:
         return "FailedCreate"
-    return (m.vmi.start_failure if m.vmi else "") or m.printable_status or "Failing"
+    return (vm.vmi.start_failure if vm.vmi else "") or vm.printable_status or "Failing"
 
 
 def _why_full(snapshot: WarmPoolSnapshot, now: datetime) -> str:
@@ -344,7 +344,7 @@ def _why_unknown(snapshot: WarmPoolSnapshot) -> str:
     unknown = snapshot.in_state(WarmState.UNKNOWN)
     if not unknown:
         return ""
-    results = (snapshot.health_of(m).in_standby for m in unknown)
+    results = (snapshot.health_of(vm).in_standby for vm in unknown)
     why = next((each.message for each in results if each.verdict == "Unable"), "the next check is due soon")
     return f"{count_noun(len(unknown), 'VM')} can't be checked: {why}"
 
@@ -352,7 +352,7 @@ def _why_unknown(snapshot: WarmPoolSnapshot) -> str:
 def _why_unscheduled(snapshot: WarmPoolSnapshot) -> str:
     if not snapshot.unscheduled:
         return snapshot.failures.message
-    found = (m.vmi.message if m.vmi else m.start_refusal for m in snapshot.unscheduled)
+    found = (vm.vmi.message if vm.vmi else vm.start_refusal for vm in snapshot.unscheduled)
     messages = (message for message in found if message)
     why = next(messages, "the cluster has no capacity")
     return f"{count_noun(len(snapshot.unscheduled), 'VM')} can't be scheduled: {why}"

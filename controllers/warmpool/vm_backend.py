@@ -123,7 +123,7 @@ class VMBackend:
             return True
         except Conflict:
             return False
-        log_event(log, "MachineDeleting", f"deleted {vm.name}: {reason}", about=vm, reason=reason)
+        log_event(log, "VMDeleting", f"deleted {vm.name}: {reason}", about=vm, reason=reason)
         return True
 
     async def _put_subresource(self, verb: Verb, vm: WarmVM) -> bool:

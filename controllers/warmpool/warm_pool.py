@@ -137,12 +137,12 @@ class WarmPool(ObjectView):
             return stored
         return template_hash(self._hashed, None, self.namespace)
 
-    def current(self, m: WarmVM) -> bool:
+    def current(self, vm: WarmVM) -> bool:
         """Whether the VM was made from the current template, in a placement that the pool still declares."""
-        if m.template_hash == self.hashes.get(m.placement):
+        if vm.template_hash == self.hashes.get(vm.placement):
             return True
-        placement = self.placements.get(m.placement)
-        return placement is not None and made_from(m.template_hash, self._hashed, placement, self.namespace)
+        placement = self.placements.get(vm.placement)
+        return placement is not None and made_from(vm.template_hash, self._hashed, placement, self.namespace)
 
     @cached_property
     def _hashed(self) -> Any:

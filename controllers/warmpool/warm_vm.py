@@ -157,29 +157,29 @@ def parse_warm_vm(document: Json) -> WarmVM:
     )
 
 
-def is_unowned(m: WarmVM) -> bool:
+def is_unowned(vm: WarmVM) -> bool:
     """Whether the VM looks like a waiting one of its pool, and is not. No claim gets it, and no pool deletes it."""
-    return m.owner == NO_OWNER and m.unclaimed and not m.deleting
+    return vm.owner == NO_OWNER and vm.unclaimed and not vm.deleting
 
 
-def why_unavailable(m: WarmVM) -> str:
+def why_unavailable(vm: WarmVM) -> str:
     """Why no claim may get the VM now, or an empty string. The function reads only cached data."""
-    if m.state is not WarmState.READY:
-        return f"it is {m.state.value if m.state else 'in no state'}"
-    if m.claim_uid:
+    if vm.state is not WarmState.READY:
+        return f"it is {vm.state.value if vm.state else 'in no state'}"
+    if vm.claim_uid:
         return "it has a claim"
-    if m.deleting:
+    if vm.deleting:
         return "it is being deleted"
-    return f"it is orphaned: {m.orphaned}" if m.orphaned else why_not_in_standby(m)
+    return f"it is orphaned: {vm.orphaned}" if vm.orphaned else why_not_in_standby(vm)
 
 
-def why_not_in_standby(m: WarmVM) -> str:
+def why_not_in_standby(vm: WarmVM) -> str:
     """Why the VM is not in its standby mode, or an empty string."""
-    if m.standby == "Stopped":
-        return "" if m.vmi is None else f"it is {m.vmi.phase or 'starting'}, not stopped"
-    if m.vmi is None:
+    if vm.standby == "Stopped":
+        return "" if vm.vmi is None else f"it is {vm.vmi.phase or 'starting'}, not stopped"
+    if vm.vmi is None:
         return "it does not run"
-    return _why_not_running(m.vmi) or _why_node_unusable(m.node) or _why_not_paused_or_ready(m.vmi, m.standby)
+    return _why_not_running(vm.vmi) or _why_node_unusable(vm.node) or _why_not_paused_or_ready(vm.vmi, vm.standby)
 
 
 def _why_not_running(vmi: VMI) -> str:

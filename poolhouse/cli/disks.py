@@ -21,7 +21,7 @@ LISTING = Listing(
         field("DISK", "claim"),
         Column("SIZE", lambda row: for_people(row["size"])),
         field("VM", "vm"),
-        Column("POOL", lambda row: row["pool"] or f"deleted ({row['keptBy']})"),
+        Column("POOL", lambda row: row["pool"] or f"deleted ({row['retainedBy']})"),
         Column("EXPIRES", lambda row: row["expires"] if not row["usedAt"] else f"in use at {row['usedAt']}"),
         field("CAUSE", "cause", wide=True),
         field("RETAINED", "retained", wide=True),
@@ -73,7 +73,7 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
                 "retained": (metadata.get("annotations") or {}).get(meta.RETAINED_AT),
                 "usedAt": (metadata.get("annotations") or {}).get(meta.USED_AT),
                 "cause": "update" if meta.REPLACED in labels else "scale-in",
-                "keptBy": labels[meta.KEPT_BY],
+                "retainedBy": labels[meta.KEPT_BY],
                 "size": capacity.get("storage"),
                 "created": metadata.get("creationTimestamp"),
             }

@@ -105,10 +105,10 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            near = get_close_matches(arguments[0], self.list_commands(context), 1)
-            if not near:
+            similar = get_close_matches(arguments[0], self.list_commands(context), 1)
+            if not similar:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean '{near[0]}'?", context) from None
+            raise click.UsageError(f"{error.message} Did you mean '{similar[0]}'?", context) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -115,7 +115,7 @@ def _detail(status: Json) -> str:
         (f"{vm}{f' at {addresses}' if addresses else ''}") if vm else "",
         f"{count_noun(status['queuedClaims'], 'claim')} queued" if status.get("queuedClaims") else "",
         f"{status['claimed']} claimed" if status.get("claimed") else "",
-        f"{count_noun(status['keptDisks'], 'disk')} retained" if status.get("keptDisks") else "",
+        f"{count_noun(status['retainedDisks'], 'disk')} retained" if status.get("retainedDisks") else "",
         f"applies to {count_noun(status['wins'], 'VMI')}" if status.get("wins") else "",
     )
     return "; ".join(part for part in parts if part)

@@ -204,8 +204,8 @@ def _unknown_fields(value: Mapping[Any, Any], here: str) -> Iterator[Problem]:
     for key in value:
         if str(key).lower() in names:
             continue
-        near = get_close_matches(str(key).lower(), names, 1, 0.7)
-        hint = f'; did you mean "{names[near[0]]}"?' if near else f"; there are {', '.join(FIELDS)}"
+        similar = get_close_matches(str(key).lower(), names, 1, 0.7)
+        hint = f'; did you mean "{names[similar[0]]}"?' if similar else f"; there are {', '.join(FIELDS)}"
         yield Problem(child_path(here, key), f"is not a field here{hint}")
 
 

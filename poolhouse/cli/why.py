@@ -444,7 +444,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         if failing.name == name and failing.failed_runs:
             yield f"its last {count_noun(failing.failed_runs, 'VMI')} failed after running"
     yield from _healing(pool)
-    for healed in pool.status.healing.machines if pool.status.healing else ():
+    for healed in pool.status.healing.vms if pool.status.healing else ():
         if healed.name == name:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
 

@@ -235,7 +235,7 @@ def _numbers(kind: Kind, document: Json) -> list[tuple[str, object]]:
         ("Claimed", status.get("claimed")),
         ("Claims in the queue", status.get("queuedClaims")),
         ("Unhealthy", status.get("unhealthy") or None),
-        ("Retained disks", status.get("keptDisks") or None),
+        ("Retained disks", status.get("retainedDisks") or None),
         ("VMIs", status.get("wins")),
     )
     return [(name, value) for name, value in names if value is not None]

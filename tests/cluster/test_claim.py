@@ -191,8 +191,8 @@ async def test_personalization_of_a_running_vm(desk: Counter, ours: Path) -> Non
     keyed["spec"]["template"]["spec"]["accessCredentials"] = [credential]
     async with controllers(ours) as running:
         await desk.filled(1)
-        wish = {"labels": {"team": "blue"}, "sshPublicKeySecret": "mine"}
-        await desk.claim("plain", poolName="web", personalization=wish)
+        personalization = {"labels": {"team": "blue"}, "sshPublicKeySecret": "mine"}
+        await desk.claim("plain", poolName="web", personalization=personalization)
         status = await desk.becomes("plain", "Ready")
         assert await desk.reason("plain", "Personalized") == "VMSecretMissing"
         name = status["vmRef"]["name"]
@@ -213,7 +213,7 @@ async def test_personalization_of_a_running_vm(desk: Counter, ours: Path) -> Non
 
         data = {"me": base64.b64encode(b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 me").decode()}
         await desk.api.create(SECRETS, {"metadata": {"namespace": desk.namespace, "name": "mine"}, "data": data})
-        await desk.claim("mine", poolName="keyed", personalization=wish)
+        await desk.claim("mine", poolName="keyed", personalization=personalization)
         assert (await desk.becomes("mine", "Ready"))["vmRef"]["uid"] == waiting.uid
         own = await desk.api.get(SECRETS, desk.namespace, secret_name(waiting.name))
         assert own["data"] == data

@@ -228,7 +228,7 @@ async def test_status_and_scale_are_their_own(api: Api, namespace: str) -> None:
             "labelSelector": f"{meta.POOL}=my-vm-pool",
             "observedGeneration": 1,
             "conditions": [{"type": "Available", "status": "False", "reason": "NotReady", "message": ""}],
-            "healing": {"failing": 1, "machines": [{"name": "my-vm-pool-1", "attempts": 2}]},
+            "healing": {"failing": 1, "vms": [{"name": "my-vm-pool-1", "attempts": 2}]},
         }
     }
     await api.patch(POOLS, namespace, "my-vm-pool", status, subresource="status")

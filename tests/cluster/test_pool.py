@@ -73,7 +73,7 @@ async def test_a_gap_is_filled_first_and_a_strangers_name_is_skipped(control_pla
 
 
 @pytest.mark.sentence("1.19", "1.33")
-async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: Any, place: Place) -> None:
+async def test_retained_disks_outlive_their_vm_and_come_back_to_it(control_plane: Any, place: Place) -> None:
     made = await place.pool(2, scaleInStrategy=OFFLINE)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2))
@@ -84,7 +84,7 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
                 await place.api.patch(resource, place.namespace, disk, {"metadata": MARKED})
         await place.change(replicas=0)
         await until(place.names, [])
-        await until(lambda: status(place, "keptDisks"), 2)
+        await until(lambda: status(place, "retainedDisks"), 2)
         found = await place.disks()
         labels = {name: d["metadata"]["labels"] for name, d in found.items()}
         assert all(each.pop(meta.DISK_TEMPLATE) for each in labels.values())
@@ -98,7 +98,7 @@ async def test_kept_disks_outlive_their_vm_and_come_back_to_it(control_plane: An
 
         await place.change(replicas=1)
         await until(place.names, web(1))
-        await until(lambda: status(place, "keptDisks"), 1)
+        await until(lambda: status(place, "retainedDisks"), 1)
         vm = (await place.machines())["web-1"]
         volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-1")
         assert volume["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"]
@@ -126,11 +126,11 @@ async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any,
             await place.claim(name, owner, labels)
         await place.change(replicas=0)
         await until(place.names, [])
-        await until(lambda: status(place, "keptDisks"), 3)
+        await until(lambda: status(place, "retainedDisks"), 3)
 
         await place.change(replicas=1)
         await until(place.names, web(1))
-        await until(lambda: status(place, "keptDisks"), 0)
+        await until(lambda: status(place, "retainedDisks"), 0)
         again = (await place.machines())["web-1"]["metadata"]["uid"]
         claims, _ = await place.api.list(PVCS, place.namespace, label_selector=PERSISTENT_STATE)
         assert [each["metadata"]["ownerReferences"][0]["uid"] for each in claims] == [again]

@@ -32,7 +32,7 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
     assert {name for name in before if before[name] != after.get(name)} == {"web-2"}
     left = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
     assert {name for name in disks if disks[name] != left.get(name)} == {"root-2"}
-    (entry,) = (await status(running, "healing"))["machines"]
+    (entry,) = (await status(running, "healing"))["vms"]
     assert (entry["name"], entry["attempts"]) == ("web-2", 1)
 
 

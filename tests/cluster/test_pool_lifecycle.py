@@ -144,7 +144,7 @@ async def retained(place: Place, count: int) -> dict[str, Json]:
 
 
 async def kept(place: Place) -> int:
-    return int(((await place.seen()).get("status") or {}).get("keptDisks", 0))
+    return int(((await place.seen()).get("status") or {}).get("retainedDisks", 0))
 
 
 async def age(place: Place, claim: str) -> None:
@@ -164,7 +164,7 @@ async def test_expired_disks_go_but_none_that_is_used_or_not_retained(control_pl
         claims = await retained(place, 3)
         assert all(each["metadata"]["annotations"][meta.RETAINED_AT] for each in claims.values())
         listed = {row["claim"]: row["expires"] for row in await shell.json("disks")}
-        status = {each["name"]: each["expiresAt"] for each in (await place.seen())["status"]["kept"]}
+        status = {each["name"]: each["expiresAt"] for each in (await place.seen())["status"]["retained"]}
         assert listed == status
         await rests(running.writes, 3)
         spec = {

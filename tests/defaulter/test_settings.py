@@ -14,7 +14,7 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
         ("POOLHOUSE_MACS", "random"),
         ("POOLHOUSE_HARDWARE_RECORD", "yes"),
         ("POOLHOUSE_DEADLINE_SECONDS", "-1"),
-        ("POOLHOUSE_MACHINES", "q35"),
+        ("POOLHOUSE_MACHINE_TYPES", "q35"),
     ],
 )
 def test_an_invalid_setting_is_rejected_by_its_name(name: str, value: str) -> None:

@@ -65,10 +65,10 @@ def overrides_what_is_listed() -> None:
 
 
 def personalizes_what_is_listed() -> None:
-    wishes = {"labels": {"team": "blue"}, "hostname": "mine", "sshPublicKeySecret": "keys"}
-    for name, value in wishes.items():
+    fields = {"labels": {"team": "blue"}, "hostname": "mine", "sshPublicKeySecret": "keys"}
+    for name, value in fields.items():
         assert outcome(personalization={name: value}) == "PersonalizationNotAllowed"
-        others = [other for other in wishes if other != name]
+        others = [other for other in fields if other != name]
         policy = {"allowedPersonalization": others}
         assert outcome(policy, personalization={name: value}) == "PersonalizationNotAllowed"
         # A waiting VM has booted with another host name.

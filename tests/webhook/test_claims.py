@@ -12,7 +12,7 @@ from tests.webhook.conftest import RunningWebhook
 KEYS = {"sshPublicKeySecret": "keys"}
 
 
-def wishing(**personalization: object) -> Json:
+def personalized(**personalization: object) -> Json:
     document = claim(poolName="web", personalization=personalization)
     document["metadata"]["namespace"] = "shop"
     return document
@@ -30,14 +30,14 @@ def granting_secret(name: str, asked: list[Json]) -> Script:
 async def test_the_author_may_get_the_secret(webhook: RunningWebhook) -> None:
     asked: list[Json] = []
     webhook.api_server.script = granting_secret("keys", asked)
-    assert (await webhook.review(review(wishing(**KEYS))))["allowed"]
+    assert (await webhook.review(review(personalized(**KEYS))))["allowed"]
     attributes = {"verb": "get", "group": "", "version": "v1", "resource": "secrets"}
     assert asked == [{"user": "jane", "resourceAttributes": {**attributes, "namespace": "shop", "name": "keys"}}]
 
 
 async def test_another_secret_is_refused(webhook: RunningWebhook) -> None:
     webhook.api_server.script = granting_secret("other", [])
-    status = (await webhook.review(review(wishing(**KEYS))))["status"]
+    status = (await webhook.review(review(personalized(**KEYS))))["status"]
     assert status["code"] == 403
     assert "jane may not get Secret keys in namespace shop" in status["message"]
 
@@ -45,7 +45,7 @@ async def test_another_secret_is_refused(webhook: RunningWebhook) -> None:
 async def test_another_secret_of_an_application_is_refused(webhook: RunningWebhook) -> None:
     asked: list[Json] = []
     webhook.api_server.script = granting_secret("keys", asked)
-    document = wishing(**KEYS)
+    document = personalized(**KEYS)
     env = [
         {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}
         for name, secret in (("A", "keys"), ("B", "other"), ("C", "other"))
@@ -64,7 +64,7 @@ async def test_a_secret_is_refused_if_the_right_is_unknown(webhook: RunningWebho
         await request.answer(code, {"kind": "Status", "code": code, "message": "no"})
 
     webhook.api_server.script = failing
-    response = await webhook.review(review(wishing(**KEYS)))
+    response = await webhook.review(review(personalized(**KEYS)))
     assert not response["allowed"]
     assert "cannot determine whether you may get the Secret" in response["status"]["message"]
 
@@ -72,15 +72,15 @@ async def test_a_secret_is_refused_if_the_right_is_unknown(webhook: RunningWebho
 async def test_other_claims_need_no_right(webhook: RunningWebhook) -> None:
     asked: list[Json] = []
     webhook.api_server.script = granting_secret("none", asked)
-    assert (await webhook.review(review(wishing(labels={"team": "blue"}))))["allowed"]
-    changed = wishing(**KEYS)
+    assert (await webhook.review(review(personalized(labels={"team": "blue"}))))["allowed"]
+    changed = personalized(**KEYS)
     changed["spec"]["ttlSeconds"] = 60
-    assert (await webhook.review(review(changed, wishing(**KEYS))))["allowed"], "the field has not changed"
+    assert (await webhook.review(review(changed, personalized(**KEYS))))["allowed"], "the field has not changed"
     assert not asked
 
 
 @pytest.mark.parametrize("name", ["../x", "a b", "\n", "keys\n", "Keys", "-x", "x" * 254, ""])
 async def test_a_secret_has_a_valid_name(webhook: RunningWebhook, name: str) -> None:
-    response = await webhook.review(review(wishing(sshPublicKeySecret=name)))
+    response = await webhook.review(review(personalized(sshPublicKeySecret=name)))
     (cause,) = response["status"]["details"]["causes"]
     assert cause["field"] == "spec.personalization.sshPublicKeySecret"

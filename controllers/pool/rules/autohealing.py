@@ -48,7 +48,7 @@ def _replacement(vm: VM, reason: str) -> Action:
 
 def pause_refusal(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
     """Why a VM that was replaced before is not replaced again now, or ""."""
-    known = (snapshot.pool.status.healing or Healing()).machines
+    known = (snapshot.pool.status.healing or Healing()).vms
     found = next((each for each in known if each.name == vm.name), None)
     if found is None or now >= (end := _pause_end(found, now)):
         return ""
@@ -96,7 +96,7 @@ def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetim
     if snapshot.pool.spec.autohealing is None:
         return None
     before = snapshot.pool.status.healing or Healing()
-    known = {each.name: each for each in before.machines}
+    known = {each.name: each for each in before.vms}
     recovered = {vm.name for vm in snapshot.active if vm.ready}
     if not snapshot.missing:  # a missing VM may still be created again
         recovered |= known.keys() - {vm.name for vm in snapshot.vms}
@@ -112,7 +112,7 @@ def healing_status(snapshot: PoolSnapshot, healed: tuple[str, ...], now: datetim
     found = Healing(
         failing=len(failing(snapshot, now)),
         replaced=before.replaced + len(healed),
-        machines=_newest(known.values()),
+        vms=_newest(known.values()),
         # A VM that is replaced begins without failures.
         failures=tuple(each for each in failing_vms(snapshot, now).values() if each.name not in healed),
         breaker=_after_probe(circuit_breaker(snapshot, now), healed, now),
@@ -146,7 +146,7 @@ def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None
     healing = snapshot.pool.status.healing
     if healing is None or snapshot.pool.spec.autohealing is None:
         return None
-    times = [*(_pause_end(each, now) for each in healing.machines), *status_deadlines(snapshot, now)]
+    times = [*(_pause_end(each, now) for each in healing.vms), *status_deadlines(snapshot, now)]
     if healing.breaker is not None and healing.breaker.until:
         times.append(parse_time(healing.breaker.until))
     return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
@@ -155,7 +155,7 @@ def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None
 def was_healed(snapshot: PoolSnapshot, name: str) -> bool:
     """Whether healing replaced the VM. Its old disks must be gone before a VM of this name is created."""
     healing = snapshot.pool.status.healing
-    return healing is not None and any(each.name == name for each in healing.machines)
+    return healing is not None and any(each.name == name for each in healing.vms)
 
 
 @once
@@ -243,11 +243,9 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         return
     if found.breaker is not None and found.breaker.open:
         yield condition("Healing", False, PoolReason.TOO_MANY_FAILING, found.breaker.message)
-    elif found.machines:
-        names = ", ".join(f"{each.name} ({each.attempts})" for each in found.machines[:MAX_NAMES])
-        message = (
-            f"{count_noun(len(found.machines), 'VM', 'was', 'were')} replaced, with the number of attempts: {names}"
-        )
+    elif found.vms:
+        names = ", ".join(f"{each.name} ({each.attempts})" for each in found.vms[:MAX_NAMES])
+        message = f"{count_noun(len(found.vms), 'VM', 'was', 'were')} replaced, with the number of attempts: {names}"
         yield condition("Healing", True, PoolReason.VMS_REPLACED, message)
     else:
         yield condition("Healing", False, PoolReason.NO_FAILING_VMS)

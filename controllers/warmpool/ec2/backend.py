@@ -168,7 +168,7 @@ class EC2Backend:
                     return True
                 raise OutcomeUnknown(f"EC2 does not know {vm.uid} yet: {error}") from error
             self._cache.terminated(instance)
-        log_event(log, "MachineDeleting", f"terminated {vm.name}: {reason}", about=vm, reason=reason)
+        log_event(log, "VMDeleting", f"terminated {vm.name}: {reason}", about=vm, reason=reason)
         return True
 
     async def _terminate_application(self, vm: WarmVM) -> None:

@@ -76,7 +76,7 @@ class EC2Poller:
         except (ApiError, TimeoutError) as error:
             return self._failed("the EC2 instances cannot be listed", error)
         self._failures = 0
-        log_event(log, "MachinePolled", f"listed {len(found)} EC2 instances", level=logging.DEBUG)
+        log_event(log, "VMChecked", f"listed {len(found)} EC2 instances", level=logging.DEBUG)
         self.cache.replace(found, asked_at)
         self._set_problem(None)
         for vm in self.cache.vms.all():
@@ -121,7 +121,7 @@ class EC2Poller:
     async def _orphan(self, vm: WarmVM) -> None:
         await self.backend.change(vm, Change(owner=NO_OWNER, labels={meta.ORPHANED: "PoolDeleted"}))
         message = f"{vm.name} is orphaned: its pool with deletionPolicy Orphan was deleted"
-        log_event(log, "MachineMoved", message, about=vm)
+        log_event(log, "VMStateChanged", message, about=vm)
 
     async def _pool_exists(self, vm: WarmVM) -> bool:
         try:

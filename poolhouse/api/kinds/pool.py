@@ -215,7 +215,7 @@ class Healing(Model):
     """VMs that currently fail."""
     replaced: Annotated[int, Field(ge=0, json_schema_extra={"format": "int64"})] = 0
     """Total number of VMs that were replaced."""
-    machines: Annotated[Tuple[HealedVM], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
+    vms: Annotated[Tuple[HealedVM], Field(max_length=MAX_HEALED_VMS, json_schema_extra=list_map("name"))] = ()
     """VMs that were replaced and have not run long enough since then."""
     failures: Annotated[Tuple[FailingVM], Field(max_length=MAX_FAILING_VMS, json_schema_extra=list_map("name"))] = ()
     """VMs that failed after they had run, or that keep a failing status."""
@@ -299,11 +299,11 @@ class PoolStatus(LoggedStatus):
     """VMs that wait for lifecycle hooks. They are not available."""
     terminating_replicas: Count = 0
     """VMs that are being deleted."""
-    kept_disks: Count = 0
-    """Retained disks: disks that were kept when their VMs were scaled in."""
+    retained_disks: Count = 0
+    """Disks that the pool retained at scale-in."""
     snapshots: Count = 0
     """VirtualMachineSnapshots that the pool took of its VMs before updates."""
-    kept: Annotated[Tuple[RetainedDiskStatus], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
+    retained: Annotated[Tuple[RetainedDiskStatus], Field(max_length=100, json_schema_extra=list_map("name"))] = ()
     """The first 100 retained disks by name. `kubectl poolhouse disks` lists all."""
     current_revision: str = ""
     """Revision of the last template that all VMs had."""
@@ -354,7 +354,7 @@ POOL = Kind(
             "Available", ".status.availableReplicas", "VMs that are ready, or halted as specified", "integer", wide=True
         ),
         Column("Terminating", ".status.terminatingReplicas", "VMs that are being deleted", "integer", wide=True),
-        Column("Kept-Disks", ".status.keptDisks", "Retained disks", "integer", wide=True),
+        Column("Retained-Disks", ".status.retainedDisks", "Retained disks", "integer", wide=True),
         Column("Paused", ".spec.paused", "Whether the pool is paused", "boolean", wide=True),
         Column("Revision", ".status.updateRevision", "Revision of the template", wide=True),
         Column("Selector", ".status.labelSelector", "Selector of the pool's VMs", wide=True),

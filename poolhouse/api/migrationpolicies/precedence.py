@@ -230,8 +230,8 @@ class _NamespaceIndex:
         for key, value in instance.items():
             file = self._files.get(key)
             if file is not None:
-                near = file.get(value, self._any[key])
-                found += [place for place in near if self.policies[place].selectors.matches_vmi(instance)]
+                candidates = file.get(value, self._any[key])
+                found += [place for place in candidates if self.policies[place].selectors.matches_vmi(instance)]
         return found
 
 

@@ -232,8 +232,8 @@ async def test_another_vm_name_draws_another_placement() -> None:
 async def test_a_placement_override_is_not_drawn() -> None:
     setup = Setup([], FakeBackend(creations=[REFUSED, REFUSED]))
     for _ in range(2):
-        wish = a_claim(overrides={"placement": "p7"})
-        await setup.take(snapshot(wish, pool=PLACES), CreateVM(PLACES, "mine-1", "OverrideMismatch", "none is there"))
+        claim = a_claim(overrides={"placement": "p7"})
+        await setup.take(snapshot(claim, pool=PLACES), CreateVM(PLACES, "mine-1", "OverrideMismatch", "none is there"))
     assert setup.backend.placements == ["p7", "p7"]
 
 
@@ -265,9 +265,9 @@ CLOUD_INIT = {"domain": {}, "volumes": [{"name": "init", "cloudInitNoCloud": {"u
 )
 async def test_only_public_keys_reach_a_vm_that_is_created(content: str | ApiError, given: bool) -> None:
     pool = a_pool(template={"spec": {"template": {"spec": CLOUD_INIT}}})
-    wish = a_claim(personalization={"sshPublicKeySecret": "keys", "hostname": "mine"})
+    claim = a_claim(personalization={"sshPublicKeySecret": "keys", "hostname": "mine"})
     setup = Setup([], FakeBackend(creations=[OutcomeUnknown("no answer")]), api=Secrets(content))
-    await setup.take(snapshot(wish, pool=pool), CreateVM(pool, "mine-1", ClaimReason.POOL_EMPTY, "none is ready"))
+    await setup.take(snapshot(claim, pool=pool), CreateVM(pool, "mine-1", ClaimReason.POOL_EMPTY, "none is ready"))
     (template,) = setup.backend.templates
     made = template["spec"]["template"]["spec"]
     assert made["hostname"] == "mine"

@@ -23,7 +23,7 @@ ALL = {"hostname": "mine", "sshPublicKeySecret": "my-keys", "labels": {"team": "
 OWN = {"sshPublicKey": {"source": {"secret": {"secretName": meta.CLAIM_KEY}}, "propagationMethod": {}}}
 
 
-def wish(**given: Any) -> Personalization:
+def a_personalization(**given: Any) -> Personalization:
     return Personalization.model_validate(given)
 
 
@@ -36,7 +36,7 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
 
 
 @pytest.mark.parametrize(
-    ("wished", "facts", "expected"),
+    ("given", "facts", "expected"),
     [
         pytest.param(ALL, {"launch_type": "Cold"}, [], id="a VM that boots for its claim gets everything"),
         pytest.param(
@@ -72,14 +72,14 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
         ),
     ],
 )
-def test_impossible_wishes(wished: Json, facts: Json, expected: list[str]) -> None:
+def test_impossible_personalization(given: Json, facts: Json, expected: list[str]) -> None:
     facts = {"is_instance": False, "has_secret": False, "has_cloud_init": True, **facts}
-    found = impossible(wish(**wished), **facts)
+    found = impossible(a_personalization(**given), **facts)
     assert [each.reason for each in found] == expected
 
 
 @pytest.mark.parametrize(
-    ("wished", "allowed", "says"),
+    ("given", "allowed", "says"),
     [
         pytest.param({"hostname": "mine"}, None, "which are: none", id="none is allowed by default"),
         pytest.param({"labels": {"team": "blue"}}, (), "personalization.labels is not one of", id="labels"),
@@ -90,19 +90,19 @@ def test_impossible_wishes(wished: Json, facts: Json, expected: list[str]) -> No
         pytest.param({"labels": {}}, None, "", id="nothing is asked for"),
     ],
 )
-def test_forbidden_personalization(wished: Json, allowed: tuple[str, ...] | None, says: str) -> None:
-    found = forbidden(wish(**wished), allowed)
+def test_forbidden_personalization(given: Json, allowed: tuple[str, ...] | None, says: str) -> None:
+    found = forbidden(a_personalization(**given), allowed)
     assert says in found
     assert bool(found) == bool(says)
 
 
 def test_reserved_labels_are_left_out() -> None:
     given = {"team": "blue", meta.CLAIM_UID: "another", "vm.kubevirt.io/name": "x", "example.com/tier": "1"}
-    assert labels(wish(labels=given)) == {"team": "blue", "example.com/tier": "1"}
+    assert labels(a_personalization(labels=given)) == {"team": "blue", "example.com/tier": "1"}
 
 
 def test_template_of_a_vm_that_is_created_for_the_claim() -> None:
-    instance = personalize_template(template(), wish(**ALL))["spec"]["template"]["spec"]
+    instance = personalize_template(template(), a_personalization(**ALL))["spec"]["template"]["spec"]
     assert instance["hostname"] == "mine"
     (credential,) = instance["accessCredentials"]
     assert credential["sshPublicKey"]["source"]["secret"]["secretName"] == "my-keys"
@@ -117,20 +117,20 @@ def test_template_of_a_vm_that_is_created_for_the_claim() -> None:
     ],
 )
 def test_keys_by_cloud_init(volume: str, methods: list[Json]) -> None:
-    instance = personalize_template(template(volume=volume), wish(**ALL))["spec"]["template"]["spec"]
+    instance = personalize_template(template(volume=volume), a_personalization(**ALL))["spec"]["template"]["spec"]
     assert [each["sshPublicKey"]["propagationMethod"] for each in instance["accessCredentials"]] == methods
     assert instance["hostname"] == "mine"
 
 
 def test_keys_by_the_secret_of_the_vm() -> None:
-    changed = personalize_template(template(OWN), wish(**ALL))
+    changed = personalize_template(template(OWN), a_personalization(**ALL))
     assert changed["spec"]["template"]["spec"]["accessCredentials"] == [OWN]
 
 
 @pytest.mark.parametrize(
-    ("wished", "refused", "expected"),
+    ("given", "refused", "expected"),
     [
-        pytest.param({}, (), [], id="no wishes"),
+        pytest.param({}, (), [], id="nothing to do"),
         pytest.param(ALL, None, [], id="not tried by this process"),
         pytest.param(ALL, (), [("True", "Personalized")], id="everything was given"),
         pytest.param(
@@ -141,7 +141,7 @@ def test_keys_by_the_secret_of_the_vm() -> None:
         ),
     ],
 )
-def test_personalized_condition(wished: Json, refused: Any, expected: list[tuple[str, str]]) -> None:
-    found = personalized_condition(wish(**wished), refused)
+def test_personalized_condition(given: Json, refused: Any, expected: list[tuple[str, str]]) -> None:
+    found = personalized_condition(a_personalization(**given), refused)
     assert [(c.status, c.reason) for c in found] == expected
     assert all(each.message in c.message for c in found for each in refused)

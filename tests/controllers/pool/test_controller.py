@@ -179,7 +179,7 @@ async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer(monkeyp
 
 
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:
-    found = [status.healing.machines if status.healing else () for status in statuses]
+    found = [status.healing.vms if status.healing else () for status in statuses]
     return [[(each.name, each.attempts) for each in machines] for machines in found]
 
 

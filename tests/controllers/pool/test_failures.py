@@ -169,7 +169,7 @@ def test_a_replaced_vm_begins_without_failures() -> None:
     healing = pool_status(observed, plan(observed, NOW), NOW).healing
     assert healing is not None
     assert healing.failures == ()
-    assert [each.name for each in healing.machines] == ["web-1"]
+    assert [each.name for each in healing.vms] == ["web-1"]
 
 
 def test_the_controller_looks_again_when_a_state_has_lasted_long_enough() -> None:

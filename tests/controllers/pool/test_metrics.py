@@ -81,7 +81,7 @@ def test_transitions(old: VMI, new: VMI, expected: list[Transition]) -> None:
 def test_counts_of_a_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> None:
     breaker = Healing(breaker=Breaker(open=True))
     given = PoolStatus(
-        replicas=2, ready_replicas=1, updated_replicas=2, unavailable_replicas=2, kept_disks=4, healing=breaker
+        replicas=2, ready_replicas=1, updated_replicas=2, unavailable_replicas=2, retained_disks=4, healing=breaker
     )
     metrics.pool(a_pool(3), given)
     found = {
@@ -89,7 +89,7 @@ def test_counts_of_a_pool(registry: CollectorRegistry, metrics: PoolMetrics) -> 
         for name in ("desired_replicas", "replicas", "ready_replicas", "updated_replicas", "unavailable_replicas")
     }
     assert list(found.values()) == [3, 2, 1, 2, 2]
-    assert value(registry, "vmpool_kept_disks") == 4
+    assert value(registry, "vmpool_retained_disks") == 4
     assert value(registry, "vmpool_healing_stopped") == 1
     assert value(registry, "vmpool_rollout_stalled") == 0
 

@@ -54,7 +54,7 @@ def condition(found: PoolStatus, kind: str) -> Condition | None:
             id="a VM that is meant to be halted is available and not ready",
         ),
         pytest.param(
-            snapshot(1, retained_disks=(retained(2), retained(3))), {"kept_disks": 2}, id="kept disks are counted"
+            snapshot(1, retained_disks=(retained(2), retained(3))), {"retained_disks": 2}, id="kept disks are counted"
         ),
     ],
 )
@@ -260,11 +260,11 @@ def test_the_status_of_an_invalid_spec_keeps_its_counts() -> None:
 
 
 def test_the_status_lists_a_hundred_retained_disks() -> None:
-    kept_disks = tuple(retained(n) for n in range(200, 0, -1))
-    found = said(snapshot(0, retained_disks=kept_disks))
-    assert found.kept_disks == 200
-    assert len(found.kept) == 100
-    assert (found.kept[0].name, found.kept[0].vm) == ("root-1", "web-1")
+    retained_disks = tuple(retained(n) for n in range(200, 0, -1))
+    found = said(snapshot(0, retained_disks=retained_disks))
+    assert found.retained_disks == 200
+    assert len(found.retained) == 100
+    assert (found.retained[0].name, found.retained[0].vm) == ("root-1", "web-1")
 
 
 QUOTA = Failure("FailedCreate", "VM web-2 is forbidden: exceeded quota: few, requested: count=1, used: count=1")

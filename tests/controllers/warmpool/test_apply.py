@@ -147,22 +147,22 @@ LATE = DeleteVM(a_vm("a", WarmState.PROVISIONING), "ReadinessTimeout", "too late
 @pytest.mark.parametrize(
     ("action", "event", "reason"),
     [
-        pytest.param(create("a"), "MachineCreating", "SuccessfulCreate", id="create"),
-        pytest.param(MOVE, "MachineMoved", "VMReady", id="become Ready"),
+        pytest.param(create("a"), "VMCreating", "SuccessfulCreate", id="create"),
+        pytest.param(MOVE, "VMStateChanged", "VMReady", id="become Ready"),
         pytest.param(
             SetState(a_vm("a"), WarmState.STANDING_BY, "paused", "Paused"),
-            "MachineMoved",
+            "VMStateChanged",
             "StandbyEntered",
             id="enter standby",
         ),
         pytest.param(
-            SetState(a_vm("a"), WarmState.UNHEALTHY, "ill"), "MachineMoved", "Unhealthy", id="become Unhealthy"
+            SetState(a_vm("a"), WarmState.UNHEALTHY, "ill"), "VMStateChanged", "Unhealthy", id="become Unhealthy"
         ),
-        pytest.param(SetStandby(a_vm("a"), "Paused", "to wait"), "MachinePolled", "", id="set standby"),
+        pytest.param(SetStandby(a_vm("a"), "Paused", "to wait"), "VMChecked", "", id="set standby"),
         pytest.param(
-            CountFailedCheck(a_vm("a", WarmState.UNHEALTHY), 3, "ill"), "MachinePolled", "", id="count a failed check"
+            CountFailedCheck(a_vm("a", WarmState.UNHEALTHY), 3, "ill"), "VMChecked", "", id="count a failed check"
         ),
-        pytest.param(OrphanVM(a_vm("a"), "TemplateChanged", "old"), "MachineMoved", "Orphaned", id="orphan"),
+        pytest.param(OrphanVM(a_vm("a"), "TemplateChanged", "old"), "VMStateChanged", "Orphaned", id="orphan"),
     ],
 )
 async def test_each_action_is_logged_and_reported(

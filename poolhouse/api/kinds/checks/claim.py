@@ -128,8 +128,10 @@ def unknown_annotations(document: Json) -> Iterator[Problem]:
     for key in given if isinstance(given, dict) else ():
         prefix, _, name = str(key).partition("/")
         if prefix == DOMAIN and name not in known and key != REQUESTER:
-            near = get_close_matches(name.lower().replace("_", "-"), known, 1, 0.7)
-            advice = f"did you mean {DOMAIN}/{near[0]}?" if near else f"claims have {', '.join(OVERRIDE_ANNOTATIONS)}"
+            similar = get_close_matches(name.lower().replace("_", "-"), known, 1, 0.7)
+            advice = (
+                f"did you mean {DOMAIN}/{similar[0]}?" if similar else f"claims have {', '.join(OVERRIDE_ANNOTATIONS)}"
+            )
             yield Problem(child_path("metadata.annotations", key), f"is not an annotation of a claim; {advice}")
 
 

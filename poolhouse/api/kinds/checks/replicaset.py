@@ -34,8 +34,8 @@ def selector(document: Json) -> Iterator[Problem]:
     for index, expression in entries(wanted, "matchExpressions"):
         key = expression.get("key")
         if isinstance(key, str) and not _is_met(expression, labels):
-            wish = f"{quoted(key)} is as the selector wants it"
-            yield _mismatch(f"{path}.matchExpressions[{index}]", wish, labels.get(key))
+            expected = f"{quoted(key)} is as the selector wants it"
+            yield _mismatch(f"{path}.matchExpressions[{index}]", expected, labels.get(key))
 
 
 def _is_met(expression: Json, labels: Json) -> bool:
@@ -45,9 +45,9 @@ def _is_met(expression: Json, labels: Json) -> bool:
     return matches({"matchExpressions": [{**expression, "values": values if isinstance(values, list) else []}]}, labels)
 
 
-def _mismatch(path: str, wish: str, label: object) -> Problem:
+def _mismatch(path: str, expected: str, label: object) -> Problem:
     found = "does not have that label" if label is None else f"has {quoted(label)}"
-    return Problem(path, f"does not match spec.template.metadata.labels: {wish}, and the template {found}")
+    return Problem(path, f"does not match spec.template.metadata.labels: {expected}, and the template {found}")
 
 
 def template(document: Json) -> Iterator[Problem]:

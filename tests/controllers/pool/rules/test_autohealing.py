@@ -82,8 +82,8 @@ def stopped(seconds_left: float) -> Json:
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="then one is tried"),
         pytest.param(eight(bad(1), healing=stopped(60)), [], id="the last to recover is not replaced for being slow"),
         pytest.param(eight(bad(1), healing=stopped(-1)), ["web-1"], id="it goes on by itself when few fail"),
-        pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 1, 30)]}), [], id="left alone"),
-        pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 1, -1)]}), ["web-1"], id="for a while"),
+        pytest.param(eight(bad(1), healing={"vms": [memory("web-1", 1, 30)]}), [], id="left alone"),
+        pytest.param(eight(bad(1), healing={"vms": [memory("web-1", 1, -1)]}), ["web-1"], id="for a while"),
     ],
 )
 def test_which_vms_are_healed(observed: PoolSnapshot, expected: list[str]) -> None:
@@ -109,10 +109,10 @@ def test_a_vm_outside_the_pool_is_never_healed() -> None:
 )
 @pytest.mark.sentence("1.43")
 def test_each_further_attempt_doubles_the_pause(attempts: int | None, minutes: int) -> None:
-    before = {"machines": [memory("web-1", attempts, -1)]} if attempts else None
+    before = {"vms": [memory("web-1", attempts, -1)]} if attempts else None
     found = healing_status(eight(bad(1), healing=before), ("web-1",), NOW)
     assert found is not None
-    (entry,) = found.machines
+    (entry,) = found.vms
     assert (entry.attempts, entry.not_before) == ((attempts or 0) + 1, ago(-60 * minutes))
     assert found.replaced == 1
 
@@ -120,18 +120,18 @@ def test_each_further_attempt_doubles_the_pause(attempts: int | None, minutes: i
 @pytest.mark.parametrize(
     ("observed", "known"),
     [
-        pytest.param(eight(healing={"machines": [memory("web-1", 3, -1)]}), [], id="it has run long enough"),
-        pytest.param(eight(healing={"machines": [memory("web-1", 3, 30)]}), ["web-1"], id="not yet"),
-        pytest.param(eight(bad(1), healing={"machines": [memory("web-1", 3, -1)]}), ["web-1"], id="it doesn't run"),
-        pytest.param(eight(healing={"machines": [memory("web-9", 3, -1)]}), [], id="it has left the pool"),
-        pytest.param(eight(healing={"machines": [memory("web-9", 3, 30)]}), ["web-9"], id="a moment ago"),
+        pytest.param(eight(healing={"vms": [memory("web-1", 3, -1)]}), [], id="it has run long enough"),
+        pytest.param(eight(healing={"vms": [memory("web-1", 3, 30)]}), ["web-1"], id="not yet"),
+        pytest.param(eight(bad(1), healing={"vms": [memory("web-1", 3, -1)]}), ["web-1"], id="it doesn't run"),
+        pytest.param(eight(healing={"vms": [memory("web-9", 3, -1)]}), [], id="it has left the pool"),
+        pytest.param(eight(healing={"vms": [memory("web-9", 3, 30)]}), ["web-9"], id="a moment ago"),
         pytest.param(
-            eight(vm(9), leaving(1), healing={"machines": [memory("web-1", 3, -1)]}),
+            eight(vm(9), leaving(1), healing={"vms": [memory("web-1", 3, -1)]}),
             ["web-1"],
             id="it is still on its way out",
         ),
         pytest.param(
-            snapshot(a_pool(2, autohealing={}, status={"healing": {"machines": [memory("web-1", 3, -1)]}}), vm(2)),
+            snapshot(a_pool(2, autohealing={}, status={"healing": {"vms": [memory("web-1", 3, -1)]}}), vm(2)),
             ["web-1"],
             id="it may be the next to come back",
         ),
@@ -140,16 +140,16 @@ def test_each_further_attempt_doubles_the_pause(attempts: int | None, minutes: i
 def test_how_long_an_attempt_is_remembered(observed: PoolSnapshot, known: list[str]) -> None:
     found = healing_status(observed, (), NOW)
     assert found is not None
-    assert [each.name for each in found.machines] == known
+    assert [each.name for each in found.vms] == known
 
 
 def test_only_the_newest_attempts_are_remembered() -> None:
     before = [{**memory(f"web-{n}", 1, 30), "healedAt": ago(n)} for n in range(2, MAX_HEALED_VMS + 2)]
-    wide = a_pool(8000, autohealing={}, status={"healing": {"machines": before}})
+    wide = a_pool(8000, autohealing={}, status={"healing": {"vms": before}})
     machines = [bad(1), *(vm(n, ready=False) for n in range(2, MAX_HEALED_VMS + 2))]
     found = healing_status(snapshot(wide, *machines), ("web-1",), NOW)
     assert found is not None
-    names = {each.name for each in found.machines}
+    names = {each.name for each in found.vms}
     assert len(names) == MAX_HEALED_VMS
     assert "web-1" in names
     assert f"web-{MAX_HEALED_VMS + 1}" not in names
@@ -157,7 +157,7 @@ def test_only_the_newest_attempts_are_remembered() -> None:
 
 @pytest.mark.sentence("1.42")
 def test_a_healed_vm_is_created_only_without_its_old_disks() -> None:
-    healing = {"machines": [memory("web-1", 1, 30)]}
+    healing = {"vms": [memory("web-1", 1, 30)]}
     pool = a_pool(2, autohealing={}, status={"healing": healing})
     made = {each.name: each.after_deletion for each in plan(snapshot(pool), NOW).actions if isinstance(each, Create)}
     assert made == {"web-1": True, "web-2": False}
@@ -188,7 +188,7 @@ def test_a_failed_probe_doubles_the_pause_of_the_circuit_breaker() -> None:
 
 
 def test_the_pool_is_requeued_for_the_end_of_a_pause() -> None:
-    observed = eight(bad(1), healing={"machines": [memory("web-1", 1, 30)]})
+    observed = eight(bad(1), healing={"vms": [memory("web-1", 1, 30)]})
     assert plan(observed, NOW).again_seconds == 30
     assert plan(observed, NOW + timedelta(seconds=30)).actions
 
@@ -196,7 +196,7 @@ def test_the_pool_is_requeued_for_the_end_of_a_pause() -> None:
 @pytest.mark.parametrize(
     "healing",
     [
-        pytest.param({"machines": [{**memory("web-1", 3, 7500), "healedAt": ago(-7200)}]}, id="of a VM"),
+        pytest.param({"vms": [{**memory("web-1", 3, 7500), "healedAt": ago(-7200)}]}, id="of a VM"),
         pytest.param({"breaker": {"open": True, "since": ago(-7200), "until": ago(-7500)}}, id="of the breaker"),
     ],
 )

@@ -128,7 +128,7 @@ def test_the_pool_comes_back_when_the_next_time_ends() -> None:
 
 def test_the_status_says_when_a_disk_goes() -> None:
     observed = pool(TTL, disk(1, 600))
-    (kept,) = pool_status(observed, plan(observed, NOW), NOW).kept
+    (kept,) = pool_status(observed, plan(observed, NOW), NOW).retained
     assert (kept.name, kept.expires_at) == ("root-1", ago(600 - HOUR))
 
 

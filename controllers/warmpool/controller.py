@@ -202,7 +202,7 @@ class WarmPoolController:
         return WarmPoolSnapshot(
             pool=pool,
             vms=vms,
-            unowned=tuple(sorted(m.name for m in view.cache.with_pool_name(pool.key) if is_unowned(m))),
+            unowned=tuple(sorted(vm.name for vm in view.cache.with_pool_name(pool.key) if is_unowned(vm))),
             health=self.health.observe(pool, vms),
             queued_claims=demand.queued(pool.uid),
             creating_for_claims=demand.creating(pool.uid),

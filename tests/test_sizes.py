@@ -1,0 +1,167 @@
+"""No function, module or list of imports becomes too large to be read at once.
+
+A branch is an `if`, a loop, a handler, a case, a comprehension, or a further operand of a boolean. Generated code is
+not counted. The tables list what is larger; a test fails if an entry is no longer needed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("poolhouse", "webhook", "defaulter", "controllers", "client", "tests/bench", "tests/fuzz")
+GENERATED = {
+    "client/poolhouse_client/models.py",
+    "client/poolhouse_client/errors.py",
+    "client/poolhouse_client/_sync.py",
+}
+MAX_BRANCHES, MAX_FUNCTION_LINES, MAX_MODULE_LINES = 15, 60, 400
+
+BRANCHES = (
+    ast.If,
+    ast.IfExp,
+    ast.For,
+    ast.AsyncFor,
+    ast.While,
+    ast.ExceptHandler,
+    ast.match_case,
+    ast.comprehension,
+)
+
+LARGE_FUNCTIONS = {
+    "controllers/pool/rules/scaling.py:scale_out",
+    "poolhouse/api/kinds/schema.py:_node",
+    "poolhouse/api/kinds/validation.py:normalize",
+    "poolhouse/api/kubevirt/meaning.py:_field",
+    "poolhouse/cli/claim.py:claim",
+    "poolhouse/cli/cluster.py:find_cluster",
+    "poolhouse/cli/import_pool.py:import_pool",
+    "poolhouse/cli/policy.py:_lines",
+    "poolhouse/cli/rollout.py:status",
+    "poolhouse/cli/rollout.py:is_observed",
+    "poolhouse/cli/tree.py:summarize",
+    "poolhouse/cli/warmpool.py:adopt_instances",
+    "poolhouse/cli/why.py:_explain",
+    "poolhouse/cli/why.py:pool_facts",
+    "poolhouse/console/vm_page.py:head",
+    "poolhouse/stack/engine/admission/validation.py:_disks_and_volumes",
+    "poolhouse/stack/engine/qemu/domain_xml.py:_devices",
+    "poolhouse/stack/engine/snapshot/plan.py:plan_snapshot",
+    "poolhouse/stack/engine/snapshot/plan.py:_status",
+    "poolhouse/stack/engine/virt_api.py:VirtApi._answer",
+    "defaulter/added_devices.py:possible_starts",
+    "defaulter/allowed_changes.py:_forbidden",
+    "defaulter/defaulting.py:_warnings",
+    "defaulter/field_record.py:_without",
+    "defaulter/handler.py:handle",
+    "defaulter/inventory.py:_read_devices",
+    "defaulter/known_shapes.py:_as_admitted",
+    "defaulter/known_shapes.py:_changes",
+    "defaulter/libvirt_vm.py:validate",
+    "defaulter/libvirt_vm.py:merge",
+    "defaulter/superseded.py:follow_author",
+    "controllers/claim/apply.py:ClaimWriter.__call__",
+    "controllers/claim/controller.py:ClaimController.claim_changed",
+    "controllers/claim/controller.py:ClaimObserver.__call__",
+    "controllers/main.py:run",
+    "controllers/pool/controller.py:build",
+    "controllers/pool/history.py:history",
+    "controllers/pool/progress.py:deadline_exceeded",
+    "controllers/pool/rules/retention.py:delete_disks",
+    "controllers/pool/template.py:_addresses",
+    "controllers/warmpool/autoscaling/autoscaler.py:PoolAutoscaler.update",
+    "controllers/warmpool/ec2/adoption.py:_problems",
+    "controllers/warmpool_and_claim.py:build",
+    "tests/bench/defaulting.py:latencies",
+    "tests/fuzz/oracles.py:schema_violations",
+}
+LARGE_MODULES = {
+    "controllers/claim/plan.py",
+    "poolhouse/api/kinds/kubevirt.py",
+    "poolhouse/api/kinds/warmpool.py",
+    "poolhouse/api/kubevirt/behaviours.py",
+    "poolhouse/cli/conformance.py",
+    "poolhouse/cli/rollout.py",
+    "poolhouse/cli/sizing.py",
+    "poolhouse/cli/virtual_kubelet.py",
+    "poolhouse/cli/why.py",
+    "poolhouse/console/acts.py",
+    "poolhouse/console/pages.py",
+    "poolhouse/stack/engine/admission/validation.py",
+    "poolhouse/stack/engine/objects.py",
+    "defaulter/contract.py",
+    "defaulter/defaulting.py",
+    "defaulter/libvirt_defaults.py",
+    "defaulter/libvirt_vm.py",
+    "controllers/pool/controller.py",
+    "controllers/pool/import_plan.py",
+    "controllers/warmpool/status.py",
+    "client/poolhouse_client/_async.py",
+    "tests/bench/admission.py",
+    "tests/fuzz/targets.py",
+}
+
+
+@cache
+def modules() -> dict[str, str]:
+    """The text of each module by its path."""
+    paths = (str(path.relative_to(ROOT)) for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py")))
+    return {path: (ROOT / path).read_text() for path in paths if path not in GENERATED}
+
+
+def functions(node: ast.AST, name: str = "") -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            if not isinstance(child, ast.ClassDef):
+                yield name + child.name, child
+            yield from functions(child, f"{name}{child.name}.")
+
+
+def branches(function: ast.AST) -> int:
+    nodes = [*ast.walk(function)]
+    operands = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return operands + sum(isinstance(node, BRANCHES) for node in nodes)
+
+
+@cache
+def large_functions() -> frozenset[str]:
+    return frozenset(
+        f"{path}:{name}"
+        for path, text in modules().items()
+        for name, function in functions(ast.parse(text))
+        if branches(function) > MAX_BRANCHES or (function.end_lineno or 0) - function.lineno >= MAX_FUNCTION_LINES
+    )
+
+
+def test_no_other_function_is_large() -> None:
+    assert large_functions() - LARGE_FUNCTIONS == set(), "divide it, for example into a table and what reads it"
+
+
+def test_no_other_module_is_large() -> None:
+    large = {path for path, text in modules().items() if text.count("\n") > MAX_MODULE_LINES}
+    assert large - LARGE_MODULES == set(), "divide it by what changes together"
+
+
+def test_each_exception_is_needed() -> None:
+    assert LARGE_FUNCTIONS - large_functions() == set()
+    assert {path for path in LARGE_MODULES if modules().get(path, "").count("\n") <= MAX_MODULE_LINES} == set()
+
+
+def test_branches_are_counted() -> None:
+    text = """
+def f(a, b):
+    if a and b or a:
+        return [x for x in a if x]
+    for x in a:
+        try:
+            g(x)
+        except ValueError:
+            match x:
+                case 1: pass
+                case _: pass
+    return 1 if b else 2
+"""
+    assert branches(ast.parse(text)) == 9

@@ -182,7 +182,7 @@ def _listings(home: str) -> Iterator[Listing]:
     instances = Resource.of(kubevirt.VMI)
     yield Listing(f"{instances.plural}-of-replica-sets.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
     yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
-    yield Listing("kept-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
+    yield Listing("retained-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
     yield Listing("migrations.yaml", resource("kubevirt.io", "v1", "virtualmachineinstancemigrations"))
     yield Listing("deployments.yaml", resource("apps", "v1", "deployments"), namespace=home, label=_ours())
     yield Listing("pods.yaml", resource("", "v1", "pods"), namespace=home, label=_ours())

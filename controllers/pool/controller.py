@@ -13,7 +13,7 @@ from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.collected_disks import find_collected
-from controllers.pool.data_volumes import DiskState, parse_disk_state
+from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState
 from controllers.pool.decisions import decisions, membership_changed
 from controllers.pool.events import PoolEvents
 from controllers.pool.measure import Measurer
@@ -49,7 +49,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
-from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS
+from controllers.shared.sources import NODE_LABELS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
@@ -151,7 +151,11 @@ class PoolController:
             snapshot,
             refused=self.writer.batches.refused(pool.uid),
             recently_deleted=memory.deleted_vms.to_check(clock),
-            waited_for=memory.deleted_vms.waited_for(),
+            waited_for=frozenset(
+                name
+                for name in memory.deleted_vms.waited_for()
+                if ordinal_of(pool.name, name) not in snapshot.taken_ordinals
+            ),
             taken_ordinals=snapshot.taken_ordinals | {ordinal for ordinal in skipped if ordinal is not None},
         )
         update = memory.update or pool.status.update
@@ -440,7 +444,7 @@ def build(
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
-    data_volumes = OptionalInformer(api, DATA_VOLUMES, parse_disk_state)
+    data_volumes = DATA_VOLUME_SOURCE.optional_informer(api)
     data_sources = OptionalInformer(api, DATA_SOURCES, parse_data_source)
 
     def disk_state(key: Key) -> DiskState | None:
@@ -459,6 +463,7 @@ def build(
         restores,
         nodes.store,
         disk_state,
+        lambda namespace: data_volumes.by("left", namespace),
         lambda key: data_sources.get(key[1], key[0]),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))

@@ -1,10 +1,15 @@
 """What the DataVolume of a disk says about its data, by the rules of CDI."""
 
+from collections.abc import AsyncIterator, Hashable, Iterator
 from sys import intern
 from typing import NamedTuple
 
+from controllers.shared.sources import DATA_VOLUMES, Source
 from controllers.shared.vmi import text
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Key, object_key
 
 PRE_POPULATED = "cdi.kubevirt.io/storage.prePopulated"
 """CDI's annotation of a DataVolume whose claim has its data.
@@ -46,6 +51,8 @@ class DiskState(NamedTuple):
     """empty if it does not exist, or if CDI has not looked at it"""
     message: str = ""
     """why it does not proceed, in the words of CDI or its importer"""
+    left: Key | None = None
+    """namespace and name, if it is `is_left`"""
 
     def __str__(self) -> str:
         if not self.phase:
@@ -58,7 +65,31 @@ def parse_disk_state(volume: Json) -> DiskState:
     stopped = (found[kind] for kind in ("Running", "Bound") if kind in found and found[kind].get("status") == "False")
     message = next((text(each, "message") for each in stopped if each.get("message")), "")
     phase = text(volume, "status", "phase")
-    return DiskState(intern(phase), intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else "")
+    left = object_key(volume) if is_left(volume.get("metadata") or {}) else None
+    return DiskState(intern(phase), intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else "", left)
+
+
+def _by_namespace_if_left(state: DiskState) -> Iterator[Hashable]:
+    if state.left:
+        yield state.left[0]
+
+
+DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"left": _by_namespace_if_left})
+
+
+async def disk_states(api: Api, namespace: str) -> AsyncIterator[tuple[Key, DiskState]]:
+    """The DataVolumes that the namespace has now. Raises the API server's error."""
+    async for items, _ in api.pages(DATA_VOLUMES, namespace):
+        for document in items:
+            yield object_key(document), parse_disk_state(document)
+
+
+def is_left(metadata: Json) -> bool:
+    """Whether KubeVirt made the DataVolume for a VM, and nobody owns or retains it now: the VM was deleted without its
+    dependents, or the DataVolume is restored from a backup. virt-controller makes the next VM of the name its owner
+    (ClaimMatchedDataVolumes in KubeVirt's controller_ref_manager.go), and so would delete it with that VM."""
+    labels = metadata.get("labels") or {}
+    return meta.KUBEVIRT_CREATED_BY in labels and meta.KEPT_BY not in labels and not metadata.get("ownerReferences")
 
 
 def has_held_data(volume: Json) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from controllers.pool.collected_disks import find_collected
-from controllers.pool.data_volumes import DiskState, parse_disk_state
+from controllers.pool.data_volumes import DiskState, disk_states
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
@@ -29,7 +29,7 @@ from controllers.shared.data_sources import (
     resolve_sources,
 )
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.sources import DATA_VOLUMES, NODE_LABELS, NodeLabels, Source
+from controllers.shared.sources import NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.unstructured import at
@@ -38,7 +38,7 @@ from poolhouse.api.kinds.pool import POOL, PoolSpec
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource, object_key
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource
 from poolhouse.runtime.store import Store
 
 V = TypeVar("V")
@@ -136,6 +136,8 @@ class Stores:
     nodes: Store[NodeLabels] = field(default_factory=NODE_LABELS.store)
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
     """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
+    left_disks: Callable[[str], Iterable[DiskState]] = lambda namespace: ()
+    """Returns the DataVolumes of a namespace that deleted VMs have left."""
     data_source: Callable[[Key], DataSource | None] = lambda key: None
     collected: set[Key] = field(default_factory=set, compare=False)
     """Disks that have their data, and no DataVolume any more."""
@@ -224,8 +226,15 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         restores.result(),
         nodes.result(),
     )
-    if any(found.waiting_for_disks()):
-        states = {key: state async for key, state in _disk_states(api, namespace)}
+    waits = any(found.waiting_for_disks())
+    states = dict[Key, DiskState]()
+    try:
+        states = {key: state async for key, state in disk_states(api, namespace)}
+    except (Forbidden, NotFound):
+        if waits:
+            raise
+    found = replace(found, left_disks=lambda _: states.values())
+    if waits:
         found = replace(found, disk_state=lambda key: states.get(key, DiskState()))
         found.collected.update(await find_collected(api, found.without_data_volume()))
     sources = [each async for each in _data_sources(api, found.pools.all())]
@@ -238,12 +247,6 @@ async def _data_sources(api: Api, pools: Iterable[Pool | InvalidPool]) -> AsyncI
     for key in sorted(keys):
         with suppress(NotFound, Forbidden):
             yield parse_data_source(await api.get(DATA_SOURCES, *key))
-
-
-async def _disk_states(api: Api, namespace: str) -> AsyncIterator[tuple[Key, DiskState]]:
-    async for items, _ in api.pages(DATA_VOLUMES, namespace):
-        for document in items:
-            yield object_key(document), parse_disk_state(document)
 
 
 def waits_for_disks(vm: VM) -> bool:
@@ -376,7 +379,17 @@ def _foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> 
         for vm in stores.vms.by("disk", (pool.namespace, name)):
             if vm.owner_uid != pool.uid:
                 found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
-    return found
+    return found | dict.fromkeys(_left_disks(stores, pool), "which a deleted VM has left")
+
+
+def _left_disks(stores: Stores, pool: Pool) -> list[str]:
+    """Disks with a name of the pool that deleted VMs have left, and that no VM uses."""
+    left = {state.left[1] for state in stores.left_disks(pool.namespace) if state.left}
+    names = disk_names(pool.spec.template) if left else ()
+    for name in names:
+        for vm in stores.vms.by("disk", (pool.namespace, name)):
+            left.difference_update(vm.disks)
+    return [disk for disk in left if parent_and_ordinal(disk)[0] in names]
 
 
 def _taken_by_disks(pool: Pool, disks: Iterable[str]) -> frozenset[int]:

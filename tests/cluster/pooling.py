@@ -195,11 +195,11 @@ class Place:
                 VMS, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
             )
 
-    async def disk(self, name: str, vm: Json) -> None:
+    async def disk(self, name: str, vm: Json, labels: Json | None = None) -> None:
         """A DataVolume of the VM, and its claim, as CDI makes them."""
         owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "controller": True}
         owner |= {"name": vm["metadata"]["name"], "uid": vm["metadata"]["uid"]}
-        metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner]}
+        metadata = {"namespace": self.namespace, "name": name, "labels": labels or {}, "ownerReferences": [owner]}
         volume = await self.api.create(
             DATA_VOLUMES,
             {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": metadata, "spec": {}},

@@ -37,7 +37,7 @@ from tests.histories.world import HERE, World
 
 Json = dict[str, Any]
 
-PVC_RESOURCE = "persistentvolumeclaims"
+PVC_RESOURCE, DATA_VOLUME_RESOURCE = "persistentvolumeclaims", "datavolumes.cdi.kubevirt.io"
 CREATED_BY = "kubevirt.io/created-by"
 """KubeVirt's label of DataVolumes with the UID of their VM, which the engine copies to their claims."""
 MOMENT_SECONDS = 40.0
@@ -146,7 +146,7 @@ class PoolWitness(Witness):
         """A claim is retained as soon as its DataVolume is, until the DataVolume is returned to a VM or deleted."""
         metadata = document["metadata"]
         name, owners = metadata["name"], metadata.get("ownerReferences") or ()
-        volume = self.server.get("datavolumes.cdi.kubevirt.io", HERE, name)
+        volume = self.server.get(DATA_VOLUME_RESOURCE, HERE, name)
         labels = (volume["metadata"].get("labels") or {}) if volume is not None else {}
         if any(each["kind"] == "DataVolume" for each in owners) and meta.KEPT_BY not in labels:
             self.kept.pop(name, None)
@@ -195,8 +195,9 @@ class PoolWitness(Witness):
             vms = self.server.objects(change.plural)
             others = sum(is_deleting(vm) or (controller_of(vm) or {}).get("uid") != self.pool_uid for vm in vms)
             removed = sum(now - at < MOMENT_SECONDS for at in self.deleted.values())
-            # A claim that has lost its owner blocks the name of its VM.
-            blocked = sum(not each["metadata"].get("ownerReferences") for each in self.server.objects(PVC_RESOURCE))
+            # A disk that has lost its owner blocks the name of its VM.
+            disks = [*self.server.objects(PVC_RESOURCE), *self.server.objects(DATA_VOLUME_RESOURCE)]
+            blocked = len({each["metadata"]["name"] for each in disks if not each["metadata"].get("ownerReferences")})
             ordinal, limit = ordinal_of("web", name), self.most + others + removed + blocked
             if ordinal is None or not 1 <= ordinal <= limit:
                 self.wrong.append(f"{name} was created, and at most {limit} ordinals were needed")

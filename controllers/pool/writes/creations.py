@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from controllers.pool import template
 from controllers.pool.actions import Create
+from controllers.pool.data_volumes import is_left
 from controllers.pool.disk_templates import entry_of, parse_hashes, same_origin
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Writing
@@ -58,7 +59,8 @@ async def old_disk(api: Api, snapshot: PoolSnapshot, vm: Json) -> str:
                 # A disk without an owner was provided for this VM, or retained from the same entry. The DataVolume
                 # of the disk owns the claim that CDI has made from it.
                 owners = {each.get("uid") for each in found.get("ownerReferences") or ()}
-                if owners - makers or "deletionTimestamp" in found or other:
+                left = resource is DATA_VOLUMES and is_left(found)
+                if owners - makers or "deletionTimestamp" in found or other or left:
                     return f"{resource.kind} {disk}"
                 makers.add(found["uid"])
     return ""

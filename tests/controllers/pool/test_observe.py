@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
+from controllers.pool.data_volumes import DiskState, is_left, parse_disk_state
 from controllers.pool.observe import Stores, is_unowned, observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Pool, PoolSnapshot, once, parse_pool, resolve_max_unavailable
@@ -27,6 +28,7 @@ def stores(*pools: Pool) -> Stores:
     return found
 
 
+Json = dict[str, Any]
 WEB = replace(a_pool(1), created_at=YOUNGER)
 OTHER = replace(a_pool(1), name="other", uid="u-other", created_at=OLDER)
 DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="other", uid="u-other", created_at=OLDER)
@@ -146,6 +148,56 @@ def test_the_condition_names_vms_that_share_a_disk(own: VM, stranger: VM | Retai
 
 
 @pytest.mark.parametrize(
+    ("left", "others", "expected"),
+    [
+        pytest.param((), (), "web-1", id="no disk is left"),
+        pytest.param(("root-1",), (), "web-2", id="the disk of a VM that was deleted without it"),
+        pytest.param(("root-1", "root-2"), (), "web-3", id="two of them"),
+        pytest.param(("data-1", "root-x"), (), "web-1", id="disks that the template does not name"),
+        pytest.param(("root-1",), (vm("db", disks=("root-1",), owner_uid=""),), "web-2", id="another VM uses it"),
+    ],
+)
+def test_a_new_vm_gets_no_disk_that_another_has_left(
+    left: tuple[str, ...], others: tuple[VM, ...], expected: str
+) -> None:
+    found = replace(
+        stores(WEB), left_disks=lambda namespace: [DiskState("Succeeded", left=(namespace, name)) for name in left]
+    )
+    for each in others:
+        found.vms.put(each.key, each)
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [expected]
+
+
+def test_a_vm_keeps_a_disk_whose_owner_is_lost() -> None:
+    found = replace(stores(WEB), left_disks=lambda namespace: [DiskState("Succeeded", left=(namespace, "root-1"))])
+    found.vms.put(vm(1).key, vm(1))
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert state.foreign_disks == {}
+
+
+OWNER = [{"kind": "VirtualMachine", "name": "web-1", "uid": "u"}]
+MADE = {"kubevirt.io/created-by": "u"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        pytest.param({"labels": MADE}, True, id="made for a VM, without an owner"),
+        pytest.param({"labels": MADE, "ownerReferences": OWNER}, False, id="a VM's"),
+        pytest.param({"labels": {**MADE, "poolhouse.dev/kept-by": "u"}}, False, id="retained"),
+        pytest.param({}, False, id="provided for a VM"),
+    ],
+)
+def test_data_volumes_that_a_vm_has_left(metadata: Json, expected: bool) -> None:
+    assert is_left(metadata) is expected
+    named = {"name": "root-1", "namespace": "default", **metadata}
+    assert parse_disk_state({"metadata": named}).left == (("default", "root-1") if expected else None)
+
+
+@pytest.mark.parametrize(
     ("other", "reason"),
     [
         pytest.param(OTHER, "also pool other's", id="an older pool has its names, so it could not be made again"),
@@ -173,9 +225,6 @@ def test_the_message_names_the_other_owner_of_the_disk() -> None:
     assert state.disk_conflict is not None
     assert state.disk_conflict.message.startswith("dataVolumeTemplate root is also pool other's")
     assert "give it another name" in state.disk_conflict.message
-
-
-Json = dict[str, Any]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,6 @@ LARGE_FUNCTIONS = {
     "controllers/main.py:run",
     "controllers/pool/controller.py:build",
     "controllers/pool/history.py:history",
-    "controllers/pool/progress.py:deadline_exceeded",
     "controllers/pool/rules/retention.py:delete_disks",
     "controllers/pool/template.py:_addresses",
     "controllers/warmpool/autoscaling/autoscaler.py:PoolAutoscaler.update",

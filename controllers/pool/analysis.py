@@ -43,6 +43,8 @@ class Measurement:
     time: str
     job: str = ""
     """name of the Job; empty for a query"""
+    answered: bool = True
+    """False if the Job could not be read. It may have ended."""
 
 
 def judge(check: PrometheusCheck, value: float | None) -> tuple[CheckResult, str]:
@@ -80,7 +82,7 @@ def with_measurements(update: UpdateProgress, measurements: Iterable[Measurement
 
 
 def _measured(status: CheckStatus, found: Measurement) -> CheckStatus:
-    successful = found.result == "Successful"
+    successful, answered = found.result == "Successful", found.answered and found.result != "Error"
     return status.model_copy(
         update={
             "result": found.result,
@@ -89,6 +91,7 @@ def _measured(status: CheckStatus, found: Measurement) -> CheckStatus:
             "successful": status.successful + successful,
             "failed": status.failed + (found.result == "Failed"),
             "undecided_since": None if successful else status.undecided_since or found.time,
+            "unsuccessful_since": None if successful or not answered else status.unsuccessful_since or found.time,
         }
     )
 
@@ -106,7 +109,7 @@ def followed(snapshot: PoolSnapshot, analysis: Analysis | None, now: datetime) -
         if check.prometheus is not None and status.measured_at is None and status.undecided_since is None:
             status = status.model_copy(update={"undecided_since": begins})
         if snapshot.pool.spec.paused:
-            status = status.model_copy(update={"undecided_since": None})
+            status = status.model_copy(update={"undecided_since": None, "unsuccessful_since": None})
         found.append(status)
     return tuple(found)
 
@@ -115,7 +118,8 @@ def begun(checks: Iterable[CheckStatus], analysis: Analysis, now: datetime) -> t
     """The states at the beginning of an analysis, which counts its own measurements and has its own Jobs."""
     jobs = {check.name for check in analysis.checks if check.job is not None}
     fresh = {"successful": 0, "job": ""}
-    again = {**fresh, "result": None, "message": "", "measured_at": None, "undecided_since": format_time(now)}
+    unmeasured = {"result": None, "message": "", "measured_at": None, "unsuccessful_since": None}
+    again = {**fresh, **unmeasured, "undecided_since": format_time(now)}
     return tuple(each.model_copy(update=again if each.name in jobs else fresh) for each in checks)
 
 
@@ -175,9 +179,25 @@ def overdue(snapshot: PoolSnapshot, now: datetime) -> str:
     return ""
 
 
+def unsuccessful(snapshot: PoolSnapshot, now: datetime) -> str:
+    """Why a check rolls the update back at the deadline: for progressDeadlineSeconds each measurement had an answer,
+    and none was successful. Otherwise "". A measurement that is due may still be successful, so it is waited for."""
+    for check in checks_of(snapshot):
+        end = _end_of_patience(snapshot, check)
+        if end is not None and now >= end and seconds_until_due(snapshot, check, now) != 0:
+            seconds = snapshot.pool.spec.progress_deadline_seconds
+            return f"check {check.name} was not successful for {seconds} s: {_state(snapshot, check).message}"
+    return ""
+
+
 def seconds_until_overdue(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    ends = (_deadline(snapshot, check) for check in checks_of(snapshot))
+    ends = (each(snapshot, check) for check in checks_of(snapshot) for each in (_deadline, _end_of_patience))
     return min((left for end in ends if end and (left := (end - now).total_seconds()) > 0), default=None)
+
+
+def _end_of_patience(snapshot: PoolSnapshot, check: AnalysisCheck) -> datetime | None:
+    since = _state(snapshot, check).unsuccessful_since
+    return _after(since, snapshot.pool.spec.progress_deadline_seconds)
 
 
 def _deadline(snapshot: PoolSnapshot, check: AnalysisCheck) -> datetime | None:

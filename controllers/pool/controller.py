@@ -500,7 +500,10 @@ def build(
     measurer = Measurer(
         api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
     )
-    measuring: Controller[Key] = Controller("pool-analysis", measurer.measure, metrics=api.metrics)
+    # The slots of the queries limit the measurements, and the time that a query waits for one must be in no deadline.
+    measuring: Controller[Key] = Controller(
+        "pool-analysis", measurer.measure, workers=None, deadline_seconds=None, metrics=api.metrics
+    )
     pooling.measure_after = measuring.enqueue
 
     async def work() -> None:

@@ -10,6 +10,7 @@ from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
+from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds.pool import PoolStatus
@@ -87,12 +88,13 @@ def deadline(snapshot: PoolSnapshot) -> datetime | None:
 @once
 def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     """Why no more VMs are updated or restarted, or ""."""
-    if reason := overdue(snapshot, now):
-        return reason
-    end = deadline(snapshot)
-    down = [vm for vm in snapshot.active if vm.should_run and not vm.available]
-    # An outdated VM may become available with the new template.
-    failing = [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
+    return overdue(snapshot, now) or vms_overdue(snapshot, now)
+
+
+@once
+def vms_overdue(snapshot: PoolSnapshot, now: datetime) -> str:
+    """Why VMs exceed the deadline: they made no progress for progressDeadlineSeconds. Otherwise ""."""
+    end, failing = deadline(snapshot), _failing(snapshot)
     held, waiting = held_by_snapshots(snapshot, now), wait_for_disks(snapshot)
     if end is None or now < end or not (failing or waiting or snapshot.missing or held):
         return ""
@@ -104,6 +106,12 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
     if not failing and not snapshot.missing:
         what = f"{join_names(each.name for each in held)} waits: {held[0].reason}"
     return f"no progress for {snapshot.pool.spec.progress_deadline_seconds} s; {what}"
+
+
+def _failing(snapshot: PoolSnapshot) -> list[VM]:
+    """VMs that should be available and are not. An outdated VM may become available with the new template."""
+    down = (vm for vm in snapshot.active if vm.should_run and not vm.available)
+    return [vm for vm in down if not (_updates_proactively(snapshot) and snapshot.outdated(vm))]
 
 
 def wait_for_disks(snapshot: PoolSnapshot) -> dict[str, str]:

@@ -22,7 +22,6 @@ QUERY_SECONDS = 5
 """Time limit of a query in Prometheus itself."""
 MAX_BYTES = 256 * 1024
 MAX_ERROR = 200
-MAX_IN_FLIGHT = 4
 
 
 class PrometheusError(Exception):
@@ -59,14 +58,13 @@ class PrometheusServer:
 class Prometheus:
     def __init__(self, server: PrometheusServer, session: aiohttp.ClientSession) -> None:
         self._server, self._session = server, session
-        self._limit = asyncio.Semaphore(MAX_IN_FLIGHT)
         ca = server.ca_file
         self._ssl: Any = ssl.create_default_context(cafile=ca) if ca else True
 
     async def query(self, query: str, namespace: str) -> float | None:
         """The result of the query as a number; None if it has no sample. Raises PrometheusError."""
         try:
-            async with self._limit, asyncio.timeout(TIMEOUT_SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 status, body = await self._ask(query, namespace)
         except TimeoutError as error:
             raise PrometheusError(f"Prometheus gave no answer within {TIMEOUT_SECONDS:g} s") from error

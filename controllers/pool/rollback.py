@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from controllers.pool import analysis
-from controllers.pool.progress import deadline_exceeded
+from controllers.pool.progress import vms_overdue
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.steps import stable_revision
 from controllers.pool.selection import STUCK
@@ -62,7 +62,8 @@ def _failure(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
         fail = count_noun(len(failing), "VM", "fails", "fail")
         message = f"{fail} with the new template, failureThreshold is {limit}: {names}"
         return UpdateAbort(reason=PoolReason.TOO_MANY_FAILING, message=message, time=format_time(now))
-    if reason := deadline_exceeded(snapshot, now):
+    # Without answers to its queries, an update past its deadline only stops.
+    if reason := analysis.unsuccessful(snapshot, now) or vms_overdue(snapshot, now):
         return UpdateAbort(reason=PoolReason.PROGRESS_DEADLINE_EXCEEDED, message=reason, time=format_time(now))
     return None
 

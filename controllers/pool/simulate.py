@@ -79,7 +79,8 @@ def _without_deadlines(snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
     update = snapshot.pool.status.update
     if update is None or overdue(snapshot, now):
         return snapshot
-    checks = tuple(each.model_copy(update={"undecided_since": None}) for each in update.checks)
+    ended = {"undecided_since": None, "unsuccessful_since": None}
+    checks = tuple(each.model_copy(update=ended) for each in update.checks)
     return _with_progress(update.model_copy(update={"checks": checks}), snapshot)
 
 

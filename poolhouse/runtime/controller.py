@@ -32,7 +32,8 @@ class Controller(Generic[K]):
     """Calls `reconcile(key)` for queued keys. `reconcile` returns the seconds until its next call, or None.
 
     After an exception the controller retries the key with exponential backoff. Without a deadline a reconcile may take
-    any time, although each of its API calls has a deadline.
+    any time, although each of its API calls has a deadline. Without a number of workers each key has its own at once,
+    for a reconcile that limits itself, for example by `FairSlots`.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Controller(Generic[K]):
         name: str,
         reconcile: Callable[[K], Awaitable[float | None]],
         *,
-        workers: int = 4,
+        workers: int | None = 4,
         deadline_seconds: float | None = DEADLINE_SECONDS,
         backoff: Backoff = RETRY,
         metrics: Metrics | None = None,
@@ -60,15 +61,20 @@ class Controller(Generic[K]):
 
         The next call of `run` starts with the keys of the cancelled reconciles."""
         async with asyncio.TaskGroup() as group:
-            for number in range(self._workers):
+            for number in range(self._workers or 0):
                 group.create_task(self._work(), name=f"{self.name}-{number}")
+            while self._workers is None:
+                key = await self.queue.get()
+                group.create_task(self._process(key), name=f"{self.name}-{key}")
 
     async def _work(self) -> None:
         while True:
             await self.process_next()
 
     async def process_next(self) -> None:
-        key = await self.queue.get()
+        await self._process(await self.queue.get())
+
+    async def _process(self, key: K) -> None:
         began = time.perf_counter()
         try:
             async with asyncio.timeout(self._deadline_seconds):

@@ -51,6 +51,24 @@ async def test_workers_share_keys_and_a_key_has_one_worker() -> None:
     assert most == 3
 
 
+async def test_without_a_number_of_workers_no_key_waits_for_another() -> None:
+    now: set[str] = set()
+    end = asyncio.Event()
+
+    async def reconcile(key: str) -> None:
+        assert key not in now
+        now.add(key)
+        await end.wait()
+
+    async with running(reconcile, workers=None, deadline_seconds=None) as controller:
+        for key in "abcdefgh" * 2:
+            controller.enqueue(key)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert now == set("abcdefgh")
+    assert sorted([await controller.queue.get() for _ in range(8)]) == list("abcdefgh"), "a later run goes on with them"
+
+
 async def test_a_key_that_always_returns_at_once_does_not_block_the_event_loop() -> None:
     looks = 0
 

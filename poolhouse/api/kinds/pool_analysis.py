@@ -145,5 +145,7 @@ class CheckStatus(Model):
     """Failed measurements of the update."""
     undecided_since: Time | None = None
     """Time since which no measurement was successful."""
+    unsuccessful_since: Time | None = None
+    """Time since which each measurement had an answer, and none was successful. Only this time rolls an update back."""
     job: str = ""
     """Name of the Job of the present analysis."""

@@ -136,6 +136,12 @@ def failing(count: int) -> Json:
     return errors(result="Failed", failed=count, measuredAt=ago(5), undecidedSince=ago(5), message="result is 1")
 
 
+def undecided(seconds: float, rollback: Json | None = None, **given: Any) -> PoolSnapshot:
+    """An update whose query has had answers for `seconds`, none of which says that the template is good."""
+    state = {"measuredAt": ago(1), "undecidedSince": ago(seconds), "unsuccessfulSince": ago(seconds), **given}
+    return update(checks=[errors(result="Inconclusive", message="result is 1", **state)], rollback=rollback)
+
+
 GOOD = errors(result="Successful", successful=2, measuredAt=ago(5))
 PASSED = smoke(result="Successful", successful=1, measuredAt=ago(5))
 
@@ -221,13 +227,48 @@ def test_an_update_with_an_analysis(observed: PoolSnapshot, updated: int, done: 
         ),
         pytest.param(update(done=4, checks=[failing(2)]), "", "", id="not after the update"),
         pytest.param(update(checks=[errors(result="Error", undecidedSince=ago(100))]), "", "", id="not undecided"),
+        pytest.param(undecided(100), "", "", id="undecided at the deadline, without rollback"),
+        pytest.param(
+            undecided(100, rollback={}),
+            "ProgressDeadlineExceeded",
+            "check errors was not successful for 100 s: result is 1",
+            id="undecided at the deadline, with rollback",
+        ),
+        pytest.param(undecided(99, rollback={}), "", "", id="undecided before the deadline"),
+        pytest.param(
+            undecided(100, rollback={}, measuredAt=ago(30)), "", "", id="the measurement at the deadline still waits"
+        ),
         pytest.param(
             update(
                 checks=[errors(result="Error", message="no", measuredAt=ago(1), undecidedSince=ago(100))], rollback={}
             ),
+            "",
+            "",
+            id="no query had an answer",
+        ),
+        pytest.param(
+            undecided(1, rollback={}, undecidedSince=ago(500)), "", "", id="the first answer after a long outage"
+        ),
+        pytest.param(update(checks=[errors(undecidedSince=ago(500))], rollback={}), "", "", id="the first query waits"),
+        pytest.param(
+            update(done=1, since=500, checks=[GOOD, smoke(job="", undecidedSince=ago(500))], rollback={}),
+            "",
+            "",
+            id="a Job was never created",
+        ),
+        pytest.param(
+            update(
+                done=1,
+                since=500,
+                checks=[
+                    GOOD,
+                    smoke(result="Running", message="Job j is running", measuredAt=ago(1), unsuccessfulSince=ago(100)),
+                ],
+                rollback={},
+            ),
             "ProgressDeadlineExceeded",
-            "check errors was not successful for 100 s: no",
-            id="undecided at the deadline, with rollback",
+            "check smoke was not successful for 100 s: Job j is running",
+            id="a Job runs until the deadline",
         ),
         pytest.param(
             update(checks=[errors(undecidedSince=ago(110))], rollback={}), "", "", id="the initial delay does not count"
@@ -250,6 +291,10 @@ def test_a_check_that_stays_undecided_stops_the_update_at_the_deadline() -> None
     after = status_of(paused_now).update
     assert after is not None
     assert after.checks[0].undecided_since is None, "a pause ends the deadline"
+
+
+def test_the_pool_is_looked_at_again_when_answers_roll_it_back() -> None:
+    assert plan(undecided(99, rollback={}, undecidedSince=ago(500)), NOW).again_seconds == 1
 
 
 def test_an_aborted_update_is_not_tried_again_until_a_retry_which_begins_from_the_first_step() -> None:
@@ -315,6 +360,21 @@ def test_measurements_change_the_state_of_their_check() -> None:
     assert measured(replace(good, revision="web-another")) == [nothing, nothing]
     assert measured(replace(good, check="smoke", job="j")) == [nothing, (1, 0, "Successful", None)]
     assert measured(replace(good, check="smoke", job="an earlier one")) == [nothing, nothing]
+
+
+def test_only_answers_count_towards_a_rollback() -> None:
+    before = UpdateProgress.model_validate({"revision": NAME, "checks": [errors(), smoke()]})
+
+    def since(*found: Measurement) -> list[str | None]:
+        return [each.unsuccessful_since for each in with_measurements(before, found).checks]
+
+    bad = Measurement(NAME, "errors", "Inconclusive", "bad", ago(9))
+    assert since(bad, replace(bad, time=ago(5))) == [ago(9), None]
+    assert since(bad, replace(bad, result="Error"), replace(bad, time=ago(5))) == [ago(5), None]
+    assert since(bad, replace(bad, result="Successful")) == [None, None]
+    job = Measurement(NAME, "smoke", "Running", "runs", ago(9), "j")
+    assert since(job) == [None, ago(9)]
+    assert since(job, replace(job, answered=False)) == [None, None]
 
 
 def test_an_analysis_creates_its_jobs_once() -> None:

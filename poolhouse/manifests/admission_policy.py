@@ -6,6 +6,9 @@ These labels record the state of a warm VM, its pool, its claim and its migratio
 could take over another user's VM or escape a policy. The API server evaluates the policy itself, so the policy
 applies even while the webhook is unavailable.
 
+KubeVirt's controllers write on behalf of users: they restore and clone VMs from documents that users may edit, and
+create VMs and VMIs from templates of users. They may copy the labels from a VM to its VMI, and introduce them nowhere.
+
 The controllers take held VMs out of their Services by a label of the launcher pods. RBAC cannot limit a patch to one
 label, so a policy does. The webhook tries templates as dry runs, to which RBAC cannot limit a create either.
 """
@@ -22,21 +25,20 @@ DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
-"""user that may create VMIs with these labels: it copies them from VMs, which the policy has checked"""
+"""user that may create the VMI of a VM with these labels: it copies them from the VM, which the policy has checked"""
 
 
-def policies(writers: Iterable[str]) -> list[Json]:
-    """The policy and its binding. `writers` are user names of the form `system:serviceaccount:NAMESPACE:NAME`."""
+def policies(writers: Iterable[str], copiers: Iterable[str] = ()) -> list[Json]:
+    """The policy and its binding, with user names of the form `system:serviceaccount:NAMESPACE:NAME`. The `writers` may
+    write the labels, the `copiers` only those of VMIs that a VM owns."""
     policy = {
         **_named("ValidatingAdmissionPolicy", POLICY_NAME),
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": _matches("kubevirt.io", ["CREATE", "UPDATE"], _RESOURCES),
             "matchConditions": [
-                {
-                    "name": "others",
-                    "expression": f"!(request.userInfo.username in [{', '.join(repr(w) for w in writers)}])",
-                }
+                {"name": "others", "expression": f"!({_is_one_of(writers)})"},
+                {"name": "introduces", "expression": f"!({_IS_VMI_OF_A_VM} && {_is_one_of(copiers)})"},
             ],
             "validations": [_validation(path, label) for path in _PATHS for label in meta.PROTECTED_LABELS],
         },
@@ -124,6 +126,17 @@ _POD_IS_UNCHANGED = " && ".join(
 )
 
 
+_IS_VMI_OF_A_VM = (
+    "request.resource.resource == 'virtualmachineinstances'"
+    " && object.?metadata.?ownerReferences.orValue([])"
+    ".exists(owner, owner.kind == 'VirtualMachine' && owner.?controller.orValue(false))"
+)
+
+
+def _is_one_of(users: Iterable[str]) -> str:
+    return f"request.userInfo.username in [{', '.join(map(repr, users))}]"
+
+
 _PATHS = (("metadata",), ("spec", "template", "metadata"))
 
 
@@ -133,7 +146,7 @@ def _validation(path: tuple[str, ...], label: str) -> Json:
     return {
         # A label that is absent before and after counts as unchanged, even if the object has no labels.
         "expression": f"(oldObject == null ? optional.none() : oldObject{read}) == object{read}",
-        "message": f"{where}[{label}] is written by Poolhouse only, to identify this VM",
+        "message": f"{where}[{label}] is written by Poolhouse only, to identify this VM; leave the label as it was",
         "reason": "Forbidden",
     }
 

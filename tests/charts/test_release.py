@@ -78,7 +78,7 @@ class Cluster:
         url = f"https://{self.kubelet.address('poolhouse-webhook')}"
         return {
             "webhook": {"url": url, "kinds": dict(timeout), "defaulting": dict(timeout)},
-            "guard": {"writers": [rbac.service_account_user("engine"), admission_policy.KUBEVIRT_ACCOUNT]},
+            "guard": {"copiers": [rbac.service_account_user("engine"), admission_policy.KUBEVIRT_ACCOUNT]},
             "defaulter": {"workers": 1},
             "identitySeed": "test",
             **more,

@@ -506,6 +506,11 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             "webhook.autoscaling.maxReplicas: must be at least webhook.autoscaling.minReplicas",
             id="at least more than at most",
         ),
+        pytest.param(
+            {"guard": {"writers": ["system:serviceaccount:openshift-cnv:kubevirt-controller"]}},
+            "openshift-cnv:kubevirt-controller, which restores VMs from snapshots that tenants may edit",
+            id="KubeVirt writes labels on VMs",
+        ),
     ],
 )
 def test_invalid_values_are_rejected(values: Json, sentence: str) -> None:
@@ -715,6 +720,21 @@ NEVER, ALWAYS = ({"defaulter": {"hardwareRecord": each}} for each in ("never", "
 
 def test_notes_are_the_named_template() -> None:
     assert (CHART / "templates" / "NOTES.txt").read_text() == '{{ include "poolhouse.notes" . }}\n'
+
+
+def _conditions(values: Json) -> dict[str, str]:
+    """The matchConditions of the policy of protected labels, by name."""
+    policies = (each for each in template(values) if each["kind"] == "ValidatingAdmissionPolicy")
+    labels = next(each for each in policies if each["metadata"]["name"] == "poolhouse-labels")
+    return {each["name"]: each["expression"] for each in labels["spec"]["matchConditions"]}
+
+
+def test_kubevirt_copies_protected_labels_to_vmis_and_writes_them_on_no_vm() -> None:
+    kubevirt, restores = "system:serviceaccount:cnv:kubevirt-controller", "system:serviceaccount:velero:velero"
+    found = _conditions({"guard": {"copiers": [kubevirt], "writers": [restores]}})
+    assert found["others"].endswith(f"poolhouse-controllers', '{restores}'])")
+    assert "virtualmachineinstances" in found["introduces"]
+    assert found["introduces"].endswith(f"in ['{kubevirt}'])")
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ Json = dict[str, Any]
 ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.KUBEVIRT_KINDS, REPLICA_SET)))
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
+INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 
 
@@ -327,6 +328,49 @@ async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -
     for change in ({meta.POOL_UID: "2"}, {meta.POOL_UID: None}, {meta.WARM_STATE: "Ready"}):
         with pytest.raises(Forbidden):
             await api.patch(MACHINES, namespace, "vm", {"metadata": {"labels": change}})
+
+
+async def test_who_copies_labels_of_ours_to_vmis_introduces_them_on_no_vm(api: Api, namespace: str) -> None:
+    """KubeVirt's controller restores and clones VMs from documents that a tenant may edit. Here it is the engine, which
+    the policy of the fixture knows too."""
+    writer, copier = rbac.service_account_user("controllers"), rbac.service_account_user("engine")
+    policy, binding = admission_policy.policies([writer], [copier])
+    only = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}}}
+    await applied(api, changed(policy, namespace, "metadata", "name"))
+    binding = changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName")
+    await applied(api, changed(binding, only, "spec", "matchResources"))
+    forged = {meta.CLAIM_UID: "1", meta.POOL_UID: "1", meta.WARM_STATE: "Allocating"}
+
+    def vm(name: str, labels: Json, hidden: Json | None = None) -> Json:
+        metadata = {"name": name, "namespace": namespace, "labels": labels}
+        spec = changed(machine(), {"labels": hidden or {}}, "template", "metadata")
+        return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec}
+
+    def vmi(name: str, owner: str) -> Json:
+        reference = {"apiVersion": "kubevirt.io/v1", "kind": owner, "name": name, "uid": "1", "controller": True}
+        metadata = {"name": name, "namespace": namespace, "labels": forged, "ownerReferences": [reference]}
+        spec = machine()["template"]["spec"]
+        return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}
+
+    async def write(user: str, resource: Resource, document: Json, method: str = "POST", name: str = "") -> Any:
+        headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
+        path = f"{resource.path(namespace)}/{name}".rstrip("/")
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
+        return await api.request(method, path, body=document, headers=headers)
+
+    await _refused(lambda: write(copier, MACHINES, vm("restored", forged)))
+    for document in (vm("restored", forged), vm("restored", {}, forged), vm("cloned", {meta.MIGRATION_POLICY: "p"})):
+        with pytest.raises(Forbidden, match="written by Poolhouse only"):
+            await write(copier, MACHINES, document)
+    with pytest.raises(Forbidden):
+        await write(copier, INSTANCES, vmi("of-a-set", "VirtualMachineInstanceReplicaSet"))
+
+    await write(writer, MACHINES, vm("stored", forged, forged))
+    await write(copier, MACHINES, {"metadata": {"annotations": {"restored": "true"}}}, "PATCH", "stored")
+    await write(copier, INSTANCES, vmi("stored", "VirtualMachine"))
+    with pytest.raises(Forbidden):
+        await write(copier, MACHINES, {"metadata": {"labels": {meta.CLAIM_UID: "2"}}}, "PATCH", "stored")
 
 
 async def _in_force(api: Api, refused: Json) -> None:

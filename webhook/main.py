@@ -46,7 +46,6 @@ from webhook.admission import Admission, AdmissionHandler
 from webhook.app import create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
 from webhook.claimed_pools import ClaimedPool
-from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
@@ -56,6 +55,7 @@ from webhook.hook_sidecar import HookSidecar
 from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
 from webhook.plans import PlanClient
+from webhook.references import ReferenceReview
 from webhook.snapshots import SnapshotSupport
 from webhook.templates import TemplateReview
 
@@ -229,7 +229,7 @@ def _parts(
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
     checks = tuple(
         check(api, budget_seconds=budgets.checks_seconds)
-        for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts, DiskConflicts)
+        for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts)
     )
     snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
     claimed = ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)

@@ -25,7 +25,6 @@ from controllers.shared.data_sources import (
     DataSource,
     Sources,
     parse_data_source,
-    references,
     resolve_sources,
 )
 from controllers.shared.names import parent_and_ordinal
@@ -36,6 +35,7 @@ from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, PoolSpec
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource

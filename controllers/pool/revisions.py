@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from controllers.shared import data_sources
 from controllers.shared.data_sources import Sources
 from controllers.shared.vm import references
 from poolhouse.api.apimachinery.owner_references import controller_of
@@ -18,6 +17,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import NameGeneration, PoolSpec
 from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt import data_source_references
 from poolhouse.api.kubevirt.fields import VM_SPEC
 from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
 from poolhouse.api.kubevirt.own_namespace import without_own_namespace
@@ -163,7 +163,7 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: s
         _disk_templates(local),
         run_strategy(at(content, "template", "spec") or {}),
         sources=content.get("dataSources") or {},
-        references=data_sources.references(content.get("template"), ""),
+        references=data_source_references.references(content.get("template"), ""),
         disks_by_spelling=dict(_disk_spellings(content, local)),
         hash_of_name=content_hash(content, ""),
     )

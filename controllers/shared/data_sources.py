@@ -49,16 +49,6 @@ def parse_data_source(document: Json) -> DataSource:
     return DataSource(namespace, name)
 
 
-def references(template: Json | None, namespace: str) -> dict[str, Key]:
-    """The DataSources that the template of a VM names, by name in dataVolumeTemplates."""
-    found = {}
-    for _, each in entries(template, "spec", "dataVolumeTemplates"):
-        reference = typed(dict, each, "spec", "sourceRef") or {}
-        if reference.get("kind") == "DataSource" and text(reference, "name"):
-            found[text(each, "metadata", "name")] = (text(reference, "namespace") or namespace, reference["name"])
-    return found
-
-
 def resolve_sources(keys: Mapping[str, Key], find: Callable[[Key], DataSource | None], before: Sources) -> Sources:
     """The sources of the tracked entries. While a DataSource cannot be read or is not ready, its last source holds."""
     found: dict[str, Json] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from controllers.shared.data_sources import Sources, pinned, references
+from controllers.shared.data_sources import Sources, pinned
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
@@ -20,6 +20,7 @@ from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.model import Model
 from poolhouse.api.kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
+from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.api.kubevirt.fields import VM_SPEC
 from poolhouse.api.kubevirt.meaning import canonical
 from poolhouse.api.kubevirt.own_namespace import without_own_namespace

@@ -45,7 +45,6 @@ from poolhouse.runtime.transport import Request
 from tests.fuzz.oracles import Finding, check_status
 from webhook.admission import Admission
 from webhook.app import create_app
-from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
@@ -54,6 +53,7 @@ from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
 from webhook.rate_limit import RateLimiter
+from webhook.references import ReferenceReview
 from webhook.templates import TemplateReview
 
 Answer = tuple[int, bytes]
@@ -278,7 +278,7 @@ def create_webhook(defaulter: Defaulter, cluster: EmptyCluster | None = None) ->
     handler = DefaultingHandler(
         defaulter, seed=SEED, budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
     )
-    checks = (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts, DiskConflicts)
+    checks = (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts)
     return create_app(
         WebhookParts(
             api=api,

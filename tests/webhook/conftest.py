@@ -23,7 +23,6 @@ from webhook import app
 from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.callers import AdmissionBodies
-from webhook.claims import ClaimReview
 from webhook.conflicts import DefaultPoolConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
@@ -32,6 +31,7 @@ from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
 from webhook.rate_limit import RateLimiter
+from webhook.references import ReferenceReview
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review
 from webhook.templates import TemplateReview
 
@@ -93,7 +93,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
                 defaulting=defaulting,
                 checks=tuple(
                     check(api, budget_seconds=PATIENCE_SECONDS)
-                    for check in (DefaultPoolConflicts, TemplateReview, ClaimReview, PolicyConflicts)
+                    for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts)
                 ),
                 drift=HardwareDrift(now=monotonic),
             ),

@@ -23,7 +23,7 @@ from poolhouse.api.kinds.claim import CLAIM
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 from tests.kinds.warm import claim
-from tests.webhook import test_claims
+from tests.webhook import test_references
 from tests.webhook.builders import request
 from tests.webhook.conftest import RunningWebhook
 from webhook.admission import complete, validate_kind
@@ -155,5 +155,5 @@ def test_row(row: str) -> None:
 
 
 async def test_a_secret_that_the_claimant_may_not_get(webhook: RunningWebhook) -> None:
-    await test_claims.test_another_secret_is_refused(webhook)
-    await test_claims.test_another_secret_of_an_application_is_refused(webhook)
+    await test_references.test_another_secret_is_refused(webhook)
+    await test_references.test_another_secret_of_an_application_is_refused(webhook)

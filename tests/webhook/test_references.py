@@ -1,0 +1,169 @@
+"""What an object names and the services read: its author needs the right to get exactly these objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kinds.documents import changed
+from tests.kinds.warm import claim, warm_pool
+from tests.runtime.faulty_server import Request, Script
+from tests.webhook.builders import POOL, Json, review
+from tests.webhook.conftest import RunningWebhook
+
+KEYS = {"sshPublicKeySecret": "keys"}
+
+
+def personalized(**personalization: object) -> Json:
+    document = claim(poolName="web", personalization=personalization)
+    document["metadata"]["namespace"] = "shop"
+    return document
+
+
+def granting_secret(name: str, asked: list[Json]) -> Script:
+    async def script(request: Request) -> None:
+        asked.append(request.document["spec"])
+        allowed = request.document["spec"]["resourceAttributes"].get("name") == name
+        await request.answer(201, {"status": {"allowed": allowed}})
+
+    return script
+
+
+async def test_the_author_may_get_the_secret(webhook: RunningWebhook) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = granting_secret("keys", asked)
+    assert (await webhook.review(review(personalized(**KEYS))))["allowed"]
+    attributes = {"verb": "get", "group": "", "version": "v1", "resource": "secrets"}
+    assert asked == [{"user": "jane", "resourceAttributes": {**attributes, "namespace": "shop", "name": "keys"}}]
+
+
+async def test_another_secret_is_refused(webhook: RunningWebhook) -> None:
+    webhook.api_server.script = granting_secret("other", [])
+    status = (await webhook.review(review(personalized(**KEYS))))["status"]
+    assert status["code"] == 403
+    assert "jane may not get Secret keys in namespace shop" in status["message"]
+
+
+async def test_another_secret_of_an_application_is_refused(webhook: RunningWebhook) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = granting_secret("keys", asked)
+    document = personalized(**KEYS)
+    env = [
+        {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": "k"}}}
+        for name, secret in (("A", "keys"), ("B", "other"), ("C", "other"))
+    ]
+    document["spec"]["application"] = {"containers": [{"name": "a", "image": "i", "env": env}]}
+    status = (await webhook.review(review(document)))["status"]
+    (cause,) = status["details"]["causes"]
+    assert cause["field"] == "spec.application.containers[0].env[1].valueFrom.secretKeyRef.name"
+    assert "jane may not get Secret other in namespace shop" in cause["message"]
+    assert sorted(each["resourceAttributes"]["name"] for each in asked) == ["keys", "other"]
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_a_secret_is_refused_if_the_right_is_unknown(webhook: RunningWebhook, code: int) -> None:
+    async def failing(request: Request) -> None:
+        await request.answer(code, {"kind": "Status", "code": code, "message": "no"})
+
+    webhook.api_server.script = failing
+    response = await webhook.review(review(personalized(**KEYS)))
+    assert not response["allowed"]
+    assert "cannot determine whether you may get the Secret" in response["status"]["message"]
+
+
+async def test_other_claims_need_no_right(webhook: RunningWebhook) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = granting_secret("none", asked)
+    assert (await webhook.review(review(personalized(labels={"team": "blue"}))))["allowed"]
+    changed = personalized(**KEYS)
+    changed["spec"]["ttlSeconds"] = 60
+    assert (await webhook.review(review(changed, personalized(**KEYS))))["allowed"], "the field has not changed"
+    assert not asked
+
+
+@pytest.mark.parametrize("name", ["../x", "a b", "\n", "keys\n", "Keys", "-x", "x" * 254, ""])
+async def test_a_secret_has_a_valid_name(webhook: RunningWebhook, name: str) -> None:
+    response = await webhook.review(review(personalized(sshPublicKeySecret=name)))
+    (cause,) = response["status"]["details"]["causes"]
+    assert cause["field"] == "spec.personalization.sshPublicKeySecret"
+
+
+def tracking(document: Json, *flag: str, namespace: str | None = "images", name: str = "fedora") -> Json:
+    """The pool with a disk from this DataSource, whose images it follows if a path of the field is given."""
+    found = changed(document, "shop", "metadata", "namespace")
+    reference = {"kind": "DataSource", "name": name, **({"namespace": namespace} if namespace else {})}
+    disks = [
+        {"metadata": {"name": "data"}, "spec": {"source": {"blank": {}}}},
+        {"metadata": {"name": "root"}, "spec": {"sourceRef": reference}},
+    ]
+    found = changed(found, disks, "spec", "template", "spec", "dataVolumeTemplates")
+    strategy: Any = True
+    for field in reversed(flag):
+        strategy = {field: strategy}
+    return changed(found, strategy, "spec", "updateStrategy") if flag else found
+
+
+KINDS = [
+    pytest.param(POOL, ("proactive", "trackDataSources"), id="pool"),
+    pytest.param(warm_pool(), ("trackDataSources",), id="warm pool"),
+]
+
+
+def reviewing(asked: list[Json], *names: str) -> Script:
+    """Grants the creation of VMs, and reads of DataSources with these names."""
+
+    async def script(request: Request) -> None:
+        if "subjectaccessreviews" not in request.path:
+            return await request.answer(201, request.document)
+        attributes = request.document["spec"]["resourceAttributes"]
+        if attributes["resource"] == "datasources":
+            asked.append({"user": request.document["spec"]["user"], **attributes})
+        allowed = attributes["resource"] != "datasources" or attributes["name"] in names
+        return await request.answer(201, {"status": {"allowed": allowed}})
+
+    return script
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+async def test_the_author_may_get_a_tracked_data_source_of_another_namespace(
+    webhook: RunningWebhook, document: Json, flag: tuple[str, ...]
+) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = reviewing(asked)
+    status = (await webhook.review(review(tracking(document, *flag))))["status"]
+    assert status["code"] == 403
+    (cause,) = status["details"]["causes"]
+    assert cause["field"] == "spec.template.spec.dataVolumeTemplates[1].spec.sourceRef"
+    assert cause["message"] == "jane may not get DataSource fedora in namespace images"
+    source = {"verb": "get", "group": "cdi.kubevirt.io", "version": "v1beta1", "resource": "datasources"}
+    assert asked == [{"user": "jane", **source, "namespace": "images", "name": "fedora"}]
+    webhook.api_server.script = reviewing(asked, "fedora")
+    assert (await webhook.review(review(tracking(document, *flag))))["allowed"]
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+async def test_data_sources_that_nothing_reads_need_no_right(
+    webhook: RunningWebhook, document: Json, flag: tuple[str, ...]
+) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = reviewing(asked)
+    assert (await webhook.review(review(tracking(document))))["allowed"], "the images are not tracked"
+    for namespace in (None, "shop"):
+        assert (await webhook.review(review(tracking(document, *flag, namespace=namespace))))["allowed"]
+    stored = tracking(document, *flag)
+    assert (await webhook.review(review(changed(stored, 7, "spec", "replicas"), stored)))["allowed"], "not changed"
+    assert not asked
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+async def test_a_right_is_asked_for_when_the_reference_changes(
+    webhook: RunningWebhook, document: Json, flag: tuple[str, ...]
+) -> None:
+    webhook.api_server.script = reviewing([], "fedora")
+    stored = tracking(document, *flag)
+    for after in (tracking(document, *flag, name="windows"), tracking(document, *flag, namespace="secret", name="w")):
+        response = await webhook.review(review(after, stored))
+        assert response["status"]["code"] == 403, response
+    webhook.api_server.script = reviewing([])
+    assert not (await webhook.review(review(stored, tracking(document))))["allowed"], "the pool begins to track it"

@@ -1,0 +1,195 @@
+"""Checks that the author of an object may read what the services read for it.
+
+The services read these objects with their own rights, and show or pass on what they find. An object must not give its
+author what the author could not read. `ASKED` is the table of what is asked; docs/security.md shows it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.kubevirt import DATA_SOURCE
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.api.kubevirt.data_source_references import references
+from poolhouse.runtime import access_review
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import SECRETS, Resource
+from webhook.api_errors import cause_of
+from webhook.review import AdmissionRequest, AdmissionResponse
+
+TEMPLATE = ("spec", "template")
+DISKS = ("spec", "dataVolumeTemplates")
+
+
+@dataclass(frozen=True)
+class Reference:
+    path: str
+    namespace: str
+    name: str
+
+
+Find = Callable[[Json | None, str], Iterator[Reference]]
+"""The references of a valid object in this namespace."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A field that names objects which the author needs the right to get."""
+
+    kinds: tuple[Kind, ...]
+    field: str
+    resource: Resource
+    where: str
+    why: str
+    find: Find
+
+
+def _keys_of_a_claim(claim: Json | None, namespace: str) -> Iterator[Reference]:
+    if name := at(claim, "spec", "personalization", "sshPublicKeySecret"):
+        yield Reference("spec.personalization.sshPublicKeySecret", namespace, str(name))
+
+
+def _variables_of_a_claim(claim: Json | None, namespace: str) -> Iterator[Reference]:
+    for number, container in entries(claim, "spec", "application", "containers"):
+        for index, variable in entries(container, "env"):
+            if name := at(variable, "valueFrom", "secretKeyRef", "name"):
+                path = f"spec.application.containers[{number}].env[{index}].valueFrom.secretKeyRef.name"
+                yield Reference(path, namespace, str(name))
+
+
+def _tracked(*flag: str) -> Find:
+    """The DataSources of other namespaces whose images the controllers follow, if the field `flag` is true."""
+
+    def find(document: Json | None, namespace: str) -> Iterator[Reference]:
+        if at(document, *flag) is not True:
+            return
+        numbers = {at(disk, "metadata", "name"): number for number, disk in entries(document, *TEMPLATE, *DISKS)}
+        for disk, (home, name) in references(at(document, *TEMPLATE), namespace).items():
+            if home != namespace:
+                yield Reference(f"{'.'.join((*TEMPLATE, *DISKS))}[{numbers[disk]}].spec.sourceRef", home, name)
+
+    return find
+
+
+_SOURCE_REF = "`sourceRef` of `dataVolumeTemplates`, with `trackDataSources`"
+_IMAGES = "The controllers write the claims and snapshots that it points at into the status, revisions and VMs"
+
+ASKED: tuple[Asked, ...] = (
+    Asked(
+        (POOL,),
+        _SOURCE_REF,
+        Resource.of(DATA_SOURCE),
+        "In another namespace",
+        _IMAGES,
+        _tracked("spec", "updateStrategy", "proactive", "trackDataSources"),
+    ),
+    Asked(
+        (WARM_POOL,),
+        _SOURCE_REF,
+        Resource.of(DATA_SOURCE),
+        "In another namespace",
+        _IMAGES,
+        _tracked("spec", "updateStrategy", "trackDataSources"),
+    ),
+    Asked(
+        (CLAIM,),
+        "`personalization.sshPublicKeySecret`",
+        SECRETS,
+        "In the claim's namespace",
+        "The controllers copy its keys into the guest",
+        _keys_of_a_claim,
+    ),
+    Asked(
+        (CLAIM,),
+        "`application.containers[].env[].valueFrom.secretKeyRef`",
+        SECRETS,
+        "In the claim's namespace",
+        "The controllers pass its values to the application",
+        _variables_of_a_claim,
+    ),
+)
+
+NOT_ASKED: tuple[tuple[str, str], ...] = (
+    (
+        "`sourceRef` of `dataVolumeTemplates`, without `trackDataSources`; `source.pvc` and `source.snapshot` of any"
+        " namespace",
+        "Poolhouse does not read them. KubeVirt and CDI ask whether the ServiceAccount of the VM may clone from there,"
+        " also if the controllers create the VM",
+    ),
+    (
+        "`instancetype`, `preference`",
+        "They are cluster-wide or in the namespace of the VM, and KubeVirt reads them for every author of a VM",
+    ),
+    (
+        "`volumes[].persistentVolumeClaim`, `secret`, `configMap`, `serviceAccount`",
+        "In the namespace of the VM. Who may create VMs there may mount them, and admission asks for that right",
+    ),
+    (
+        "`networks[].multus.networkName` with a namespace",
+        "Poolhouse does not read it. KubeVirt and Multus decide by their own settings",
+    ),
+    (
+        "`analysis` of a pool with a CronJob",
+        "In the pool's namespace. The label `poolhouse.dev/pool-analysis` is the permission of the CronJob's author",
+    ),
+    (
+        "`ec2` of a warm pool",
+        "Kubernetes has no rights on objects of AWS. The author needs `create ec2instances.poolhouse.dev`, and the AWS"
+        " role of the controllers is the limit",
+    ),
+)
+"""Fields that name other objects, and who decides about them."""
+
+
+class ReferenceReview:
+    def __init__(self, api: Api, *, budget_seconds: float) -> None:
+        self._api, self._budget_seconds = api, budget_seconds
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Denies a new reference if the user may not get the object, or if that is unknown. References that the stored
+        object has too are not asked again, so that others may change its other fields."""
+        new = _new_references(request)
+        if not new:
+            return AdmissionResponse()
+        user = request.user.get("username") or "an unknown user"
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                allowed = await asyncio.gather(*(self._may_get(request.user, *each) for each in new))
+        except (ApiError, TimeoutError) as error:
+            (resource, _, _), path = next(iter(new.items()))
+            why = f"cannot determine whether you may get the {resource.kind}: {cause_of(error)}; try again"
+            return AdmissionResponse(problems=(Problem(path, why),), forbidden=True)
+        problems = tuple(
+            Problem(path, f"{user} may not get {resource.kind} {name} in namespace {namespace}")
+            for ((resource, namespace, name), path), may in zip(new.items(), allowed, strict=True)
+            if not may
+        )
+        return AdmissionResponse(problems=problems, forbidden=bool(problems))
+
+    async def _may_get(self, user: Json, resource: Resource, namespace: str, name: str) -> bool:
+        review = access_review.subject_access_review(user, "get", resource, namespace, name)
+        return access_review.is_allowed(
+            await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
+        )
+
+
+def _new_references(request: AdmissionRequest) -> dict[tuple[Resource, str, str], str]:
+    """The path of the first field that names each object, for objects that the stored object does not name."""
+    asked = [
+        each
+        for each in ASKED
+        if any((request.api_version, request.kind) == (kind.api_version, kind.kind) for kind in each.kinds)
+    ]
+    found: dict[tuple[Resource, str, str], str] = {}
+    for each in asked:
+        stored = {(ref.namespace, ref.name) for ref in each.find(request.old, request.namespace)}
+        for ref in each.find(request.object, request.namespace):
+            if (ref.namespace, ref.name) not in stored:
+                found.setdefault((each.resource, ref.namespace, ref.name), ref.path)
+    return found

@@ -27,11 +27,12 @@ from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate
 from controllers.shared.component import Component
+from controllers.shared.replica_limits import ReplicaLimits
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import disabled_kinds, meta
+from poolhouse.api.kinds import disabled_kinds, meta, replica_limits
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
@@ -86,6 +87,13 @@ class Settings(ServiceSettings):
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
     )
     burst: int = setting("POOLHOUSE_BURST", 250, "VMs that one pool creates or updates at the same time.", ge=1)
+    max_replicas: int = setting(
+        "POOLHOUSE_MAX_REPLICAS",
+        replica_limits.DEFAULT_MAX_REPLICAS,
+        replica_limits.SETTING,
+        ge=1,
+        le=replica_limits.UNLIMITED,
+    )
     leader_election: bool = setting(
         "POOLHOUSE_LEADER_ELECTION", True, "Whether only the holder of the Lease works. `false` for a single process."
     )
@@ -138,17 +146,18 @@ async def run(
             session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
             prometheus = Prometheus(prometheus_server, session)
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
+        limits = ReplicaLimits(api, settings.max_replicas)
         burst, seed = settings.burst, settings.identity_seed
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
-            ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed, prometheus)),
-            ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed)),
+            ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed, prometheus, limits)),
+            ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed, limits)),
             ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
-            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2)),
+            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2, limits)),
         ]
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
             parts.append(defaulting(api, events, defaulter, settings.identity_seed, settings.macs))
-        informers: list[Informer[Any]] = [informer for part in parts for informer in part.informers]
+        informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)
 

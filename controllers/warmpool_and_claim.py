@@ -18,6 +18,7 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.warmpool import warm_pool
@@ -147,12 +148,15 @@ class WarmPoolControllers:
         demand: Demand,
         data_sources: OptionalInformer[DataSource],
         process_id: str,
+        limits: ReplicaLimits | None = None,
     ) -> None:
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         self._pools = pools
         self._metrics = metrics
         self._controller = WarmPoolController(
-            stores=WarmPoolStores(pools, demand, lambda key: data_sources.get(key[1], key[0])),
+            stores=WarmPoolStores(
+                pools, demand, lambda key: data_sources.get(key[1], key[0]), limits.of if limits else unknown_limit
+            ),
             cache=cache,
             backend_of=backend_of,
             vm_backend=vm_backend,
@@ -171,6 +175,7 @@ class WarmPoolControllers:
         self.vm_changed, self.vmi_changed = self._controller.vm_changed, self._controller.vmi_changed
         self.node_changed = self._controller.node_changed
         demand.subscribe(self._controller.demand_changed)
+        enqueue_after_changes(limits, pools, self._enqueue)
         self._data_sources = data_sources
         data_sources.subscribe(self._controller.data_source_changed)
 
@@ -218,6 +223,7 @@ def build(
     registry: CollectorRegistry,
     seed: str,
     ec2_settings: EC2Settings | None = None,
+    limits: ReplicaLimits | None = None,
     *,
     process_id: str = "",
 ) -> Component:
@@ -250,6 +256,7 @@ def build(
         demand=demand,
         data_sources=OptionalInformer(api, DATA_SOURCES, parse_data_source),
         process_id=process_id or uuid4().hex,
+        limits=limits,
     )
     # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.
     backend_of_claim = _backends_of_claims(vm_backend(api.urgent), ec2.backend)

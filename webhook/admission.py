@@ -19,6 +19,7 @@ from webhook.defaulting import DEFAULTED_KINDS
 from webhook.hardware_drift import HardwareDrift, spec_text
 from webhook.patch import same
 from webhook.reasons import AdmissionReason
+from webhook.replica_limits import is_scale
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
 
 Json = dict[str, Any]
@@ -37,11 +38,16 @@ class AdmissionHandler(Protocol):
 
 class Admission:
     def __init__(
-        self, *, defaulting: AdmissionHandler, checks: Sequence[AdmissionHandler], drift: HardwareDrift | None = None
+        self,
+        *,
+        defaulting: AdmissionHandler,
+        checks: Sequence[AdmissionHandler],
+        scale: AdmissionHandler | None = None,
+        drift: HardwareDrift | None = None,
     ) -> None:
-        """`checks` run for objects of Poolhouse's kinds that pass the checks of their kind. `drift` is None without a
-        defaulter."""
-        self._defaulting, self._checks, self._drift = defaulting, checks, drift
+        """`checks` run for objects of Poolhouse's kinds that pass the checks of their kind, and `scale` for Scales of
+        their subresource, unless it is None. `drift` is None without a defaulter."""
+        self._defaulting, self._checks, self._scale, self._drift = defaulting, checks, scale, drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
         if (decided := await compute(decide_at_once, request)) is not None:
@@ -53,8 +59,14 @@ class Admission:
         kind = by_gvk(request.api_version, request.kind)
         return _unknown_kind(request) if kind is None else await self._check(request, kind)
 
-    def validate(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def admit(self, request: AdmissionRequest) -> AdmissionResponse:
         """Decides a request after all mutating webhooks have changed the object."""
+        if self._scale is not None and is_scale(request):
+            return await self._scale.handle(request)
+        return await compute(self.validate, request)
+
+    def validate(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Decides a request that is not for a scale subresource, without calls to other services."""
         if (decided := decide_at_once(request)) is not None:
             return decided
         if (request.api_version, request.kind) in DEFAULTED_KINDS:

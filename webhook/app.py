@@ -63,8 +63,7 @@ async def mutate(http: Request) -> Response:
 @admission.post("/validate", summary="Admit", **REVIEW)
 async def validate(http: Request) -> Response:
     """Checks an object after all webhooks have changed it. For API servers, like `/mutate`."""
-    check = parts_of(http).admission.validate
-    return await answer_review(http, lambda request: compute(check, request))
+    return await answer_review(http, parts_of(http).admission.admit)
 
 
 async def answer_review(http: Request, decide: Decide) -> Response:

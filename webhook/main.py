@@ -25,7 +25,7 @@ from defaulter.contract import (
     read_node,
 )
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import KINDS
+from poolhouse.api.kinds import KINDS, replica_limits
 from poolhouse.api.kubevirt import cluster_settings
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
@@ -56,6 +56,7 @@ from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
 from webhook.plans import PlanClient
 from webhook.references import ReferenceReview
+from webhook.replica_limits import ReplicaLimit
 from webhook.snapshots import SnapshotSupport
 from webhook.templates import TemplateReview
 
@@ -108,7 +109,13 @@ class Settings(ServiceSettings):
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
     )
-
+    max_replicas: int = setting(
+        "POOLHOUSE_MAX_REPLICAS",
+        replica_limits.DEFAULT_MAX_REPLICAS,
+        replica_limits.SETTING,
+        ge=1,
+        le=replica_limits.UNLIMITED,
+    )
     hook_image: str = setting(
         "POOLHOUSE_HOOK_IMAGE",
         "",
@@ -141,6 +148,8 @@ class Budgets:
     """The API server waits 3 s for the admission of a VM."""
     checks_seconds: float = 6.0
     """The API server waits 10 s for the admission of a pool, which includes the admission of a VM."""
+    limit_seconds: float = 1.0
+    """Scaling must not wait: without the namespace, the limit of the installation applies."""
     hint_seconds: float = 1.0
     """A check of a claim that can only warn must not delay the claim."""
 
@@ -231,12 +240,15 @@ def _parts(
         check(api, budget_seconds=budgets.checks_seconds)
         for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts)
     )
+    limit = ReplicaLimit(api, settings.max_replicas, budget_seconds=budgets.limit_seconds)
     snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
     claimed = ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,
-        admission=Admission(defaulting=defaulting, checks=(*checks, snapshots, claimed), drift=drift),
+        admission=Admission(
+            defaulting=defaulting, checks=(limit, *checks, snapshots, claimed), scale=limit, drift=drift
+        ),
         dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
         explain=PolicyExplainer(api),
         metrics=metrics,

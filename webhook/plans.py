@@ -57,7 +57,8 @@ class PlanClient:
         except ValueError as error:
             log.warning("no plan from %s: %s", url, error)
             return _unknown("the controllers' answer is not a plan")
-        return PlanAnswer(found.plan, tuple(why for why in (found.refused, found.blocked) if why))
+        more = "" if found.complete else f"the plan has more than these {len(found.plan)} actions"
+        return PlanAnswer(found.plan, tuple(why for why in (found.refused, found.blocked, more) if why))
 
 
 def _unknown(why: str) -> PlanAnswer:

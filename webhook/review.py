@@ -36,6 +36,8 @@ class AdmissionRequest:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
+    resource: str = ""
+    """The resource as `PLURAL.GROUP`, of which the object may be a subresource."""
     object: Json | None = None
     old: Json | None = None
     user: Json = field(default_factory=dict)
@@ -84,6 +86,8 @@ def from_admission_review(document: Json) -> AdmissionRequest:
     # With matchPolicy Equivalent, `kind` is the object's version after conversion; `requestKind` is the original.
     kind = _document(request, "kind") or {}
     group, version = _text(kind, "group", parent="kind."), _text(kind, "version", parent="kind.")
+    resource = _document(request, "resource") or {}
+    names = (_text(resource, name, parent="resource.") for name in ("resource", "group"))
     found = AdmissionRequest(
         uid=_text(request, "uid"),
         operation=operation,
@@ -92,6 +96,7 @@ def from_admission_review(document: Json) -> AdmissionRequest:
         namespace=_text(request, "namespace"),
         name=_text(request, "name"),
         subresource=_text(request, "subResource"),
+        resource=".".join(filter(None, names)),
         object=_document(request, "object"),
         old=_document(request, "oldObject"),
         user=_document(request, "userInfo") or {},

@@ -49,6 +49,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
 from controllers.shared.sources import NODE_LABELS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
@@ -439,6 +440,7 @@ def build(
     burst: int,
     seed: str,
     prometheus: Prometheus | None = None,
+    limits: ReplicaLimits | None = None,
 ) -> Component:
     """Without a Prometheus, the queries of analyses are errors."""
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
@@ -465,6 +467,7 @@ def build(
         disk_state,
         lambda namespace: data_volumes.by("left", namespace),
         lambda key: data_sources.get(key[1], key[0]),
+        limits.of if limits is not None else unknown_limit,
     )
     registry.register(OrphanedDisks(pools.store, disks.store))
     events = PoolEvents(recorder)
@@ -487,6 +490,7 @@ def build(
     )
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
+    enqueue_after_changes(limits, pools.store, controller.enqueue)
     vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
     vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
     revisions.subscribe(partial(pooling.revision_changed, controller.enqueue))

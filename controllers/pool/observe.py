@@ -1,7 +1,7 @@
 """Reads the stores of pools into the snapshot of one pool."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -10,7 +10,7 @@ from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, disk_states
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision, without_owner
-from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
+from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
 from controllers.pool.vm_snapshots import (
     RESTORE_SOURCE,
     SNAPSHOT_SOURCE,
@@ -28,6 +28,7 @@ from controllers.shared.data_sources import (
     resolve_sources,
 )
 from controllers.shared.names import parent_and_ordinal
+from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
@@ -139,6 +140,8 @@ class Stores:
     left_disks: Callable[[str], Iterable[DiskState]] = lambda namespace: ()
     """Returns the DataVolumes of a namespace that deleted VMs have left."""
     data_source: Callable[[Key], DataSource | None] = lambda key: None
+    replica_limit: Callable[[str], int | None] = unknown_limit
+    """Returns the replica limit of a namespace; None if it is unknown."""
     collected: set[Key] = field(default_factory=set, compare=False)
     """Disks that have their data, and no DataVolume any more."""
     _last_nodes: dict[Key, str] = field(default_factory=dict, repr=False, compare=False)
@@ -276,6 +279,7 @@ def observe(
     pool = stores.pools.get(key)
     if not isinstance(pool, Pool):
         return pool
+    pool, beyond = within_limit(pool, stores.replica_limit(pool.namespace))
     revisions = (
         *stores.revisions.by("owner", pool.uid),
         *without_owner(pool.name, pool.uid, stores.revisions.by("owner", "")),
@@ -305,6 +309,7 @@ def observe(
         restores=restores,
         serves_snapshots=stores.vm_snapshots.served,
         zones=stores.zones(pool, vms),
+        excess=beyond,
         synced=synced,
         failure=failure,
         burst=burst,
@@ -338,14 +343,8 @@ def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sourc
     if not keys:
         return {}
     last = next((each for each in revisions if each.name == pool.status.update_revision), None)
-    return resolve_sources(keys, stores.data_source, _last_sources(last, references(pool.spec.template, "")))
-
-
-def _last_sources(last: Revision | None, named: Mapping[str, Key]) -> Sources:
-    """The sources of the revision, without those of entries that name another DataSource now."""
-    if last is None:
-        return {}
-    return {entry: source for entry, source in last.sources.items() if last.references.get(entry) == named.get(entry)}
+    before = last.sources_of(references(pool.spec.template, "")) if last is not None else {}
+    return resolve_sources(keys, stores.data_source, before)
 
 
 def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:

@@ -11,6 +11,11 @@ class PoolReason(Reason):
     PAUSED = "PoolPaused", "`spec.paused` is true: the controller does nothing to the pool's VMs."
     RESUMED = "PoolResumed", "The pool is not paused."
     NO_FAILURE = "NoFailure", "The API server refused nothing."
+    TOO_MANY_REPLICAS = (
+        "TooManyReplicas",
+        "`spec.replicas` is above the replica limit of the namespace: the controller creates no VMs above it.",
+    )
+    WITHIN_LIMIT = "WithinLimit", "`spec.replicas` is within the replica limit of the namespace."
     NO_CANDIDATES = "NoCandidates", "Too many VMs exist, and scale-in may not delete any of them."
     NOT_BLOCKED = "NotBlocked", "Scale-in is possible, or is not needed."
     DISK_CONFLICT = "DiskConflict", "Two VMs use one disk, or would: the message names the disk and its other owner."

@@ -75,6 +75,10 @@ class Revision:
         """The label value of VMs of this revision, which is short because a label value has at most 63 characters."""
         return self.name.rpartition("-")[2]
 
+    def sources_of(self, named: Mapping[str, Key]) -> Sources:
+        """The sources without those of entries that name another DataSource now."""
+        return {each: source for each, source in self.sources.items() if self.references.get(each) == named.get(each)}
+
 
 def postfixed_paths(names: NameGeneration) -> tuple[tuple[str, ...], ...]:
     """The paths in a volume to names that get the VM's postfix."""

@@ -17,6 +17,7 @@ from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
+from controllers.shared.replica_limits import Excess, excess
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI, ObjectView, text
 from poolhouse.api.apimachinery.unstructured import Json
@@ -86,9 +87,21 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     return replace(found, first_ordinal=0) if text(metadata, "annotations", meta.FIRST_ORDINAL) == "0" else found
 
 
+def within_limit(pool: Pool, limit: int | None) -> tuple[Pool, Excess | None]:
+    """The pool as if its spec asked for no more than the replica limit, and what it asks for above it."""
+    beyond = excess(pool.spec.replicas, limit, pool.status)
+    if beyond is None:
+        return pool, None
+    spec = pool.spec.model_copy(update={"replicas": beyond.replicas})
+    unavailable = resolve_max_unavailable(spec.max_unavailable, beyond.replicas)
+    return replace(pool, spec=spec, max_unavailable=unavailable), beyond
+
+
 @dataclass(frozen=True)
 class PoolSnapshot:
     pool: Pool
+    """The pool. If its replicas exceed the limit of the namespace, its spec has those that the controller works
+    towards."""
     vms: tuple[VM, ...] = ()
     """All VMs that the pool owns, including VMs that are being deleted."""
     taken_ordinals: frozenset[int] = frozenset()
@@ -123,6 +136,8 @@ class PoolSnapshot:
     """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """The known zones of VMs, by name of the VM."""
+    excess: Excess | None = None
+    """The replicas of the stored spec above the limit of the namespace."""
     synced: bool = True
     """Whether the stores show all previous writes."""
     failure: Failure | None = None

@@ -26,6 +26,7 @@ from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide
+from controllers.shared.replica_limits import scaling_limited
 from controllers.shared.vm import RetainedDisk
 from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
@@ -38,6 +39,7 @@ MAX_RETAINED_DISKS = 100
 OPTIONAL = (
     "Paused",
     "ReplicaFailure",
+    "ScalingLimited",
     "ScaleInBlocked",
     "DisksShared",
     "DisksOutdated",
@@ -72,6 +74,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
         update={
             "observed_generation": pool.generation,
             "replicas": len(snapshot.active),
+            "desired_replicas": pool.spec.replicas,
             "ready_replicas": sum(vm.ready for vm in snapshot.active),
             "updated_replicas": updated,
             "available_replicas": available,
@@ -114,6 +117,7 @@ WAITS = {PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE, PoolReason.
 READINESS = (
     Rule("Stalled", "DisksShared", "True"),
     Rule("Stalled", "ReplicaFailure", "True"),
+    Rule("Stalled", "ScalingLimited", "True"),
     Rule("Waiting", "Progressing", "False", {PoolReason.PAUSED}),
     Rule("Stalled", "Progressing", "False", STALLS),
     Rule("Stalled", "SnapshotFailure", "True"),
@@ -167,6 +171,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition("ReplicaFailure", True, snapshot.failure.reason, snapshot.failure.message)
     else:
         yield condition("ReplicaFailure", False, PoolReason.NO_FAILURE)
+    yield scaling_limited(snapshot.excess, PoolReason.TOO_MANY_REPLICAS, PoolReason.WITHIN_LIMIT)
     if snapshot.shared_disks:
         yield condition("DisksShared", True, PoolReason.DISK_CONFLICT, _shared_disks(snapshot))
     else:

@@ -31,6 +31,7 @@ from controllers.shared.component import Component
 from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
@@ -155,6 +156,7 @@ def build(
     registry: CollectorRegistry,
     burst: int,
     seed: str,
+    limits: ReplicaLimits | None = None,
     *,
     poll_seconds: float = POLL_SECONDS,
 ) -> Component:
@@ -164,7 +166,7 @@ def build(
     async def work() -> None:
         """Runs the controller with new stores, because stores from before a pause would be outdated."""
         sets, vmis = SET_SOURCE.informer(api), VMI_SOURCE.informer(api)
-        stores = Stores(sets.store, vmis.store)
+        stores = Stores(sets.store, vmis.store, limits.of if limits is not None else unknown_limit)
         replicating = ReplicaSetController(
             api,
             stores,
@@ -184,6 +186,7 @@ def build(
                 endpoint.simulate = lambda document: answer(stores, document, burst, api.now())
                 sets.subscribe(partial(replicating.set_changed, controller.enqueue))
                 vmis.subscribe(partial(replicating.vmi_changed, controller.enqueue))
+                enqueue_after_changes(limits, sets.store, controller.enqueue)
                 group.create_task(controller.run(), name="replicaset")
         finally:
             endpoint.simulate = None

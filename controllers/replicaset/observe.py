@@ -1,7 +1,7 @@
 """The stores of replica sets, and the snapshot of a set as the input of its plan."""
 
-from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from sys import intern
 
@@ -11,6 +11,7 @@ from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import base_name, truncated
+from controllers.shared.replica_limits import Excess, excess, unknown_limit
 from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, ObjectView, group_kind, parse_vmi
 from poolhouse.api.apimachinery.label_selectors import matches
@@ -49,6 +50,8 @@ class ReplicaSet(ObjectView):
 @dataclass(frozen=True)
 class ReplicaSetSnapshot:
     replica_set: ReplicaSet
+    """The set. If its replicas exceed the limit of the namespace, its spec has those that the controller works
+    towards."""
     owned: tuple[VMI, ...] = ()
     orphans: tuple[VMI, ...] = ()
     taken_names: frozenset[str] = frozenset()
@@ -56,6 +59,8 @@ class ReplicaSetSnapshot:
     synced: bool = True
     """Whether the stores show all previous writes."""
     failure: Failure | None = None
+    excess: Excess | None = None
+    """The replicas of the stored spec above the limit of the namespace."""
     burst: int = 250
 
     @cached_property
@@ -141,6 +146,8 @@ class Stores:
 
     sets: Store[ReplicaSet | InvalidReplicaSet] = field(default_factory=SET_SOURCE.store)
     vmis: Store[VMI] = field(default_factory=VMI_SOURCE.store)
+    replica_limit: Callable[[str], int | None] = unknown_limit
+    """Returns the replica limit of a namespace; None if it is unknown."""
 
     def set_of(self, vmi: VMI) -> ReplicaSet | InvalidReplicaSet | None:
         """The set that owns the VMI."""
@@ -167,6 +174,9 @@ def observe(
     found = stores.sets.get(key)
     if not isinstance(found, ReplicaSet):
         return found
+    beyond = excess(found.spec.replicas, stores.replica_limit(found.namespace), found.status)
+    if beyond is not None:
+        found = replace(found, spec=found.spec.model_copy(update={"replicas": beyond.replicas}))
     orphans = stores.vmis.by("orphans", found.namespace)
     return ReplicaSetSnapshot(
         replica_set=found,
@@ -175,5 +185,6 @@ def observe(
         taken_names=frozenset(vmi.name for vmi in stores.vmis.by("base_name", (found.namespace, found.base_name))),
         synced=synced,
         failure=failure,
+        excess=beyond,
         burst=burst,
     )

@@ -21,6 +21,7 @@ from controllers.shared.conditions import condition, merge, set_times
 from controllers.shared.decisions import decision
 from controllers.shared.names import free_names
 from controllers.shared.readiness import Readiness, exceeds_quota
+from controllers.shared.replica_limits import SCALING_LIMITED
 from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
 from poolhouse.api.apimachinery.label_selectors import to_string
@@ -185,6 +186,7 @@ def replica_set_status(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) 
     return ReplicaSetStatus(
         observed_generation=found.generation,
         replicas=len(snapshot.active),
+        desired_replicas=found.spec.replicas,
         ready_replicas=sum(vmi.ready for vmi in snapshot.active),
         terminating_replicas=sum(vmi.deleting for vmi in snapshot.members),
         label_selector=to_string(found.selector),
@@ -212,9 +214,11 @@ def invalid_spec_status(found: InvalidReplicaSet, now: datetime) -> ReplicaSetSt
 
 
 def _conditions(snapshot: ReplicaSetSnapshot, plan: Plan) -> Iterator[Condition]:
-    """The conditions ReplicaFailure and ReplicaPaused, while they are True."""
+    """The conditions ReplicaFailure, ScalingLimited and ReplicaPaused, while they are True."""
     if failure := _failure(snapshot, plan):
         yield condition("ReplicaFailure", True, *failure)
+    if snapshot.excess is not None:
+        yield condition(SCALING_LIMITED, True, ReplicaSetReason.TOO_MANY_REPLICAS, str(snapshot.excess))
     if snapshot.replica_set.spec.paused:
         yield condition("ReplicaPaused", True, ReplicaSetReason.PAUSED, IS_PAUSED)
 
@@ -230,6 +234,8 @@ def readiness(snapshot: ReplicaSetSnapshot, plan: Plan, now: datetime) -> Readin
     if failure := _failure(snapshot, plan):
         waits = exceeds_quota(failure[1]) or (snapshot.failure is not None and not _is_late(snapshot, now))
         return Readiness("Reconciling" if waits else "Stalled", *failure)
+    if snapshot.excess is not None:
+        return Readiness("Stalled", ReplicaSetReason.TOO_MANY_REPLICAS, str(snapshot.excess))
     wanted, ready = snapshot.replica_set.spec.replicas, sum(vmi.ready for vmi in snapshot.active)
     message = f"{count_of(ready, wanted, 'VMI', 'is', 'are')} ready"
     if len(snapshot.active) == ready == wanted:

@@ -11,6 +11,10 @@ class ReplicaSetReason(Reason):
     FAILURE_ADOPT = "FailureAdopt", "The API server refused an owner reference on a matching VMI."
     FAILURE_RELEASE = "FailureRelease", "The API server refused to remove the owner reference from a VMI."
     FAILURE_START = ("FailureStart", "VMIs end soon after their start. The message says when they are replaced.")
+    TOO_MANY_REPLICAS = (
+        "TooManyReplicas",
+        "`spec.replicas` is above the replica limit of the namespace: the controller creates no VMIs above it.",
+    )
     READY = "Ready", "The desired number of VMIs is ready."
     SCALING = "ScalingVMIs", "The controller creates or deletes VMIs, or VMIs are starting."
     PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes nothing."

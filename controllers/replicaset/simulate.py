@@ -6,7 +6,7 @@ from datetime import datetime
 
 from controllers.replicaset.actions import Create
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot, Stores, observe, parse_replica_set
-from controllers.replicaset.plan import plan
+from controllers.replicaset.plan import Plan, plan
 from controllers.sets import simulation
 from controllers.shared.invalid_spec import InvalidSpec
 from poolhouse.api.apimachinery.unstructured import Json
@@ -14,11 +14,16 @@ from poolhouse.api.apimachinery.unstructured import Json
 MAX_STEPS = 100
 
 
-def simulate(snapshot: ReplicaSetSnapshot, now: datetime, max_actions: int | None = None) -> Iterator[Json]:
+def simulate(
+    snapshot: ReplicaSetSnapshot, now: datetime, max_actions: int | None = None
+) -> simulation.Simulation[Plan]:
+    """The consecutive plans of the set."""
+    return simulation.simulate(replace(snapshot, synced=True, failure=None), now, plan, MAX_STEPS, max_actions)
+
+
+def rows(snapshot: ReplicaSetSnapshot, found: simulation.Simulation[Plan]) -> Iterator[Json]:
     """Rows with `step`, `action`, `vm` and `reason`. VMI names depend on the set's UID, so a new set has only a name
     pattern."""
-    snapshot = replace(snapshot, synced=True, failure=None)
-    found = simulation.simulate(snapshot, now, plan, MAX_STEPS, max_actions)
     replica_set = snapshot.replica_set
     for row in simulation.rows(found.steps):
         unnamed = not replica_set.uid and row["action"] == Create.verb
@@ -43,5 +48,5 @@ def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | 
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         return snapshot
-    rows = simulate(snapshot, now, simulation.MAX_ACTIONS_OF_ANSWER)
-    return {"plan": simulation.plan_of_answer(rows)}
+    found = simulate(snapshot, now, simulation.MAX_ACTIONS_OF_ANSWER)
+    return {"plan": simulation.plan_of_answer(rows(snapshot, found)), "complete": found.complete}

@@ -22,6 +22,9 @@ from poolhouse.service.json_api import problem_body
 
 STEP = timedelta(minutes=10)
 """Simulated time between two plans, long enough for all successful actions."""
+MAX_ACTIONS = 20_000
+"""Limit of a simulation: an update and a restart of each VM of the largest pool, with the default replica limit.
+Without a limit, the simulation of a pool of a thousand million VMs would take days."""
 
 S = TypeVar("S")
 
@@ -53,7 +56,9 @@ def simulate(
     max_steps: int,
     max_actions: int | None = None,
 ) -> Simulation[P]:
-    """Simulates consecutive plans, until the next would be beyond a limit."""
+    """Simulates consecutive plans, until the next would be beyond a limit. The default of `max_actions` is
+    `MAX_ACTIONS`."""
+    most = MAX_ACTIONS if max_actions is None else max_actions
     steps: list[P] = []
     actions = 0
     for number in range(max_steps):
@@ -62,7 +67,7 @@ def simulate(
             return Simulation(tuple(steps), decided)
         steps.append(decided)
         actions += len(decided.actions)
-        if max_actions is not None and actions >= max_actions:
+        if actions >= most:
             break
         for action in decided.actions:
             snapshot = action.after(snapshot)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
 from controllers.shared.data_sources import DataSource
+from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, parse_vmi
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
@@ -231,6 +232,8 @@ class WarmPoolStores:
     demand: Demand
     data_source: Callable[[Key], DataSource | None] = lambda key: None
     """The DataSource with this namespace and name."""
+    replica_limit: Callable[[str], int | None] = unknown_limit
+    """The replica limit of a namespace; None if it is unknown."""
 
     def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return next(iter(self.pools.by("uid", uid)), None)

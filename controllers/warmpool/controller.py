@@ -9,6 +9,7 @@ from datetime import datetime
 from controllers.sets.records import Memory, Records
 from controllers.sets.write_batches import Failure, WriteBatches, describe, retry_unless_done
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
+from controllers.shared.replica_limits import excess
 from controllers.shared.status_writer import StatusWriter, View
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -217,12 +218,13 @@ class WarmPoolController:
         autoscaler, pool = memory.autoscaler, snapshot.pool
         events = self.stores.demand.take_events(pool.uid)
         autoscaler.update(pool, events, len(snapshot.depth), len(snapshot.claimed), now)
-        return replace(
+        snapshot = replace(
             snapshot,
             autoscaled=autoscaler.decision,
             autoscaling_status=autoscaler.status,
             demand_history=autoscaler.saved,
         )
+        return replace(snapshot, excess=excess(snapshot.wanted, self.stores.replica_limit(pool.namespace), pool.status))
 
     def _failures_after(
         self, snapshot: WarmPoolSnapshot, memory: PoolMemory, outcome: WarmPoolOutcome, now: datetime

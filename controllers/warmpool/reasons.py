@@ -30,6 +30,11 @@ class WarmPoolReason(Reason):
         "ConflictingLabels",
         "Labels of VMs contradict each other or the owner; the message has the names.",
     )
+    TOO_MANY_REPLICAS = (
+        "TooManyReplicas",
+        "The desired number of VMs is above the replica limit of the namespace. The controller creates no more.",
+    )
+    WITHIN_LIMIT = "WithinLimit", "The desired number of VMs is within the replica limit of the namespace."
     NO_OWNER = "NoOwner", "VMs have the label of this pool and no owner; the message has the names."
     NO_UNOWNED_VMS = "NoUnownedVMs", "All waiting VMs with the pool's label are VMs of the pool."
     AS_EXPECTED = "AsExpected", "The controller found no problem."

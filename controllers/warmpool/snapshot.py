@@ -7,6 +7,7 @@ from datetime import datetime
 from functools import cached_property
 
 from controllers.shared.readiness import exceeds_quota
+from controllers.shared.replica_limits import Excess
 from controllers.warmpool.autoscaling.decision import Decision
 from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
@@ -66,6 +67,8 @@ class WarmPoolSnapshot:
     """The decision of the autoscaling. None for a pool without autoscaling."""
     autoscaling_status: AutoscalingStatus | None = None
     """The decision as the status shows it."""
+    excess: Excess | None = None
+    """The wanted VMs above the replica limit of the namespace."""
     demand_history: str = ""
     """The encoded history of the demand."""
     refusal: str = ""
@@ -145,6 +148,11 @@ class WarmPoolSnapshot:
     @property
     def replicas(self) -> int:
         """The desired number of waiting VMs."""
+        return self.wanted if self.excess is None else self.excess.replicas
+
+    @property
+    def wanted(self) -> int:
+        """The number of waiting VMs that the spec or the autoscaling asks for, also above the limit."""
         return self.pool.spec.replicas if self.autoscaled is None else self.autoscaled.replicas
 
     @cached_property

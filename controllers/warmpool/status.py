@@ -8,6 +8,7 @@ from datetime import datetime
 from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
+from controllers.shared.replica_limits import SCALING_LIMITED, scaling_limited
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -25,7 +26,7 @@ from poolhouse.api.kinds.warmpool import PlacementStatus, PoolFailures, TrackedI
 from poolhouse.runtime.events import EventType
 from poolhouse.runtime.resource import Key
 
-ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs")
+ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs", SCALING_LIMITED)
 
 
 def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
@@ -107,6 +108,7 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield _unowned(snapshot)
     yield from _default(snapshot)
     yield from _autoscaling(snapshot)
+    yield scaling_limited(snapshot.excess, Reason.TOO_MANY_REPLICAS, Reason.WITHIN_LIMIT)
 
 
 NEED_HELP = frozenset(
@@ -128,6 +130,7 @@ meanwhile, so its readiness follows from the condition Available."""
 READINESS = (
     Rule("Stalled", "Degraded", "True", NEED_HELP),
     Rule("Stalled", "RolloutComplete", "False", {Reason.PROGRESS_DEADLINE_EXCEEDED}),
+    Rule("Stalled", SCALING_LIMITED, "True"),
     Rule("Reconciling", "Degraded", "True", {Reason.FAILED_CREATE}),
     Rule("Reconciling", "Progressing", "True", {Reason.UPDATING}),
     Rule("Ready", "Available", "True"),

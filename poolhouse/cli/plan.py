@@ -170,23 +170,26 @@ async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
     return simulate_replica_set(stores, document, burst, datetime.now(UTC))
 
 
-def simulate_replica_set(stores: SetStores, document: Json, burst: int, now: datetime) -> Json:
+def simulate_replica_set(
+    stores: SetStores, document: Json, burst: int, now: datetime, max_actions: int | None = None
+) -> Json:
     """The answer for a replica set in the document, with the VMIs of the stores."""
     from controllers.replicaset.plan import plan as decide
-    from controllers.replicaset.simulate import hypothetical_snapshot, simulate
+    from controllers.replicaset.simulate import hypothetical_snapshot, rows, simulate
     from controllers.shared.invalid_spec import InvalidSpec
 
     metadata = document["metadata"]
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         raise Failed(f"{metadata['name']}: {snapshot.problem}")
+    found = simulate(snapshot, now, max_actions)
     return {
         "replicaSet": metadata["name"],
-        "plan": list(simulate(snapshot, now)),
+        "plan": list(rows(snapshot, found)),
         "waits": [{"vm": each.vmi.name, "reason": each.why} for each in decide(snapshot, now).waits],
         "blocked": "spec.paused is true" if snapshot.replica_set.spec.paused else "",
         "refused": "",
-        "complete": True,
+        "complete": found.complete,
     }
 
 
@@ -197,7 +200,9 @@ async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
     return simulate_pool(stores, document, burst, datetime.now(UTC))
 
 
-def simulate_pool(stores: PoolStores, document: Json, burst: int, now: datetime) -> Json:
+def simulate_pool(
+    stores: PoolStores, document: Json, burst: int, now: datetime, max_actions: int | None = None
+) -> Json:
     """The answer for a pool in the document, with the VMs of the stores."""
     from controllers.pool.describe import describe_update
     from controllers.pool.rollback import with_abort
@@ -208,7 +213,7 @@ def simulate_pool(stores: PoolStores, document: Json, burst: int, now: datetime)
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
         raise Failed(f"{metadata['name']}: {snapshot.problem}")
-    found = simulate(snapshot, now, MAX_STEPS)
+    found = simulate(snapshot, now, MAX_STEPS, max_actions)
     return {
         "pool": metadata["name"],
         "plan": list(rows(found)),
@@ -251,11 +256,12 @@ def _print(answer: Json, output: str) -> None:
         echo(f"{name}: no actions")
     else:
         actions, rounds = count_noun(len(answer["plan"]), "action"), count_noun(answer["plan"][-1]["step"], "round")
-        echo(f"{name}: {actions} in {rounds}, if all succeed")
+        first = "" if answer["complete"] else "the first "
+        echo(f"{name}: {first}{actions} in {rounds}, if all succeed")
         for line in lines:
             echo(f"  {line}")
     if not answer["complete"]:
-        echo("  more actions follow")
+        echo("  more actions follow; the simulation ends here")
     for line in update_lines(answer.get("update") or {}):
         echo(f"  {line}")
     for wait in answer["waits"]:

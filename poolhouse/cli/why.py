@@ -388,14 +388,14 @@ async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
 
 async def _replica_set_state(api: Api, namespace: str, vmi: str, replica_set: str) -> State:
     from controllers.replicaset.observe import ReplicaSetSnapshot, list_stores, observe
-    from controllers.replicaset.simulate import simulate
+    from controllers.replicaset.simulate import rows, simulate
 
     key = (namespace, replica_set)
     snapshot = observe(await list_stores(api, namespace), key, synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, ReplicaSetSnapshot):
         return _no_state("replica set", snapshot.problem if snapshot else None)
-    rows = simulate(snapshot, datetime.now(UTC))
-    return list(replica_set_facts(snapshot, vmi)), [row for row in rows if row["vm"] == vmi]
+    found = rows(snapshot, simulate(snapshot, datetime.now(UTC)))
+    return list(replica_set_facts(snapshot, vmi)), [row for row in found if row["vm"] == vmi]
 
 
 def _no_state(noun: str, problem: str | None) -> State:

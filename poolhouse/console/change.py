@@ -29,6 +29,8 @@ from poolhouse.runtime.errors import ApiError
 
 MANAGER = "poolhouse-console"
 MAX_ROWS = 200
+MAX_ACTIONS = 2000
+"""Limit of the simulation of a change, for which a user waits."""
 MAX_DIFF = 600
 MAX_DRAFTS = 32
 CHANGED = "An object or the text has changed since this plan was made. Look at the new plan before you apply it."
@@ -278,9 +280,9 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     """The actions of a pool or replica set, or the VMIs that get another migration policy."""
     now = state.now()
     if change.kind is POOL:
-        return {"plan": _plan(simulate_pool(state.pools, after, BURST, now))}
+        return {"plan": _plan(simulate_pool(state.pools, after, BURST, now, MAX_ACTIONS))}
     if change.kind is REPLICA_SET:
-        return {"plan": _plan(simulate_replica_set(state.replica_sets, after, BURST, now))}
+        return {"plan": _plan(simulate_replica_set(state.replica_sets, after, BURST, now, MAX_ACTIONS))}
     if change.kind is MIGRATION_POLICY:
         total, changes, warnings = await impact_of(state.api, [after], ())
         rows = [asdict(each) for each in changes[:MAX_ROWS]]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import plan
-from controllers.replicaset.simulate import simulate
+from controllers.replicaset.simulate import rows, simulate
 from poolhouse.api.apimachinery.counting import count_of
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.console.page import object_path
@@ -42,10 +42,11 @@ def picture(found: Sequence[Member]) -> Json:
 
 
 def next_actions(snapshot: ReplicaSetSnapshot, now: datetime) -> Json:
-    rows = [*simulate(snapshot, now, MAX_NEXT + 1)]
+    found = simulate(snapshot, now, MAX_NEXT + 1)
+    shown = [*rows(snapshot, found)]
     return {
-        "rows": rows[:MAX_NEXT],
-        "more": len(rows) > MAX_NEXT,
+        "rows": shown[:MAX_NEXT],
+        "more": len(shown) > MAX_NEXT or not found.complete,
         "waits": grouped((each.vmi.name, each.why) for each in plan(snapshot, now).waits),
         "blocked": "",
         "paused": snapshot.replica_set.spec.paused,

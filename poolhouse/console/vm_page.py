@@ -5,6 +5,7 @@ from __future__ import annotations
 from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
+from controllers.replicaset.simulate import rows as rows_of_set
 from controllers.replicaset.simulate import simulate as simulate_set
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -80,7 +81,7 @@ def why(state: ClusterState, document: Json, short: str) -> Json:
     if kind == REPLICA_SET.kind:
         replicas = state.replica_set(owner)
         if isinstance(replicas, ReplicaSetSnapshot):
-            found = simulate_set(replicas, now)
+            found = rows_of_set(replicas, simulate_set(replicas, now))
             facts = list(replica_set_facts(replicas, name))
             return {"facts": facts, "next": [each for each in found if each["vm"] == name]}
     pool = str((metadata.get("labels") or {}).get(meta.POOL, ""))

@@ -27,6 +27,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "Available": ("Enough VMs are available", "Too few VMs are available"),
     "Progressing": ("A change is in progress", "A change makes no progress"),
     "Healing": ("Failing VMs are replaced", "Failing VMs are not replaced"),
+    "ScalingLimited": ("Replicas are above the limit", "Replicas are within the limit"),
     "ScaleInBlocked": ("Scale-in is blocked", "Scale-in is not blocked"),
     "DisksShared": ("Disks are shared with another owner", "No disk is shared with another owner"),
     "DisksOutdated": ("Some disks have an old template", "All disks have the template"),

@@ -85,6 +85,8 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "to try a template in a dry run"
         ),
         PolicyRule("kubevirt.io", ("virtualmachines",), ("list",), "to warn of disks that VMs already use"),
+        PolicyRule("", ("namespaces",), ("get",), "to read the replica limit of a namespace"),
+        PolicyRule("", ("resourcequotas",), ("list",), "to warn of replicas for which a quota is too small"),
         PolicyRule(
             "kubevirt.io",
             ("virtualmachineinstances",),
@@ -154,7 +156,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             ("list", "patch"),
             "to take held VMs out of Services by a label of launcher pods, and to delete no disk that a pod mounts",
         ),
-        PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace"),
+        PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace; replica limits"),
         PolicyRule(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations",),

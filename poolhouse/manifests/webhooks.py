@@ -6,6 +6,10 @@
 | defaulting-verification (validating) | VMs and VMIs that lack defaults after all webhooks | the VM is admitted |
 | pools (mutating) | Poolhouse's kinds, before the API server validates their schema | the object is denied |
 | pools-validation (validating) | Poolhouse's kinds, as other webhooks have left them | the object is denied |
+| scale (validating) | scale subresources of Poolhouse's kinds | the Scale is admitted |
+
+The webhook of scale subresources fails open. Autoscalers and `kubectl scale` must work while Poolhouse is down, and the
+webhook only says earlier what holds anyway: the controllers create no VMs above the replica limit.
 
 The mutating webhook of Poolhouse's kinds runs before schema validation, so that one denial reports every problem. The
 API server calls webhooks in the order of the names of their configurations. The names here begin with `zz-`, so that
@@ -143,25 +147,32 @@ def configurations(
         reached = {"name": service.name, "namespace": service.namespace, "path": path, "port": service.port}
         return {"caBundle": bundle, "service": reached}
 
-    def configuration(sort: str, name: str, webhook: str, path: str, shared: Json) -> Json:
-        entry = {**_COMMON, **shared, "name": f"{webhook}.{meta.DOMAIN}", "clientConfig": client(path)}
-        if sort == "Mutating":
-            entry["reinvocationPolicy"] = "IfNeeded"
+    def entry(webhook: str, path: str, shared: Json) -> Json:
+        return {**_COMMON, **shared, "name": f"{webhook}.{meta.DOMAIN}", "clientConfig": client(path)}
+
+    def configuration(sort: str, name: str, *entries: Json) -> Json:
+        order = {"reinvocationPolicy": "IfNeeded"} if sort == "Mutating" else {}
         return {
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": f"{sort}WebhookConfiguration",
             "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "webhook"}},
-            "webhooks": [entry],
+            "webhooks": [{**each, **order} for each in entries],
         }
 
-    ours = _for_kinds(tuple(kinds), timeout_seconds)
+    kinds = tuple(kinds)
+    ours, scale = _for_kinds(kinds, timeout_seconds), _for_scale(kinds)
     defaulting = _defaulting(failure_policy, defaulting_timeout_seconds, _not_completed(controllers))
     verification = _defaulting("Ignore", defaulting_timeout_seconds, _incomplete())
     return [
-        configuration("Mutating", DEFAULTING_CONFIGURATION, "defaulting", MUTATE, defaulting),
-        configuration("Mutating", KINDS_CONFIGURATION, "pools", MUTATE, ours),
-        configuration("Validating", DEFAULTING_CONFIGURATION, "defaulting-verification", VALIDATE, verification),
-        configuration("Validating", KINDS_CONFIGURATION, "pools-validation", VALIDATE, ours),
+        configuration("Mutating", DEFAULTING_CONFIGURATION, entry("defaulting", MUTATE, defaulting)),
+        configuration("Mutating", KINDS_CONFIGURATION, entry("pools", MUTATE, ours)),
+        configuration("Validating", DEFAULTING_CONFIGURATION, entry("defaulting-verification", VALIDATE, verification)),
+        configuration(
+            "Validating",
+            KINDS_CONFIGURATION,
+            entry("pools-validation", VALIDATE, ours),
+            *([entry("scale", VALIDATE, scale)] if scale["rules"] else []),
+        ),
     ]
 
 
@@ -190,6 +201,23 @@ def _for_kinds(kinds: tuple[Kind, ...], timeout_seconds: int) -> Json:
         "timeoutSeconds": timeout_seconds,
         "rules": [_rule(k.group, k.versions, (k.plural,), "Namespaced" if k.namespaced else "Cluster") for k in kinds],
         "matchConditions": [_NOT_DELETED, _spec_changed({name for kind in kinds for name in kind.spec_annotations})],
+    }
+
+
+def _for_scale(kinds: tuple[Kind, ...]) -> Json:
+    raised = (
+        "oldObject == null || !has(oldObject.spec.replicas)"
+        " || (has(object.spec.replicas) && object.spec.replicas > oldObject.spec.replicas)"
+    )
+    return {
+        "failurePolicy": "Ignore",
+        "timeoutSeconds": 3,
+        "rules": [
+            {**_rule(k.group, k.versions, (f"{k.plural}/scale",), "Namespaced"), "operations": ["UPDATE"]}
+            for k in kinds
+            if k.scale is not None
+        ],
+        "matchConditions": [{"name": "raises", "expression": raised}],
     }
 
 

@@ -225,6 +225,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "kubevirt.io virtualmachineinstances create|update|delete": "replica sets, restarts",
     "kubevirt.io virtualmachineinstances get": "healing",
     " namespaces get": "VMs that are created while the webhook is down",
+    " resourcequotas list": "raised replicas",
     "kubevirt.io virtualmachines get|update": "defaulting after creation, changed templates",
     "poolhouse.dev * *": "warm pools",
     "subresources.kubevirt.io * update": "warm pools, updates that restart VMs",

@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from controllers.pool.observe import Stores as PoolStores
+from controllers.replicaset.observe import Stores as SetStores
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.manifests import Manifest
 from poolhouse.cli.output import Failed
-from poolhouse.cli.plan import _in_namespace, plan
+from poolhouse.cli.plan import _in_namespace, _print, plan, simulate_pool, simulate_replica_set
+from tests.controllers.pool.builders import NOW
+from tests.controllers.replicaset.builders import document as replica_set
 from tests.kinds.documents import pool
 
 KUBECONFIG = """
@@ -55,3 +59,17 @@ def test_a_file_of_another_namespace_is_refused(tmp_path: Path) -> None:
     options = ["-f", str(tmp_path / "pool.json"), "--kubeconfig", str(tmp_path / "kubeconfig"), "-n", "test"]
     result = CliRunner().invoke(plan, options)
     assert (result.exit_code, "metadata.namespace is shop, and -n is test" in result.output) == (1, True)
+
+
+def test_the_plan_of_too_many_vms_ends_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    made = document("shop")
+    made["spec"]["replicas"] = 10**9
+    for found in (
+        simulate_pool(PoolStores(), made, 250, NOW, max_actions=1000),
+        simulate_replica_set(SetStores(), replica_set(10**9), 250, NOW, max_actions=1000),
+    ):
+        assert (len(found["plan"]), found["complete"]) == (1000, False)
+        _print(found, "")
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "web: the first 1000 actions in 4 rounds, if all succeed"
+        assert "  more actions follow; the simulation ends here" in lines

@@ -28,6 +28,15 @@ def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
         "defaulting-verification.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
         "pools.poolhouse.dev": ("Fail", "https://127.0.0.1:1/mutate"),
         "pools-validation.poolhouse.dev": ("Fail", "https://127.0.0.1:1/validate"),
+        "scale.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
+    }
+
+
+def test_scale_subresources_of_all_kinds_with_replicas_are_reviewed() -> None:
+    found = webhooks.configurations(service=webhooks.Service(), ca_bundle=CA)
+    (scale,) = (w for each in found for w in each["webhooks"] if w["name"] == "scale.poolhouse.dev")
+    assert {(rule["apiGroups"][0], rule["resources"][0], *rule["operations"]) for rule in scale["rules"]} == {
+        (kind.group, f"{kind.plural}/scale", "UPDATE") for kind in KINDS if kind.scale is not None
     }
 
 

@@ -18,7 +18,7 @@ VM = vm(disk())
 
 
 def test_a_request_is_read() -> None:
-    assert from_admission_review(review(VM)) == request(VM)
+    assert from_admission_review(review(VM)) == request(VM, resource="virtualmachines.kubevirt.io")
 
 
 def test_an_update_carries_both_objects() -> None:

@@ -70,6 +70,8 @@ VM = f"{DOMAIN}/vm"
 VM_UID = f"{DOMAIN}/vm-uid"
 # On a VirtualMachineRestore: the VM's run strategy before the restore, which stops the VM.
 RUN_STRATEGY = f"{DOMAIN}/run-strategy"
+# On a namespace: the most replicas of one of its pools, warm pools and replica sets.
+MAX_REPLICAS = f"{DOMAIN}/max-replicas"
 # On the VMI template of a pool: a new value restarts all VMs.
 RESTARTED_AT = f"{DOMAIN}/restarted-at"
 

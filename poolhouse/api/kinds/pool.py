@@ -113,16 +113,26 @@ class PoolSpec(Model):
             holds=lambda value: not 0 < (typed(int, value, "maxLifetimeSeconds") or 0) < DAY_SECONDS,
             field=".maxLifetimeSeconds",
         ),
+        Rule(
+            cel="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
+            message="must be at most maxReplicas",
+            holds=lambda value: not has(value, "maxReplicas") or (value.get("replicas") or 0) <= value["maxReplicas"],
+            field=".replicas",
+        ),
     )
 
     hints: ClassVar[Mapping[str, str]] = {
         "replica": "replicas",
+        "maxSize": "maxReplicas",
         "virtualMachineTemplate": "template",
         "selector": "a pool owns its VMs by reference, leave the selector out",
     }
 
     replicas: Count
     """Desired number of VMs."""
+    max_replicas: Count | None = None
+    """Maximum of `replicas`, for autoscalers and `kubectl scale` too, like the maximum size of an Auto Scaling group.
+    VMs of `maxSurge` do not count. Defaults to the replica limit of the namespace, which always applies."""
     max_unavailable: IntOrPercent = "25%"
     """Maximum number of unavailable VMs while the pool updates, heals or scales in: a number, or a percentage
     of `replicas`, rounded down but at least 1."""
@@ -287,6 +297,8 @@ class PoolStatus(LoggedStatus):
 
     replicas: Count = 0
     """VMs of the pool, without those that are being deleted."""
+    desired_replicas: Count | None = None
+    """VMs that the controller works towards: `spec.replicas`, or fewer if the condition ScalingLimited is True."""
     ready_replicas: Count = 0
     """VMs whose condition Ready is True."""
     updated_replicas: Count = 0
@@ -323,8 +335,9 @@ class PoolStatus(LoggedStatus):
     healing: Healing | None = None
     """State of healing."""
     conditions: Conditions = ()
-    """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScaleInBlocked,
-    DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReplicaFailure and Paused."""
+    """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScalingLimited,
+    ScaleInBlocked, DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReplicaFailure and
+    Paused."""
 
 
 POOL = Kind(

@@ -38,6 +38,9 @@ class ReplicaSetStatus(LoggedStatus):
 
     replicas: Count = 0
     """VirtualMachineInstances that have not ended and are not being deleted."""
+    desired_replicas: Count | None = None
+    """VirtualMachineInstances that the controller works towards: `spec.replicas`, or fewer if the condition
+    ScalingLimited is True."""
     ready_replicas: Count = 0
     """VirtualMachineInstances that are ready."""
     terminating_replicas: Count = 0
@@ -45,8 +48,9 @@ class ReplicaSetStatus(LoggedStatus):
     label_selector: str = ""
     """The selector, as text for autoscalers."""
     conditions: Conditions = ()
-    """Conditions of the replica set: Ready; and while they are True, Reconciling, Stalled, ReplicaPaused, and
-    ReplicaFailure, if VirtualMachineInstances cannot be created or deleted."""
+    """Conditions of the replica set: Ready; and while they are True, Reconciling, Stalled, ReplicaPaused,
+    ScalingLimited, if `replicas` is above the replica limit of the namespace, and ReplicaFailure, if
+    VirtualMachineInstances cannot be created or deleted."""
 
 
 REPLICA_SET = Kind(

@@ -441,7 +441,8 @@ class WarmPoolStatus(LoggedStatus):
     """Observed state of the pool."""
 
     desired_replicas: Count | None = None
-    """Desired number of waiting VMs: that of the autoscaling, or `spec.replicas`."""
+    """Desired number of waiting VMs: that of the autoscaling, or `spec.replicas`; fewer if the condition ScalingLimited
+    is True."""
     available_replicas: Count = 0
     """VMs that can be claimed now."""
     ready_replicas: Count = 0
@@ -485,7 +486,7 @@ class WarmPoolStatus(LoggedStatus):
     """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Valid, Available, Progressing, Degraded, RolloutComplete,
-    UnownedVMs, Default and Autoscaling."""
+    UnownedVMs, Default, Autoscaling and ScalingLimited."""
 
 
 WARM_POOL = Kind(

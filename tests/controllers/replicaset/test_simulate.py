@@ -72,6 +72,13 @@ async def test_a_set_that_does_not_exist_has_no_names() -> None:
     assert await steps(stores(exists=False), document(2)) == [("Create", "web-*")] * 2
 
 
+async def test_a_plan_that_goes_on() -> None:
+    status, answer = await asked(stores(), document(10**9))
+    assert (status, len(answer["plan"]), answer["complete"]) == (200, 1000, False)
+    status, answer = await asked(stores(), document(3))
+    assert (status, answer["complete"]) == (200, True)
+
+
 async def test_an_empty_plan() -> None:
     assert await steps(stores(vmi("a")), document(1)) == []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from controllers.sets.simulation import Simulation, simulate
+from controllers.sets.simulation import MAX_ACTIONS, Simulation, simulate
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -44,3 +44,8 @@ def test_a_simulation_ends_with_the_plan_that_reaches_the_limit_of_actions() -> 
 def test_a_simulation_that_reaches_its_limit_is_incomplete() -> None:
     found = counted(2)
     assert (len(found.steps), found.complete, found.last) == (2, False, None)
+
+
+def test_a_simulation_without_an_end_is_bounded() -> None:
+    found = simulate(0, NOW, lambda number, now: Countdown((Subtract(-1),) * 250), 10**6)
+    assert (sum(len(step.actions) for step in found.steps), found.complete) == (MAX_ACTIONS, False)

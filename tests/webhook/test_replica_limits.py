@@ -1,0 +1,177 @@
+"""Replicas above the limit, in objects and in scale subresources."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from poolhouse.api.kinds.meta import MAX_REPLICAS
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound, Unreachable
+from poolhouse.runtime.resource import Resource
+from tests.kinds.documents import pool
+from tests.kinds.warm import warm_pool
+from tests.webhook.builders import request
+from webhook.replica_limits import QUOTAS, ReplicaLimit
+from webhook.review import AdmissionRequest, AdmissionResponse
+
+Json = dict[str, Any]
+
+
+class Cluster:
+    """The namespace and its quotas."""
+
+    def __init__(self, limit: str | None = None, *quotas: Json, fails: ApiError | None = None) -> None:
+        annotations = {} if limit is None else {MAX_REPLICAS: limit}
+        self._namespace: Json = {"metadata": {"name": "shop", "annotations": annotations}}
+        self._quotas, self._fails = list(quotas), fails
+        self.asked = list[str]()
+
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+        self.asked.append(resource.plural)
+        if self._fails is not None:
+            raise self._fails
+        return self._namespace
+
+    async def list(self, resource: Resource, namespace: str) -> tuple[list[Json], str]:
+        self.asked.append(resource.plural)
+        assert (resource, namespace) == (QUOTAS, "shop")
+        return self._quotas, ""
+
+
+async def reviewed(asked: AdmissionRequest, cluster: Cluster | None = None) -> AdmissionResponse:
+    return await ReplicaLimit(cast(Api, cluster or Cluster()), 100, budget_seconds=9).handle(asked)
+
+
+def of(replicas: int, **spec: Any) -> Json:
+    made = pool(**spec)
+    made["spec"]["replicas"] = replicas
+    made["metadata"] = {"name": "web", "namespace": "shop"}
+    return made
+
+
+def scale(replicas: int, before: int, resource: str = "virtualmachinepools.kubevirt.io") -> AdmissionRequest:
+    document: Json = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "web", "namespace": "shop"}}
+    return request(
+        {**document, "spec": {"replicas": replicas}},
+        {**document, "spec": {"replicas": before}},
+        subresource="scale",
+        resource=resource,
+    )
+
+
+def quota(name: str, *, scopes: list[str] | None = None, **hard: str) -> Json:
+    limits = {key.replace("__", "/").replace("_", "."): value for key, value in hard.items()}
+    return {"metadata": {"name": name}, "spec": {"hard": limits, **({"scopes": scopes} if scopes else {})}}
+
+
+def autoscaled(most: int) -> Json:
+    found = warm_pool(replicas=1, autoscaling={"maxReplicas": most, "target": {"waitSeconds": 9}})
+    found["metadata"]["namespace"] = "shop"
+    return found
+
+
+DEFAULT = "the limit of this installation (POOLHOUSE_MAX_REPLICAS)"
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "expected"),
+    [
+        pytest.param(request(of(100)), None, {}, id="the limit itself"),
+        pytest.param(request(of(101)), None, {"spec.replicas": f"at most 100, not 101: {DEFAULT}"}, id="a new pool"),
+        pytest.param(
+            request(of(10**9)), None, {"spec.replicas": f"at most 100, not 1000000000: {DEFAULT}"}, id="a typing error"
+        ),
+        pytest.param(request(of(500)), "500", {}, id="the namespace allows more"),
+        pytest.param(
+            request(of(6)),
+            "5",
+            {"spec.replicas": f"at most 5, not 6: the annotation {MAX_REPLICAS} of the namespace"},
+            id="the namespace allows less",
+        ),
+        pytest.param(request(of(0)), "0", {}, id="a namespace without VMs"),
+        pytest.param(request(of(1)), "0", {"spec.replicas": "at most 0, not 1"}, id="one VM where none may be"),
+        pytest.param(
+            request(of(101)), "many", {"spec.replicas": "and is invalid there"}, id="an invalid annotation is told"
+        ),
+        pytest.param(request(of(101), of(5)), None, {"spec.replicas": "at most 100, not 101"}, id="raised"),
+        pytest.param(request(of(500, paused=True), of(500)), None, {}, id="a stored pool above the limit is changed"),
+        pytest.param(request(of(400), of(500)), None, {}, id="a stored pool above the limit is lowered"),
+        pytest.param(request(of(501), of(500)), None, {"spec.replicas": "at most 100, not 501"}, id="and raised"),
+        pytest.param(scale(101, 3), None, {"spec.replicas": "at most 100, not 101"}, id="scale"),
+        pytest.param(scale(400, 500), None, {}, id="scale that lowers"),
+        pytest.param(
+            scale(101, 3, "virtualmachinewarmpools.poolhouse.dev"),
+            None,
+            {"spec.replicas": "at most 100, not 101"},
+            id="scale of a warm pool",
+        ),
+        pytest.param(scale(101, 3, "deployments.apps"), None, {}, id="scale of another kind"),
+        pytest.param(
+            request(autoscaled(101)),
+            None,
+            {"spec.autoscaling.maxReplicas": "at most 100, not 101"},
+            id="an autoscaled warm pool",
+        ),
+    ],
+)
+async def test_the_limit(asked: AdmissionRequest, limit: str | None, expected: dict[str, str]) -> None:
+    found = {each.path: each.message for each in (await reviewed(asked, Cluster(limit))).problems}
+    assert found.keys() == expected.keys()
+    assert all(words in found[path] for path, words in expected.items()), found
+
+
+async def test_without_the_namespace_the_limit_of_the_installation_applies() -> None:
+    down = Cluster("500", fails=Unreachable("refused"))
+    assert not (await reviewed(request(of(100)), down)).problems
+    (problem,) = (await reviewed(request(of(101)), down)).problems
+    assert "cannot be read now: refused" in problem.message
+    assert not (await reviewed(request(of(3)), Cluster(fails=NotFound("gone", status=404)))).problems
+
+
+async def test_nothing_is_asked_if_no_number_is_raised() -> None:
+    cluster = Cluster()
+    for asked in (request(of(5), of(5)), request(of(4), of(5)), scale(4, 5), request(of(0))):
+        await reviewed(asked, cluster)
+    assert cluster.asked == []
+
+
+RUNNING = {"running": True, "template": {"spec": {"domain": {"resources": {"requests": {"memory": "2Gi"}}}}}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "hard", "warning"),
+    [
+        pytest.param(request(of(5)), quota("q", count__virtualmachines_kubevirt_io="5"), "", id="enough"),
+        pytest.param(
+            request(of(6)),
+            quota("q", count__virtualmachines_kubevirt_io="5"),
+            "spec.replicas: ResourceQuota q allows 5 count/virtualmachines.kubevirt.io, which is enough for 5 of 6 VMs",
+            id="too few VMs",
+        ),
+        pytest.param(
+            scale(6, 1), quota("q", count__virtualmachines_kubevirt_io="5"), "enough for 5 of 6 VMs", id="scale"
+        ),
+        pytest.param(scale(6, 1), quota("q", pods="5"), "", id="a Scale does not say whether VMs run"),
+        pytest.param(
+            request(of(6, template={"spec": RUNNING})), quota("q", pods="5"), "enough for 5 of 6 VMs", id="pods"
+        ),
+        pytest.param(
+            request(of(6, template={"spec": {**RUNNING, "running": False}})), quota("q", pods="5"), "", id="halted"
+        ),
+        pytest.param(
+            request(of(6, template={"spec": RUNNING})),
+            quota("q", requests_memory="5Gi"),
+            "allows 5Gi requests.memory, which is enough for 2 of 6 VMs",
+            id="memory",
+        ),
+        pytest.param(
+            request(of(6, template={"spec": RUNNING})), quota("q", scopes=["BestEffort"], pods="5"), "", id="scopes"
+        ),
+    ],
+)
+async def test_a_quota_that_is_too_small(asked: AdmissionRequest, hard: Json, warning: str) -> None:
+    found = await reviewed(asked, Cluster(None, hard))
+    assert not found.problems
+    assert (len(found.warnings) == 1 and warning in found.warnings[0]) if warning else not found.warnings

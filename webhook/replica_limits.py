@@ -1,0 +1,158 @@
+"""Denies replicas above the limit of the namespace, in objects and in their scale subresource.
+
+Only a change that raises a number is checked, so that objects that were stored before the limit can be changed. The
+controllers create no VMs above the limit either, so a request may pass while the namespace cannot be read.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+
+from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.quantity import to_fraction
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
+from poolhouse.api.kinds import KINDS, meta
+from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.replica_limits import annotated_limit
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Resource
+from webhook.api_errors import cause_of
+from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
+
+QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+SCALE = "scale"
+SCALED = {kind.crd_name: kind for kind in KINDS if kind.scale is not None}
+"""Kinds with replicas, by the name of their resource."""
+_PATHS = (("spec", "replicas"), ("spec", "autoscaling", "maxReplicas"))
+"""Only warm pools have the second."""
+_DATA_VOLUMES = "datavolumes.cdi.kubevirt.io"
+
+Needs = Mapping[str, Fraction]
+"""What one VM at least uses of a ResourceQuota, by resource."""
+
+
+class ReplicaLimit:
+    def __init__(self, api: Api, max_replicas: int, *, budget_seconds: float) -> None:
+        """`max_replicas` is the limit of namespaces without the annotation."""
+        self._api, self._max_replicas, self._budget_seconds = api, max_replicas, budget_seconds
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        """Denies an object, or a Scale of its subresource, that raises replicas above the limit. Warns of replicas for
+        which a ResourceQuota is too small."""
+        raised = dict(raised_replicas(request))
+        if not raised:
+            return AdmissionResponse()
+        limit, source = await self._limit(request.namespace)
+        problems = tuple(
+            Problem(path, f"must be at most {limit}, not {number}: {source}")
+            for path, number in raised.items()
+            if number > limit
+        )
+        if problems:
+            return AdmissionResponse(problems=problems)
+        return AdmissionResponse(warnings=await self._shortages(request, raised))
+
+    async def _limit(self, namespace: str) -> tuple[int, str]:
+        """The limit, and where it comes from."""
+        default = (
+            self._max_replicas,
+            (
+                f"the limit of this installation (POOLHOUSE_MAX_REPLICAS); the annotation {meta.MAX_REPLICAS} of the"
+                " namespace replaces it"
+            ),
+        )
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                annotations = annotations_of(await self._api.get(NAMESPACES, None, namespace))
+            found = annotated_limit(annotations)
+        except (ApiError, TimeoutError) as error:
+            return self._max_replicas, f"{default[1]}, which cannot be read now: {cause_of(error)}"
+        except ValueError as error:
+            return self._max_replicas, f"{default[1]}, and is invalid there: {error}"
+        return default if found is None else (found, f"the annotation {meta.MAX_REPLICAS} of the namespace")
+
+    async def _shortages(self, request: AdmissionRequest, raised: Mapping[str, int]) -> tuple[str, ...]:
+        needs = needs_of_vm(request)
+        if not needs:
+            return ()
+        try:
+            async with asyncio.timeout(self._budget_seconds):
+                quotas, _ = await self._api.list(QUOTAS, request.namespace)
+        except (ApiError, TimeoutError):
+            return ()  # the API server refuses the VMs above the quota later
+        return tuple(warning for path, number in raised.items() for warning in shortages(path, number, needs, quotas))
+
+
+def is_scale(request: AdmissionRequest) -> bool:
+    """Whether the object is a Scale: that of the subresource of a kind with replicas."""
+    return request.subresource == SCALE and request.resource in SCALED
+
+
+def raised_replicas(request: AdmissionRequest) -> Iterator[tuple[str, int]]:
+    """The path and the number of replicas that the request raises, or sets at creation."""
+    if not is_scale(request) and _kind(request) is None:
+        return
+    for path in _PATHS:
+        before, after = typed(int, request.old, *path) or 0, typed(int, request.object, *path)
+        if after is not None and after > before:
+            yield ".".join(path), after
+
+
+def _kind(request: AdmissionRequest) -> Kind | None:
+    if is_scale(request):
+        return SCALED[request.resource]
+    return next(
+        (kind for kind in SCALED.values() if request.kind == kind.kind and request.api_version in kind.api_versions),
+        None,
+    )
+
+
+def needs_of_vm(request: AdmissionRequest) -> Needs:
+    """What KubeVirt and CDI create at least for each VM. A Scale does not say whether VMs run, and what they use."""
+    kind, spec = _kind(request), typed(dict, request.object, "spec") or {}
+    if kind is None or spec.get("ec2") is not None:
+        return {}
+    needs = dict[str, Fraction]()
+    if kind in (POOL, WARM_POOL):
+        needs[f"count/{VMS.plural}.{VMS.group}"] = Fraction(1)
+        disks = sum(1 for _ in entries(spec, "template", "spec", "dataVolumeTemplates"))
+        if disks:
+            claims = ("persistentvolumeclaims", "count/persistentvolumeclaims", f"count/{_DATA_VOLUMES}")
+            needs |= dict.fromkeys(claims, Fraction(disks))
+    if _runs(kind, spec):
+        vmi = at(spec, "template", "spec") if kind is REPLICA_SET else at(spec, "template", "spec", "template", "spec")
+        needs |= dict.fromkeys(("pods", "count/pods", f"count/{VMIS.plural}.{VMIS.group}"), Fraction(1))
+        requests = at(vmi, "domain", "resources", "requests")
+        for resource in ("cpu", "memory"):
+            if (value := to_fraction(at(requests, resource))) is not None:
+                needs |= dict.fromkeys((resource, f"requests.{resource}"), value)
+    return needs
+
+
+def _runs(kind: Kind, spec: Json) -> bool:
+    """Whether all VMs run: those of a warm pool before they are claimed, too."""
+    if kind is REPLICA_SET:
+        return True
+    if kind is WARM_POOL:
+        return "template" in spec and at(spec, "standby", "mode") in (None, "Running")
+    return at(spec, "template", "spec", "running") is True or at(spec, "template", "spec", "runStrategy") == "Always"
+
+
+def shortages(path: str, replicas: int, needs: Needs, quotas: Iterable[Json]) -> Iterator[str]:
+    """Warnings about quotas that are too small for the replicas even if nothing else uses them. Quotas with scopes
+    count only some objects, and are ignored."""
+    for quota in quotas:
+        if at(quota, "spec", "scopes") or at(quota, "spec", "scopeSelector"):
+            continue
+        for resource, value in (typed(dict, quota, "spec", "hard") or {}).items():
+            hard, need = to_fraction(value), needs.get(resource)
+            if hard is not None and need and replicas * need > hard:
+                name = at(quota, "metadata", "name")
+                yield (
+                    f"{path}: ResourceQuota {name} allows {value} {resource}, which is enough for"
+                    f" {int(hard / need)} of {replicas} VMs"
+                )

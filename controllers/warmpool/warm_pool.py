@@ -31,39 +31,51 @@ HASH_ALGORITHM = "v3"
 _NOT_HASHED = ("name", "weight")
 
 
-def _v1(spec: Any, placement: Mapping[str, Any], namespace: str) -> str:
-    where = {key: value for key, value in placement.items() if key not in _NOT_HASHED and value}
-    text = json.dumps([spec, where], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+def _v1(spec: Any, namespace: str) -> str:
+    return _json(spec)
 
 
-def _v2(spec: Any, placement: Mapping[str, Any], namespace: str) -> str:
-    """Specs that mean the same to KubeVirt have equal hashes. The fields of an EC2 template have no type."""
-    return _v1(canonical(spec, VM_SPEC), placement, namespace)
+def _v2(spec: Any, namespace: str) -> str:
+    """Specs that mean the same to KubeVirt have equal texts. The fields of an EC2 template have no type."""
+    return _json(canonical(spec, VM_SPEC))
 
 
-def _v3(spec: Any, placement: Mapping[str, Any], namespace: str) -> str:
-    return _v2(without_own_namespace(spec, VM_SPEC, namespace), placement, namespace)
+def _v3(spec: Any, namespace: str) -> str:
+    return _v2(without_own_namespace(spec, VM_SPEC, namespace), namespace)
 
 
-HASH_ALGORITHMS: dict[str, Callable[[Any, Mapping[str, Any], str], str]] = {"v1": _v1, "v2": _v2, "v3": _v3}
+HASH_ALGORITHMS: dict[str, Callable[[Any, str], str]] = {"v1": _v1, "v2": _v2, "v3": _v3}
+"""The text of a spec that is hashed, by the version of the algorithm. The text of a large template takes 50 ms, so a
+pool makes it once for all of its placements and VMs."""
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def hash_text(text: str, placement: Mapping[str, Any] | None) -> str:
+    where = {key: value for key, value in (placement or {}).items() if key not in _NOT_HASHED and value}
+    return hashlib.sha256(f"[{text},{_json(where)}]".encode()).hexdigest()[:12]
 
 
 def template_hash(spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> str:
     """The label value for the spec of a VM template in a namespace, or for an EC2 template. The value names its
     algorithm, so that a new algorithm does not make VMs outdated. Changes of labels, annotations or weights do not
     change the hash."""
-    return f"{HASH_ALGORITHM}.{HASH_ALGORITHMS[HASH_ALGORITHM](spec, placement or {}, namespace)}"
+    return f"{HASH_ALGORITHM}.{hash_text(HASH_ALGORITHMS[HASH_ALGORITHM](spec, namespace), placement)}"
 
 
 def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> bool:
     """Whether the VM with this label was made from the spec and placement. True for an unknown algorithm, so that a
     downgrade does not replace the VMs of a newer release."""
+    return _fits(label, lambda version: HASH_ALGORITHMS[version](spec, namespace), placement)
+
+
+def _fits(label: str, text: Callable[[str], str], placement: Mapping[str, Any] | None) -> bool:
     version, _, rest = label.partition(".")
     if not rest:
         return False
-    algorithm = HASH_ALGORITHMS.get(version)
-    return algorithm is None or algorithm(spec, placement or {}, namespace) == rest
+    return version not in HASH_ALGORITHMS or hash_text(text(version), placement) == rest
 
 
 DEFAULT_PLACEMENT: Json = {"name": "default"}
@@ -126,24 +138,42 @@ class WarmPool(ObjectView):
     @cached_property
     def hashes(self) -> dict[str, str]:
         """Hash labels of VMs of the current template, by placement."""
-        places = self.placements.items()
-        return {name: template_hash(self._hashed, placement, self.namespace) for name, placement in places}
+        text = self._text(HASH_ALGORITHM)
+        return {name: f"{HASH_ALGORITHM}.{hash_text(text, placement)}" for name, placement in self.placements.items()}
 
     @cached_property
     def template_hash(self) -> str:
         """The hash of the template without a placement, which the status shows to users. The status keeps the hash of
         an earlier algorithm while it stands for the same template."""
         stored = self.status.template_hash
-        if stored.partition(".")[0] in HASH_ALGORITHMS and made_from(stored, self._hashed, None, self.namespace):
+        if stored.partition(".")[0] in HASH_ALGORITHMS and _fits(stored, self._text, None):
             return stored
-        return template_hash(self._hashed, None, self.namespace)
+        return f"{HASH_ALGORITHM}.{hash_text(self._text(HASH_ALGORITHM), None)}"
 
     def current(self, vm: WarmVM) -> bool:
         """Whether the VM was made from the current template, in a placement that the pool still declares."""
         if vm.template_hash == self.hashes.get(vm.placement):
             return True
-        placement = self.placements.get(vm.placement)
-        return placement is not None and made_from(vm.template_hash, self._hashed, placement, self.namespace)
+        key = vm.template_hash, vm.placement
+        if key not in self._verdicts:
+            placement = self.placements.get(vm.placement)
+            self._verdicts[key] = placement is not None and _fits(vm.template_hash, self._text, placement)
+        return self._verdicts[key]
+
+    @cached_property
+    def _verdicts(self) -> dict[tuple[str, str], bool]:
+        """The results of `current` by label and placement, which many VMs share."""
+        return {}
+
+    @cached_property
+    def _texts(self) -> dict[str, str]:
+        return {}
+
+    def _text(self, version: str) -> str:
+        """The text of the template that this version of the algorithm hashes."""
+        if version not in self._texts:
+            self._texts[version] = HASH_ALGORITHMS[version](self._hashed, self.namespace)
+        return self._texts[version]
 
     @cached_property
     def _hashed(self) -> Any:

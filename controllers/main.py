@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, NoReturn
@@ -75,6 +76,13 @@ def _parse_kinds_off(value: Any) -> Any:
     return disabled_kinds({KINDS_OFF: value}) if isinstance(value, str) else value
 
 
+def _parse_networks(value: Any) -> Any:
+    """A network may have the address of one of its hosts, as in a NetworkPolicy."""
+    if not isinstance(value, str):
+        return value
+    return tuple(ip_network(each.strip(), strict=False) for each in value.split(",") if each.strip())
+
+
 class Settings(ServiceSettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8080")
     defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
@@ -106,6 +114,12 @@ class Settings(ServiceSettings):
         "POOLHOUSE_PROMETHEUS_DIR",
         None,
         "Directory with `token`, a bearer token, and `ca.crt` for Prometheus. Both are optional.",
+    )
+    machine_cidrs: Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_parse_networks)] = setting(
+        "POOLHOUSE_MACHINE_CIDRS",
+        (),
+        "Networks outside the Pod network in which VMs have addresses, separated by commas. Readiness checks connect to"
+        " them and to the VM's own Pod only.",
     )
     kinds_off: Annotated[frozenset[str], BeforeValidator(_parse_kinds_off)] = setting(
         KINDS_OFF, frozenset(), "Plurals of kinds that are not installed and have no controller, separated by commas."
@@ -147,12 +161,12 @@ async def run(
             prometheus = Prometheus(prometheus_server, session)
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         limits = ReplicaLimits(api, settings.max_replicas)
-        burst, seed = settings.burst, settings.identity_seed
+        burst, seed, machines = settings.burst, settings.identity_seed, settings.machine_cidrs
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed, prometheus, limits)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed, limits)),
             ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
-            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2, limits)),
+            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2, limits, machines=machines)),
         ]
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import count
 from uuid import uuid4
@@ -41,6 +41,7 @@ from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
+from controllers.warmpool.probe_address import Network
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
@@ -226,8 +227,10 @@ def build(
     limits: ReplicaLimits | None = None,
     *,
     process_id: str = "",
+    machines: Sequence[Network] = (),
 ) -> Component:
-    """`process_id` differs between processes, so that they generate different VM names. The default is random."""
+    """`machines` are networks outside the Pod network in which VMs have addresses. `process_id` differs between
+    processes, so that they generate different VM names. The default is random."""
     pools, vms = warm_pool.SOURCE.informer(api), WARM_VMS.informer(api)
     vmis, nodes = WARM_VMIS.informer(api), WARM_NODES.informer(api)
     informers = (pools, vms, vmis, nodes)
@@ -240,7 +243,7 @@ def build(
 
     def vm_backend(api: Api) -> VMBackend:
         creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic)
-        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now)
+        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)
     instance_view = BackendView(ec2.backend, instance_cache, (pools, *ec2.sources))

@@ -1,7 +1,7 @@
 """The view of a VirtualMachineInstance, and functions for all views."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from sys import intern
 from typing import Any
@@ -107,6 +107,9 @@ class VMI(ObjectView):
     message: str = ""
     node: str = ""
     addresses: tuple[str, ...] = ()
+    """Addresses of the interfaces, which the guest may have reported."""
+    active_pods: tuple[str, ...] = ()
+    """UIDs of the launcher Pods, of which a live migration has two. Empty in the stores that need none."""
     migrating: bool = False
     ended_at: str = ""
     """The time at which the VMI reached its final phase."""
@@ -178,6 +181,12 @@ def parse_vmi(document: Json) -> VMI:
         disks=tuple(_disks((document.get("spec") or {}).get("volumes") or ())),
         attempt=parse_count(at(document, "metadata", "annotations", meta.ATTEMPT)),
     )
+
+
+def parse_vmi_with_pods(document: Json) -> VMI:
+    """Like `parse_vmi`, with the launcher Pods."""
+    active = at(document, "status", "activePods")
+    return replace(parse_vmi(document), active_pods=tuple(sorted(active)) if isinstance(active, dict) else ())
 
 
 def _disks(volumes: Iterable[Json]) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from controllers.shared.data_sources import DataSource
 from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import Source
-from controllers.shared.vmi import VMI, parse_vmi
+from controllers.shared.vmi import VMI, parse_vmi_with_pods
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
@@ -33,7 +33,12 @@ WARM_VMS = Source(
     },
     label_selector=meta.WARM_STATE,
 )
-WARM_VMIS = Source(VMIS, parse_vmi, {"node": lambda vmi: [vmi.node] if vmi.node else []}, label_selector=meta.WARM_POOL)
+WARM_VMIS = Source(
+    VMIS,
+    parse_vmi_with_pods,
+    {"node": lambda vmi: [vmi.node] if vmi.node else []},
+    label_selector=meta.WARM_POOL,
+)
 WARM_NODES = Source(NODES, parse_node)
 
 MAX_STALE_JOINS = 100

@@ -3,10 +3,11 @@
 import asyncio
 import logging
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from aiohttp import ClientError, ClientSession, ClientTimeout
+from aiohttp import ClientConnectorError, ClientError, ClientSession, ClientTimeout
 
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import HEALTHY, Backend, Health
@@ -50,24 +51,30 @@ def standby_health(vm: WarmVM) -> Health:
     return HEALTHY
 
 
-async def probe(vm: WarmVM, readiness: Readiness, timeout_seconds: float) -> Health:
-    """Probes the VM's address. Healthy if the pool declares no probe."""
+async def probe(address: str, readiness: Readiness, timeout_seconds: float) -> Health:
+    """Probes the address of a VM. Healthy if the pool declares no probe. No message repeats what the other side says,
+    because everybody who may read the pool reads it."""
     for settings, send in ((readiness.tcp, _tcp), (readiness.http, _http)):
         if settings is None:
             continue
-        address = next(iter(vm.vmi.addresses if vm.vmi else ()), "")
-        if not address:
-            return Health("Failed", "NoAddress", "the VM has no address yet")
+        where = f"{address} port {settings.port}"
         try:
             async with asyncio.timeout(timeout_seconds):
                 result = await send(address, settings)
         except TimeoutError:
-            return Health("Failed", "NoAnswer", f"{address} port {settings.port}: no answer in {timeout_seconds:g} s")
-        except (OSError, ClientError) as error:
-            return Health("Failed", "NoAnswer", f"{address} port {settings.port}: {error}")
+            return Health("Failed", "NoAnswer", f"{where}: no answer in {timeout_seconds:g} s")
+        except OSError as error:
+            return Health("Failed", "NoAnswer", f"{where}: {_cause(error)}")
+        except ClientError:
+            return Health("Failed", "NoAnswer", f"{where}: the answer is not HTTP")
         if result is not HEALTHY:
             return result
     return HEALTHY
+
+
+def _cause(error: OSError) -> str:
+    inner = error.os_error if isinstance(error, ClientConnectorError) else error
+    return os.strerror(inner.errno) if inner.errno else "no connection"
 
 
 async def _tcp(address: str, settings: TcpProbe | HttpProbe) -> Health:

@@ -1,12 +1,13 @@
 """The backend that holds warm VMs as VirtualMachines."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources, Verb
+from controllers.shared.vmi import VMI
 from controllers.warmpool import health, ssh_keys, vm_manifest
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
@@ -18,6 +19,7 @@ from controllers.warmpool.backends import (
     check_transition,
     translated_errors,
 )
+from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
@@ -29,12 +31,24 @@ from poolhouse.runtime.resource import SECRETS, VMS
 
 log = logging.getLogger(__name__)
 
+FOREIGN = (
+    "the VM has no address of its Pod, nor one in networkPolicy.machineCIDRs of the chart; the controllers connect to"
+    " no other address that a guest reports"
+)
+
 
 class VMBackend:
     def __init__(
-        self, api: Api, creator: DefaultingCreator, subresources: Subresources, now: Callable[[], datetime]
+        self,
+        api: Api,
+        creator: DefaultingCreator,
+        subresources: Subresources,
+        now: Callable[[], datetime],
+        machines: Sequence[Network] = (),
     ) -> None:
+        """`machines` are networks outside the Pod network in which VMs have addresses."""
         self._api, self._creator, self._subresources, self._now = api, creator, subresources, now
+        self._machines, self._pod_addresses = machines, PodAddresses(api)
 
     async def create(self, request: CreateRequest) -> WarmVM:
         created = await self._create(request)
@@ -89,7 +103,23 @@ class VMBackend:
         self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
     ) -> Health:
         result = health.vmi_health(vm, readiness)
-        return result if result.verdict != "Healthy" else await health.probe(vm, readiness, timeout_seconds)
+        if result.verdict != "Healthy" or vm.vmi is None or not (readiness.tcp or readiness.http):
+            return result
+        address = await self._address(vm.vmi)
+        return address if isinstance(address, Health) else await health.probe(address, readiness, timeout_seconds)
+
+    async def _address(self, vmi: VMI) -> str | Health:
+        """The address for probes, or why there is none."""
+        if not vmi.addresses:
+            return Health("Failed", "NoAddress", "the VM has no address yet")
+        try:
+            of_pods = await self._pod_addresses(vmi)
+        except ApiError as error:
+            return Health("Unable", "PodUnknown", f"the VM's Pod cannot be read: {error.message}")
+        address = probe_address(vmi.addresses, of_pods, self._machines)
+        if not address or is_own(address):
+            return Health("Failed", "ForeignAddress", FOREIGN)
+        return address
 
     async def activate(self, vm: WarmVM) -> bool:
         if vm.run_strategy == "Halted":

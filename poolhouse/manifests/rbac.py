@@ -154,7 +154,8 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "",
             ("pods",),
             ("list", "patch"),
-            "to take held VMs out of Services by a label of launcher pods, and to delete no disk that a pod mounts",
+            "to take held VMs out of Services by a label of launcher pods, to delete no disk that a pod mounts, and to"
+            " connect to no address that only a guest claims to have",
         ),
         PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace; replica limits"),
         PolicyRule(

@@ -23,6 +23,8 @@ HOSTS: Mapping[str, tuple[str, ...]] = {
     "engine": ("poolhouse-engine.poolhouse-system.svc",),
 }
 """HTTPS servers with the DNS names, besides localhost, under which the API server calls them"""
+GUEST_NETWORK = "10.0.2.0/24"
+"""QEMU's user network, in which the VMs of the engine have their addresses. They have no Pods."""
 
 
 def worker_uid() -> int | None:
@@ -79,13 +81,14 @@ def service_components(
         # A person may try requests by hand.
         "POOLHOUSE_UNKNOWN_CALLERS": "limit",
     }
+    machines = {"POOLHOUSE_MACHINE_CIDRS": GUEST_NETWORK}
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
         # The webhook watches nodes. It must stop first, because the API server waits for its watchers when it stops.
         "webhook": _service("webhook", paths, ports, {**urls, **clients}, "kube-apiserver"),
         "engine": _service("engine", paths, ports, engine_env, "kinds", *(node.name for node in nodes)),
         # The controllers need not wait for the webhook: while it is unavailable, they call the defaulter themselves.
-        "controllers": _service("controllers", paths, ports, urls, "kinds", "defaulter"),
+        "controllers": _service("controllers", paths, ports, {**urls, **machines}, "kinds", "defaulter"),
     }
     return (*nodes, *(component for name, component in components.items() if name in wanted))
 

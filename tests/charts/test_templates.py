@@ -290,10 +290,11 @@ def test_ec2_settings_and_rights() -> None:
             "ec2": {"region": "us-west-2", "subnet": "subnet-1"},
             "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": role}},
         },
-        "networkPolicy": {"machineCIDRs": ["10.1.0.0/16"]},
+        "networkPolicy": {"machineCIDRs": ["10.1.0.0/16", "10.2.0.0/16"]},
     }
     rendered = template(values)
     env = _pod_templates(rendered)["poolhouse-controllers"]["spec"]["containers"][0]["env"]
+    assert {"name": "POOLHOUSE_MACHINE_CIDRS", "value": "10.1.0.0/16,10.2.0.0/16"} in env
     found = {each["name"]: each.get("value") for each in env if each["name"].startswith("POOLHOUSE_EC2")}
     assert EC2Settings.read(found) == EC2Settings(region="us-west-2", subnet="subnet-1")
     accounts = named(rendered, "ServiceAccount")

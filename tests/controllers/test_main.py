@@ -14,3 +14,21 @@ from controllers.main import Settings
 @pytest.mark.sentence("1.45")
 def test_the_burst_is_a_setting(environment: dict[str, str], burst: int) -> None:
     assert Settings.read(environment).burst == burst
+
+
+@pytest.mark.parametrize(
+    ("text", "networks"),
+    [
+        pytest.param("", (), id="none"),
+        pytest.param("10.1.0.0/16, fd00::/64", ("10.1.0.0/16", "fd00::/64"), id="two"),
+        pytest.param("10.1.2.3/16", ("10.1.0.0/16",), id="with the address of a host, as a NetworkPolicy allows"),
+    ],
+)
+def test_networks_of_machines(text: str, networks: tuple[str, ...]) -> None:
+    found = Settings.read({"POOLHOUSE_MACHINE_CIDRS": text})
+    assert tuple(map(str, found.machine_cidrs)) == networks
+
+
+def test_a_damaged_network_is_named() -> None:
+    with pytest.raises(ValueError, match="POOLHOUSE_MACHINE_CIDRS"):
+        Settings.read({"POOLHOUSE_MACHINE_CIDRS": "ten"})

@@ -1,0 +1,89 @@
+"""Decides to which address of a VM a readiness check connects.
+
+The address in a VMI's status may be the guest's own word, by its agent. The controllers reach more than a tenant does,
+such as the API server, metadata services of the cloud and other tenants' Pods, so that a guest must not direct them.
+"""
+
+import socket
+from collections.abc import Collection, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+
+from controllers.shared.sources import PODS
+from controllers.shared.vmi import VMI
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+
+Network = IPv4Network | IPv6Network
+
+MAX_KNOWN = 20_000
+
+
+def probe_address(reported: Iterable[str], of_pods: Collection[str], machines: Sequence[Network]) -> str:
+    """The first reported address that a Pod of the VM has, or that is in a network of machines. An empty string if
+    there is none. Addresses of the controllers' own host and link are never among them."""
+    known = {_parse(each) for each in of_pods}
+    for address in map(_parse, reported):
+        if address is None or _is_near(address):
+            continue
+        if address in known or any(address in network for network in machines):
+            return str(address)
+    return ""
+
+
+def _parse(text: str) -> IPv4Address | IPv6Address | None:
+    """None for a host name too, which a name server would resolve to any address."""
+    try:
+        found = ip_address(text)
+    except ValueError:
+        return None
+    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+
+
+def _is_near(address: IPv4Address | IPv6Address) -> bool:
+    scoped = isinstance(address, IPv6Address) and address.scope_id is not None
+    special = address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified
+    return scoped or special
+
+
+def is_own(address: str) -> bool:
+    """Whether this process would connect to its own Pod or host. No packet is sent."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, 9))
+            return bool(probe.getsockname()[0] == address)
+        except OSError:  # no route: the check itself reports this
+            return False
+
+
+class PodAddresses:
+    """Reads the addresses that Kubernetes gave to the launcher Pods of VMIs. Any user may create a Pod with the label
+    of such a Pod, so only those count that KubeVirt names in the VMI's status."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._known: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        """UIDs of the Pods and their addresses, by UID of the VMI"""
+
+    async def __call__(self, vmi: VMI) -> tuple[str, ...]:
+        """Raises the API server's error."""
+        if not vmi.active_pods:
+            return ()
+        known = self._known.get(vmi.uid)
+        if known is not None and known[0] == vmi.active_pods:
+            return known[1]
+        pods, _ = await self._api.list(PODS, vmi.namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={vmi.uid}")
+        found = tuple(address for pod in pods if pod["metadata"]["uid"] in vmi.active_pods for address in _of_pod(pod))
+        if found:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[vmi.uid] = vmi.active_pods, found
+        return found
+
+
+def _of_pod(pod: Json) -> Iterable[str]:
+    """None of a Pod in the network of its node, whose address is the node's."""
+    if at(pod, "spec", "hostNetwork") is True:
+        return ()
+    return [each["ip"] for _, each in entries(pod, "status", "podIPs") if isinstance(each.get("ip"), str)]

@@ -1,11 +1,12 @@
 """Condition and LabelSelector of Kubernetes' `meta/v1`, which several kinds use."""
 
 from collections.abc import Container, Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from poolhouse.api.kinds.model import ATOMIC_LIST, AtomicModel, Int64, Model, Time, Tuple, list_map
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.model import ATOMIC_LIST, AtomicModel, Int64, Model, Rule, Time, Tuple, list_map
 
 
 class Condition(Model):
@@ -66,8 +67,50 @@ class LabelSelectorRequirement(Model):
     """Values for In and NotIn. Must be empty for the other operators."""
 
 
+MAX_REQUIREMENTS = 64
+MAX_VALUES = 256
+
+
+def count_requirements(selector: Json) -> int:
+    """Requirements of a valid selector: labels and expressions."""
+    return len(selector.get("matchLabels") or {}) + len(selector.get("matchExpressions") or ())
+
+
+def count_values(selector: Json) -> int:
+    """Values of all expressions of a valid selector."""
+    return sum(len(each.get("values") or ()) for each in selector.get("matchExpressions") or ())
+
+
+def requirements_in_cel(selector: str) -> str:
+    """The CEL expression of `count_requirements`."""
+    labels, expressions = f"{selector}.matchLabels", f"{selector}.matchExpressions"
+    return f"(has({labels}) ? size({labels}) : 0) + (has({expressions}) ? size({expressions}) : 0)"
+
+
+def values_in_cel(selector: str) -> str:
+    """The CEL expression of `count_values`."""
+    expressions = f"{selector}.matchExpressions"
+    return f"(has({expressions}) ? {expressions}.map(e, has(e.values) ? size(e.values) : 0).sum() : 0)"
+
+
 class LabelSelector(AtomicModel):
-    """Selects objects by labels. All requirements must be met. An empty selector matches everything."""
+    """Selects objects by labels. All requirements must be met. An empty selector matches everything. It has at most 64
+    requirements with 256 values, because controllers compare each VM with all of them."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel=f"{requirements_in_cel('self')} <= {MAX_REQUIREMENTS}",
+            message=f"must have at most {MAX_REQUIREMENTS} labels and expressions together, because controllers compare"
+            " each VM with all of them",
+            holds=lambda value: count_requirements(value) <= MAX_REQUIREMENTS,
+        ),
+        Rule(
+            cel=f"{values_in_cel('self')} <= {MAX_VALUES}",
+            message=f"must have at most {MAX_VALUES} values in all expressions together, because controllers compare"
+            " each VM with all of them",
+            holds=lambda value: count_values(value) <= MAX_VALUES,
+        ),
+    )
 
     match_labels: Annotated[dict[str, str], Field(max_length=256, default_factory=dict)]
     """Required labels and their values."""

@@ -203,3 +203,15 @@ class SchemaOf:
 
     def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
         return {"x-model": self.model}
+
+
+class Ruled:
+    """Rules of one field. API servers let an object that is older than a rule be changed while the value that the rule
+    is about stays: a rule of the whole spec would refuse each change of it. Controllers use an object that breaks a
+    rule, as opposed to one that breaks a bound of its model."""
+
+    def __init__(self, *rules: Rule) -> None:
+        self._rules = rules
+
+    def __get_pydantic_json_schema__(self, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        return {**handler(core_schema), "x-rules": self._rules}

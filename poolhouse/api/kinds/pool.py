@@ -16,6 +16,7 @@ from poolhouse.api.kinds.model import (
     IntOrPercent,
     Model,
     Rule,
+    Ruled,
     SchemaOf,
     Time,
     Tuple,
@@ -98,6 +99,12 @@ class PoolTemplate(VMTemplate):
     dataVolumeTemplates and of the volumes that refer to them."""
 
 
+MAX_REVISIONS = 100
+REVISIONS_RULE = Rule(
+    cel=f"self <= {MAX_REVISIONS}",
+    message=f"must be at most {MAX_REVISIONS}, because each revision stores a template",
+    holds=lambda value: value <= MAX_REVISIONS,
+)
 DAY_SECONDS = 86_400
 Lifetime = Annotated[Count, Field(le=365 * DAY_SECONDS)]
 
@@ -146,10 +153,12 @@ class PoolSpec(Model):
     """Replaces VMs that fail, and their disks. Defaults to never. `{}`: after 3 consecutive failures."""
     lifecycle_hooks: Annotated[Tuple[LifecycleHook], Field(max_length=16, json_schema_extra=list_map("name"))] = ()
     """Hold a VM before the pool deletes or restarts it, so that other programs can drain it. The VM first leaves the
-    Services that select the label `poolhouse.dev/in-service`. Defaults to none."""
+    Services that select the label `poolhouse.dev/in-service`. Defaults to none. At most 16, because a held VM has an
+    annotation for each."""
     maintenance_windows: Annotated[Tuple[MaintenanceWindow], Field(max_length=16, json_schema_extra=ATOMIC_LIST)] = ()
     """When the pool may stop available VMs to update them or to end their lifetime. Scale-in and healing do not wait
-    for a window, nor does a rollback of a failed update. Defaults to always."""
+    for a window, nor does a rollback of a failed update. Defaults to always. At most 16, because each plan finds
+    the next opening of all of them."""
     max_lifetime_seconds: Lifetime | None = None
     """Seconds after the creation of a VMI at which the pool restarts its VM: at least a day, or 0 for never, the
     default. Each VM is restarted up to a tenth of the time earlier, so that not all are restarted at once. The disks
@@ -165,8 +174,9 @@ class PoolSpec(Model):
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
     """Seconds without progress after which the condition Progressing becomes False. Updates,
     scale-outs and the return of lost VMs count as progress."""
-    revision_history_limit: Count = 10
-    """Number of old revisions of the template that are kept for a rollback."""
+    revision_history_limit: Annotated[Count, Ruled(REVISIONS_RULE)] = 10
+    """Number of old revisions of the template that are kept for a rollback: at most 100, because each stores a
+    template."""
     template: Annotated[Json, SchemaOf(PoolTemplate)]
     """Template of the VMs."""
 

@@ -116,7 +116,8 @@ class Analysis(Model):
     }
 
     checks: Annotated[Tuple[AnalysisCheck], Field(min_length=1, max_length=8, json_schema_extra=list_map("name"))]
-    """Checks, each with its own name. All must be successful."""
+    """Checks, each with its own name. All must be successful. At most 8, because the controllers measure each of them
+    at its interval."""
 
 
 class AnalysisStep(Model):

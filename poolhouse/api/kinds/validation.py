@@ -115,13 +115,13 @@ def _rule_errors(schema: Json, value: Any, path: str, is_typed: bool) -> Iterato
         for name, inner in schema.get("properties", {}).items():
             if name in value:
                 yield from _rule_errors(inner, value[name], child_path(path, name), is_typed)
-        for rule in schema.get("x-rules", ()):
-            if not _holds(rule, value, is_typed):
-                yield Problem(path + rule.field, rule.message)
     elif isinstance(value, list):
         yield from _duplicates(schema.get("x-kubernetes-list-map-keys"), value, path)
         for index, item in enumerate(value):
             yield from _rule_errors(schema.get("items", {}), item, f"{path}[{index}]", is_typed)
+    for rule in schema.get("x-rules", ()):
+        if not _holds(rule, value, is_typed):
+            yield Problem(path + rule.field, rule.message)
 
 
 def _holds(rule: Rule, value: Json, is_typed: bool) -> bool:

@@ -121,7 +121,8 @@ class Readiness(Model):
     conditions: Annotated[
         Tuple[Annotated[str, Field(min_length=1, max_length=316)]], Field(max_length=32, json_schema_extra=ATOMIC_LIST)
     ] = ()
-    """Conditions of the VirtualMachineInstance that must be True in addition to Ready."""
+    """Conditions of the VirtualMachineInstance that must be True in addition to Ready. At most 32, because each check
+    of a VM looks at all of them."""
     tcp: TcpProbe | None = None
     """A port of the guest that must accept connections."""
     http: HttpProbe | None = None
@@ -244,7 +245,8 @@ class Autoscaling(Model):
     target: AutoscalingTarget
     """What the number of waiting VMs is for."""
     schedules: Annotated[Tuple[SizeSchedule], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
-    """Periods with a higher minimum. If periods overlap, the highest minimum applies."""
+    """Periods with a higher minimum. If periods overlap, the highest minimum applies. At most 32, because each decision
+    finds the last beginning of all of them."""
     scale_down_delay_seconds: Annotated[Count, Field(le=86_400)] = 600
     """Seconds for which a size is kept after a smaller size would suffice."""
     max_idle_vm_hours_per_day: Annotated[Count, Field(ge=1)] | None = Field(default=None, alias="maxIdleVMHoursPerDay")
@@ -332,7 +334,8 @@ class WarmPoolSpec(Model):
     ec2: EC2 | None = None
     """Description of the EC2 instances. Exactly one of `template` and `ec2` is required."""
     placements: Annotated[Tuple[Placement], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
-    """Placements of the VMs. Each VM gets a random one. Defaults to the settings of the template."""
+    """Placements of the VMs. Each VM gets a random one. Defaults to the settings of the template. At most 64, because
+    the status has each of them, and the template is hashed with each."""
     standby: StandbySpec = StandbySpec()
     """State in which VMs wait for a claim."""
     readiness: Readiness = Readiness()

@@ -28,6 +28,7 @@ from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate
 from controllers.shared.component import Component
+from controllers.shared.planner import SWITCH_SECONDS, Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
@@ -161,12 +162,16 @@ async def run(
             prometheus = Prometheus(prometheus_server, session)
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         limits = ReplicaLimits(api, settings.max_replicas)
-        burst, seed, machines = settings.burst, settings.identity_seed, settings.machine_cidrs
+        planner, burst, seed = Planner(), settings.burst, settings.identity_seed
+        machines = settings.machine_cidrs
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
-            ((POOL,), lambda: pool(api, events, defaulter, registry, burst, seed, prometheus, limits)),
-            ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, burst, seed, limits)),
+            ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits)),
+            ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, planner, burst, seed, limits)),
             ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
-            ((WARM_POOL, CLAIM), lambda: warm(api, events, defaulter, registry, seed, ec2, limits, machines=machines)),
+            (
+                (WARM_POOL, CLAIM),
+                lambda: warm(api, events, defaulter, registry, planner, seed, ec2, limits, machines=machines),
+            ),
         ]
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
@@ -235,6 +240,7 @@ def main() -> int:
     except ValueError as error:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
+    sys.setswitchinterval(SWITCH_SECONDS)
     logs.configure("controllers", settings.log_format, settings.log_level)
     return lifecycle.run(lambda: run(settings, certificate_policy, ec2, prometheus))
 

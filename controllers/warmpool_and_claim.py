@@ -18,6 +18,7 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
+from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
@@ -141,6 +142,7 @@ class WarmPoolControllers:
         events: EventRecorder,
         metrics: WarmPoolMetrics,
         *,
+        planner: Planner,
         pools: Store[WarmPool | InvalidWarmPool],
         cache: WarmVMCache,
         backend_of: Callable[[WarmPool], BackendView],
@@ -166,6 +168,7 @@ class WarmPoolControllers:
             health=HealthTracker(api.monotonic),
             subresources=subresources,
             metrics=metrics,
+            planner=planner,
             clock=api.monotonic,
             now=api.now,
             seed=process_id,
@@ -222,6 +225,7 @@ def build(
     events: EventRecorder,
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
+    planner: Planner,
     seed: str,
     ec2_settings: EC2Settings | None = None,
     limits: ReplicaLimits | None = None,
@@ -251,6 +255,7 @@ def build(
         api,
         events,
         WarmPoolMetrics(registry),
+        planner=planner,
         pools=pools.store,
         cache=all_vms,
         backend_of=lambda pool: vm_view if pool.spec.ec2 is None else instance_view,

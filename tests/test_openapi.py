@@ -34,9 +34,9 @@ from schemathesis.specs.openapi.checks import (
 from starlette.types import ASGIApp
 
 from controllers.pool import observe as pools
-from controllers.pool.simulate import answer as plan_of_pool
+from controllers.pool import simulate as pool_plans
 from controllers.replicaset import observe as replica_sets
-from controllers.replicaset.simulate import answer as plan_of_set
+from controllers.replicaset import simulate as set_plans
 from controllers.sets.simulation import PlanEndpoint, authenticate
 from defaulter import app as defaulter_app
 from defaulter.contract import DEFAULTS_PATH
@@ -45,13 +45,16 @@ from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.runtime.transport import Request
 from poolhouse.service.json_api import with_endpoints
 from poolhouse.service.server import HEALTH_PATHS, health_app
 from tests.fuzz import documents
 from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
+from tests.planning import InlinePlanner
 from tests.webhook.builders import review
 from webhook.app import openapi_document
 
@@ -79,6 +82,7 @@ class Cluster(PoolCluster):
     """A cluster with a pool, whose API server fails on request."""
 
     fault: ApiError | None = None
+    clock = ApiServerClock(NO_METRICS)
 
     async def send(self, request: Request) -> Json:
         if self.fault is not None:
@@ -183,12 +187,11 @@ def part(*, plans: bool) -> Json:
 
 async def create_controllers(api: Api) -> ASGIApp:
     stores, sets = await pools.list_stores(api, "shop"), await replica_sets.list_stores(api, "shop")
-    endpoints = {
-        POOL.plan_path: PlanEndpoint(api, VMS, POOL, lambda document: plan_of_pool(stores, document, 250, NOW)),
-        REPLICA_SET.plan_path: PlanEndpoint(
-            api, VMIS, REPLICA_SET, lambda document: plan_of_set(sets, document, 250, NOW)
-        ),
-    }
+    of_pools = PlanEndpoint(api, VMS, POOL, InlinePlanner(), pool_plans.answer)
+    of_pools.observe = lambda document: pool_plans.hypothetical_snapshot(stores, document, 250)
+    of_sets = PlanEndpoint(api, VMIS, REPLICA_SET, InlinePlanner(), set_plans.answer)
+    of_sets.observe = lambda document: set_plans.hypothetical_snapshot(sets, document, 250)
+    endpoints = {POOL.plan_path: of_pools, REPLICA_SET.plan_path: of_sets}
     app: ASGIApp = with_endpoints(health_app(lambda: None, CollectorRegistry()), endpoints, partial(authenticate, api))
     return app
 

@@ -5,16 +5,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import ParamSpec, TypeVar
 
 from prometheus_client import CollectorRegistry
 
 from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
-from controllers.pool.analysis import Measurement, checks_of, seconds_until_due, with_measurements
+from controllers.pool.analysis import Measurement, with_measurements
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState
-from controllers.pool.decisions import decisions, membership_changed
+from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
+from controllers.pool.decisions import membership_changed
 from controllers.pool.events import PoolEvents
 from controllers.pool.measure import Measurer
 from controllers.pool.memory import PoolMemory
@@ -30,18 +32,16 @@ from controllers.pool.observe import (
     is_unowned,
     observe,
 )
-from controllers.pool.plan import plan
 from controllers.pool.prometheus import Prometheus
 from controllers.pool.revisions import Revision
-from controllers.pool.rollback import with_abort
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.retention import release
 from controllers.pool.rules.rule import Plan
-from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
-from controllers.pool.status import invalid_spec_status, pool_status
+from controllers.pool.status import invalid_spec_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.sets.records import Records
+from controllers.sets.set_aside import describe, set_aside_status
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import WriteBatches, retry_unless_done
 from controllers.shared.component import Component
@@ -49,6 +49,7 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
+from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
 from controllers.shared.sources import NODE_LABELS
 from controllers.shared.status_writer import StatusWriter
@@ -77,6 +78,8 @@ MAX_FAILED_VMIS = 10_000
 """Limit for a pool that is not reconciled, such as that of a replica that does not lead."""
 
 Enqueue = Callable[[Key, float], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass
@@ -86,6 +89,7 @@ class PoolController:
     statuses: StatusWriter[PoolStatus]
     events: PoolEvents
     metrics: PoolMetrics
+    planner: Planner
     burst: int
     clock: Callable[[], float]
     now: Callable[[], datetime]
@@ -112,15 +116,22 @@ class PoolController:
 
     async def reconcile(self, key: Key) -> float | None:
         self.stores.collected.update(await self.find_collected(self.stores.without_data_volume(key)))
+        pool = self.stores.pools.get(key)
+        if isinstance(pool, Pool) and (pause := self.records.pause(pool)):
+            return pause
         snapshot = self._observe(key)
         if isinstance(snapshot, PoolSnapshot):
-            return await self._reconcile(snapshot)
+            try:
+                return await self._reconcile(snapshot)
+            except PlanTooExpensive as error:
+                return await self._set_aside(snapshot, error)
         # Without a valid pool, the controller only releases disks of deleted VMs.
         left = [release(vm, "its pool is gone") for vm in self.stores.awaiting_release(key)]
         retry_unless_done(await self.writer.release_disks(key[0], left))
         if isinstance(snapshot, InvalidSpec):
             return await self._update_status(snapshot, invalid_spec_status(snapshot, self.now()))
         self.metrics.gone(key)
+        self.planner.forget(("pool", key))
         return None
 
     def _observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
@@ -177,31 +188,56 @@ class PoolController:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
         self.metrics.follow(pool.key)
         measured, failed = len(memory.measurements), len(snapshot.failed_vmis)
-        snapshot = await self._rolled_back(snapshot, with_abort(snapshot, now))
-        begun = self.clock()
-        decided = plan(snapshot, now)
-        memory.planning_seconds = self.clock() - begun
-        if healed(decided.actions):
-            # The status is written first: a controller without this record could replace a VM again and again.
-            await self._remember_healing(pool, pool_status(snapshot, decided, now), memory)
-        self._report_scale_in(snapshot, memory)
+        others = self._plans_of_others(pool)
+        decided = await self._decide(snapshot, now)
+        snapshot = decided.snapshot
+        if self._plans_of_others(pool) != others:
+            return 0.0  # they may have used a name of a disk that the snapshot shows as free
+        if decided.before_healing is not None:
+            await self._remember_healing(pool, decided.before_healing, memory)
+        self._report_scale_in(pool, decided.invalid_scale_in, memory)
         self._report_membership(pool, memory)
-        outcome = await self.writer.apply(snapshot, decided)
+        memory.plans += bool(decided.plan.actions)
+        outcome = await self.writer.apply(snapshot, decided.plan)
         self._remember(snapshot, outcome, memory)
-        done = replace(decided, actions=tuple(each for each in decided.actions if each not in outcome.not_done))
-        fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or memory.failure), done, now)
-        memory.last_status_write.record(decisions(snapshot, done.actions, now))
+        done = await self._planned(pool, conclude, decided, outcome.not_done, memory.failure, now)
+        fresh = done.status
+        memory.last_status_write.record(done.decisions)
         memory.healing, memory.update = fresh.healing, fresh.update
         del memory.measurements[:measured], memory.failed_vmis[:failed]
-        self._measure(pool, done)
-        if healed(done.actions) != healed(decided.actions):
+        self._measure(pool, done.plan)
+        if healed(done.plan.actions) != healed(decided.plan.actions):
             # A VM that was not replaced must not have a pause.
             await self._remember_healing(pool, fresh, memory)
         self.metrics.pool(pool, fresh)
-        self._measure_later(replace(snapshot, pool=replace(pool, status=fresh)))
+        if done.measure_seconds is not None:
+            self.measure_after(pool.key, done.measure_seconds)
         wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
         retry_unless_done(outcome)
-        return self.records.seconds_until_next(self._writers(pool), wait, decided.again_seconds)
+        return self.records.seconds_until_next(self._writers(pool), wait, decided.plan.again_seconds)
+
+    async def _decide(self, snapshot: PoolSnapshot, now: datetime) -> Decided:
+        decided = await self._planned(snapshot.pool, decide, snapshot, now)
+        if isinstance(decided, PoolSnapshot):
+            snapshot = await self._rolled_back(snapshot, decided)
+            decided = await self._planned(snapshot.pool, decide_rest, snapshot, now)
+        self.records.memory(snapshot.pool).set_aside = None
+        return decided
+
+    async def _planned(self, pool: Pool, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        return await self.planner.run(("pool", pool.key), function, *arguments, **named)
+
+    def _plans_of_others(self, pool: Pool) -> dict[str, int]:
+        """By UID of the pools with the same disk names, how many plans with actions they have had."""
+        others = [other for _, other in self.stores.sharing_disks(pool)]
+        return {other.uid: self.records.memory(other).plans for other in others}
+
+    async def _set_aside(self, snapshot: PoolSnapshot, error: PlanTooExpensive) -> float | None:
+        pause, stored = self.records.set_aside(snapshot.pool), self._stored(snapshot.pool)
+        message = describe(error, "pool", what_costs(snapshot))
+        fresh = set_aside_status(stored.status, message, generation=stored.generation, now=self.now())
+        wait = await self._update_status(stored, fresh)
+        return pause if wait is None else min(pause, wait)
 
     async def _rolled_back(self, wanted: PoolSnapshot, found: PoolSnapshot) -> PoolSnapshot:
         """The snapshot in which the pool has its former template, if the update is aborted in `found`."""
@@ -213,11 +249,6 @@ class PoolController:
             self.events.update_aborted(wanted.pool, aborted.name, found.revision.name, abort)
         pool = await self.writer.templates.pool_with_revision(wanted, found.revision.label)
         return replace(found, pool=pool) if pool is not None else wanted
-
-    def _measure_later(self, snapshot: PoolSnapshot) -> None:
-        due = [seconds_until_due(snapshot, check, self.now()) for check in checks_of(snapshot)]
-        if seconds := [each for each in due if each is not None]:
-            self.measure_after(snapshot.pool.key, min(seconds))
 
     def observe_for_measurement(self, key: Key) -> PoolSnapshot | None:
         """The snapshot with all measurements that were reported; None without a valid pool."""
@@ -260,10 +291,10 @@ class PoolController:
         stored = self.stores.pools.get(pool.key)
         return stored if isinstance(stored, Pool) and stored.uid == pool.uid else pool
 
-    def _report_scale_in(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
-        found = {(vm.uid, vm.scale_in): vm for vm in with_invalid_scale_in(snapshot)}
+    def _report_scale_in(self, pool: Pool, invalid: Iterable[VM], memory: PoolMemory) -> None:
+        found = {(vm.uid, vm.scale_in): vm for vm in invalid}
         for each in found.keys() - memory.reported_scale_in:
-            self.events.invalid_scale_in(snapshot.pool, found[each])
+            self.events.invalid_scale_in(pool, found[each])
         memory.reported_scale_in = frozenset(found)
 
     def _report_membership(self, pool: Pool, memory: PoolMemory) -> None:
@@ -315,9 +346,7 @@ class PoolController:
                 enqueue(key, GATHER_SECONDS)
 
     def _gather_seconds(self, key: Key) -> float:
-        pool = self.stores.pools.get(key)
-        memory = self.records.memories.get(pool.uid) if pool is not None else None
-        return max(GATHER_SECONDS, GATHER_FACTOR * memory.planning_seconds if memory is not None else 0.0)
+        return max(GATHER_SECONDS, GATHER_FACTOR * self.planner.seconds(("pool", key)))
 
     def _vm_gone(self, vm: VM) -> None:
         self.stores.forget(vm.key)
@@ -437,6 +466,7 @@ def build(
     recorder: EventRecorder,
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
+    planner: Planner,
     burst: int,
     seed: str,
     prometheus: Prometheus | None = None,
@@ -483,6 +513,7 @@ def build(
         statuses=StatusWriter(api, POOLS, api.monotonic),
         events=events,
         metrics=PoolMetrics(registry),
+        planner=planner,
         burst=burst,
         clock=api.monotonic,
         now=api.now,
@@ -524,6 +555,7 @@ def build(
         finally:
             pooling.forget()
 
-    endpoint = PlanEndpoint(api, VMS, POOL, lambda document: simulate.answer(stores, document, burst, api.now()))
+    endpoint = PlanEndpoint(api, VMS, POOL, planner, simulate.answer)
+    endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, burst)
     informers = (pools, vms, revisions, vmis, disks, nodes)
     return Component("pool", informers, work, answers={POOL.plan_path: endpoint})

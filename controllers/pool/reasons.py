@@ -70,6 +70,11 @@ class PoolReason(Reason):
     SCALING = "ScalingVMs", "The controller creates or deletes VMs, or VMs are starting."
     COMPLETE = "Complete", "All VMs are as the spec requires."
     READY = "Ready", "All VMs are as the spec requires, and are available."
+    PLAN_TOO_EXPENSIVE = (
+        "PlanTooExpensive",
+        "A plan of the pool needs more processor time than one object may use. The message says what it is expensive"
+        " for. Nothing happens to its VMs until a plan fits.",
+    )
     # Events
     SUCCESSFUL_SAVE_REVISION = "SuccessfulSaveRevision", "The controller saved a new template as a ControllerRevision."
     FAILED_SAVE_REVISION = "FailedSaveRevision", "The controller could not save the ControllerRevision."

@@ -17,7 +17,6 @@ from controllers.pool.rollback import with_abort
 from controllers.pool.rules.steps import hash_steps, update_limit
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
 from controllers.sets import simulation
-from controllers.shared.invalid_spec import InvalidSpec
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool import UpdateProgress
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
@@ -138,11 +137,8 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSna
     return found
 
 
-def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | InvalidPool:
-    """The response to the webhook for the pool in the document."""
-    snapshot = hypothetical_snapshot(stores, document, burst)
-    if isinstance(snapshot, InvalidSpec):
-        return snapshot
+def answer(snapshot: PoolSnapshot, now: datetime) -> Json:
+    """The response to the webhook for a hypothetical snapshot."""
     found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER, simulation.MAX_ACTIONS_OF_ANSWER)
     steps = simulation.plan_of_answer(rows(found))
     return {"plan": steps, "complete": found.complete, "blocked": found.blocked, "refused": found.refused}

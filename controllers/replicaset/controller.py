@@ -22,8 +22,9 @@ from controllers.replicaset.observe import (
     observe,
 )
 from controllers.replicaset.plan import decisions, invalid_spec_status, plan, replica_set_status
-from controllers.replicaset.simulate import answer
+from controllers.replicaset.simulate import answer, hypothetical_snapshot
 from controllers.sets.records import Memory, Records
+from controllers.sets.set_aside import describe, set_aside_status
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes, retry_unless_done
 from controllers.sets.writes import Writing, carry_out
@@ -31,6 +32,7 @@ from controllers.shared.component import Component
 from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
@@ -77,6 +79,7 @@ class ReplicaSetController:
     statuses: StatusWriter[ReplicaSetStatus]
     events: ReplicaSetEvents
     metrics: ReplicaSetMetrics
+    planner: Planner
     burst: int
     records: Records[VMI, ReplicaSetMemory] = field(init=False)
 
@@ -90,17 +93,25 @@ class ReplicaSetController:
         known = self.stores.sets.get(key)
         if known is None:
             self.metrics.gone(key)
+            self.planner.forget(("replica set", key))
             return None
         if isinstance(known, InvalidSpec):
             return await self._update_status(known, invalid_spec_status(known, self.api.now()))
+        if pause := self.records.pause(known):
+            return pause
         synced, failure = self.records.synced([known.uid]), self.records.memory(known).failure
         snapshot = observe(self.stores, key, synced=synced, failure=failure, burst=self.burst)
         assert isinstance(snapshot, ReplicaSetSnapshot)
-        return await self._reconcile(snapshot)
+        try:
+            return await self._reconcile(snapshot)
+        except PlanTooExpensive as error:
+            return await self._set_aside(snapshot, error)
 
     async def _reconcile(self, snapshot: ReplicaSetSnapshot) -> float | None:
         found, now, batches = snapshot.replica_set, self.api.now(), self.records.batches
-        memory, decided = self.records.memory(found), plan(snapshot, now)
+        memory, of = self.records.memory(found), ("replica set", found.key)
+        decided = await self.planner.run(of, plan, snapshot, now)
+        memory.set_aside = None
         to = Writing(self.api, batches, self.creator, found, snapshot.burst)
         outcomes = await carry_out(WRITES, to, decided.actions)
         self.metrics.scaled(found.key, created=len(outcomes[Create].done), deleted=len(outcomes[Delete].done))
@@ -108,11 +119,19 @@ class ReplicaSetController:
         memory.last_status_write.record(decisions(snapshot, outcome.done, now))
         if snapshot.synced:
             memory.learn(outcomes)
-        fresh = replica_set_status(replace(snapshot, failure=memory.failure), decided, now)
+        after = replace(snapshot, failure=memory.failure)
+        fresh = await self.planner.run(of, replica_set_status, after, decided, now)
         self.metrics.replica_set(found, fresh)
         wait = None if found.deleting else await self._update_status(found, fresh)
         retry_unless_done(outcome, memory.failure)
         return self.records.seconds_until_next([found.uid], wait, decided.again_seconds)
+
+    async def _set_aside(self, snapshot: ReplicaSetSnapshot, error: PlanTooExpensive) -> float:
+        found = snapshot.replica_set
+        pause, message = self.records.set_aside(found), describe(error, "replica set", f"{len(snapshot.owned)} VMIs")
+        fresh = set_aside_status(found.status, message, generation=found.generation, now=self.api.now())
+        wait = await self._update_status(found, fresh)
+        return pause if wait is None else min(pause, wait)
 
     async def _update_status(self, found: ReplicaSet | InvalidReplicaSet, fresh: ReplicaSetStatus) -> float | None:
         update = await self.statuses.update(found, fresh, self.records.memory(found).last_status_write)
@@ -154,6 +173,7 @@ def build(
     recorder: EventRecorder,
     defaulter: Defaulter | None,
     registry: CollectorRegistry,
+    planner: Planner,
     burst: int,
     seed: str,
     limits: ReplicaLimits | None = None,
@@ -161,7 +181,7 @@ def build(
     poll_seconds: float = POLL_SECONDS,
 ) -> Component:
     metrics = ReplicaSetMetrics(registry)
-    endpoint = PlanEndpoint(api, VMIS, REPLICA_SET, None)
+    endpoint = PlanEndpoint(api, VMIS, REPLICA_SET, planner, answer)
 
     async def work() -> None:
         """Runs the controller with new stores, because stores from before a pause would be outdated."""
@@ -174,6 +194,7 @@ def build(
             StatusWriter(api, REPLICA_SETS, api.monotonic),
             ReplicaSetEvents(recorder),
             metrics,
+            planner,
             burst,
         )
         controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)
@@ -183,13 +204,13 @@ def build(
                     group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
                 for informer in (sets, vmis):
                     await informer.synced()
-                endpoint.simulate = lambda document: answer(stores, document, burst, api.now())
+                endpoint.observe = lambda document: hypothetical_snapshot(stores, document, burst)
                 sets.subscribe(partial(replicating.set_changed, controller.enqueue))
                 vmis.subscribe(partial(replicating.vmi_changed, controller.enqueue))
                 enqueue_after_changes(limits, sets.store, controller.enqueue)
                 group.create_task(controller.run(), name="replicaset")
         finally:
-            endpoint.simulate = None
+            endpoint.observe = None
             metrics.clear()
 
     async def run() -> None:

@@ -18,6 +18,11 @@ class ReplicaSetReason(Reason):
     READY = "Ready", "The desired number of VMIs is ready."
     SCALING = "ScalingVMIs", "The controller creates or deletes VMIs, or VMIs are starting."
     PAUSED = "Paused", "`spec.paused` is true: the controller creates and deletes nothing."
+    PLAN_TOO_EXPENSIVE = (
+        "PlanTooExpensive",
+        "A plan of the set needs more processor time than one object may use. Nothing happens to its VMIs until a plan"
+        " fits.",
+    )
     # Events
     SUCCESSFUL_CREATE = "SuccessfulCreate", "The controller created a VMI. The message has the reason."
     FAILED_CREATE = ("FailedCreate", "The API server refused a new VMI. The controller tries again later.")

@@ -8,7 +8,6 @@ from controllers.replicaset.actions import Create
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot, Stores, observe, parse_replica_set
 from controllers.replicaset.plan import Plan, plan
 from controllers.sets import simulation
-from controllers.shared.invalid_spec import InvalidSpec
 from poolhouse.api.apimachinery.unstructured import Json
 
 MAX_STEPS = 100
@@ -43,10 +42,7 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> Replica
     return found
 
 
-def answer(stores: Stores, document: Json, burst: int, now: datetime) -> Json | InvalidReplicaSet:
-    """The response to the webhook for the set in the document."""
-    snapshot = hypothetical_snapshot(stores, document, burst)
-    if isinstance(snapshot, InvalidSpec):
-        return snapshot
+def answer(snapshot: ReplicaSetSnapshot, now: datetime) -> Json:
+    """The response to the webhook for a hypothetical snapshot."""
     found = simulate(snapshot, now, simulation.MAX_ACTIONS_OF_ANSWER)
     return {"plan": simulation.plan_of_answer(rows(snapshot, found)), "complete": found.complete}

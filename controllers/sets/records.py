@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
+from controllers.sets.set_aside import SetAside
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.decisions import deleted_by_other
 from controllers.shared.status_writer import LastWrite, View
@@ -21,6 +22,13 @@ class Owned(ObjectMeta, Protocol):
     def deleting(self) -> bool: ...
 
 
+class Planned(ObjectMeta, Protocol):
+    """The view of a set."""
+
+    @property
+    def generation(self) -> int: ...
+
+
 V = TypeVar("V", bound=Owned)
 
 
@@ -29,6 +37,8 @@ class Memory:
     """The memory of one set. It ends with the set."""
 
     last_status_write: LastWrite = field(default_factory=LastWrite)
+    set_aside: SetAside | None = None
+    """set while plans of the set are too expensive"""
 
 
 M = TypeVar("M", bound=Memory)
@@ -59,6 +69,20 @@ class Records(Generic[V, M]):
         if of.uid not in self.memories:
             self.memories[of.uid] = self.new_memory(of)
         return self.memories[of.uid]
+
+    def pause(self, of: Planned) -> float:
+        """Seconds until a set is planned again whose plan was too expensive, or 0."""
+        known = self.memories.get(of.uid)
+        if known is None or known.set_aside is None:
+            return 0.0
+        return known.set_aside.seconds_left(of.generation, self.batches.clock())
+
+    def set_aside(self, of: Planned) -> float:
+        """Sets a set aside whose plan was too expensive. Returns the seconds until it is planned again."""
+        memory = self.memory(of)
+        times = memory.set_aside.times + 1 if memory.set_aside is not None else 1
+        memory.set_aside = SetAside(of.generation, self.batches.clock(), times)
+        return self.pause(of)
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has recorded its decisions."""

@@ -4,13 +4,13 @@ An HTTP endpoint returns the simulated actions for a document. The simulation us
 caller must be allowed to list their objects.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
 
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.shared.planner import Planner, PlanTooExpensive
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.kind import Kind
@@ -90,7 +90,7 @@ def plan_of_answer(rows: Iterable[Json]) -> list[Json]:
 Answer = tuple[int, Json]
 
 MAX_ACTIONS_OF_ANSWER = 1000
-"""limit for a response over HTTP, for which a user waits; a second of this process, which others wait for too"""
+"""limit for a response over HTTP, for which a user waits"""
 
 
 @dataclass
@@ -100,8 +100,11 @@ class PlanEndpoint:
     """The resource that the caller must be allowed to list."""
     kind: Kind
     """The kind of the document."""
-    simulate: Callable[[Json], Json | InvalidSpec[Any]] | None
-    """Returns the response for a document. None while this replica has no stores."""
+    planner: Planner
+    answer: Callable[[Any, datetime], Json]
+    """Computes the response from a hypothetical snapshot."""
+    observe: Callable[[Json], Any | InvalidSpec[Any]] | None = None
+    """Returns the hypothetical snapshot for a document. None while this replica has no stores."""
 
     async def __call__(self, document: Json, token: str) -> Answer:
         document = self.kind.normalize(document)
@@ -115,11 +118,18 @@ class PlanEndpoint:
             return denied
         if problems:
             return 422, {"problems": [{"path": each.path, "message": each.message} for each in problems]}
-        if self.simulate is None:
+        if self.observe is None:
             return 503, problem_body(f"this replica does not follow {self.kind.plural} now")
-        # The simulation runs in a thread, because thousands of VMs may take a second.
-        found = await asyncio.to_thread(self.simulate, document)
-        return (422, problem_body(found.problem, "spec")) if isinstance(found, InvalidSpec) else (200, found)
+        snapshot = self.observe(document)
+        if isinstance(snapshot, InvalidSpec):
+            return 422, problem_body(snapshot.problem, "spec")
+        of = f"plan of {self.kind.plural}", (namespace, document["metadata"]["name"])
+        try:
+            return 200, await self.planner.run(of, self.answer, snapshot, self.api.now())
+        except PlanTooExpensive as error:
+            return 503, problem_body(f"the plan {error}")
+        finally:
+            self.planner.forget(of)
 
 
 async def authenticate(api: Api, token: str) -> Answer | None:

@@ -7,8 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.sets.records import Memory, Records
+from controllers.sets.set_aside import describe as describe_cost
+from controllers.sets.set_aside import set_aside_status
 from controllers.sets.write_batches import Failure, WriteBatches, describe, retry_unless_done
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
+from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.replica_limits import excess
 from controllers.shared.status_writer import StatusWriter, View
 from controllers.shared.subresources import Subresources
@@ -33,6 +36,7 @@ from controllers.warmpool.status import (
 )
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, is_unowned, seconds_since
+from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
@@ -43,8 +47,9 @@ BATCH_SECONDS = 0.1
 """The controller collects changes of a pool's VMs at least for this time before a reconcile."""
 CLAIMED_SECONDS = 0.5
 """The same for a VM that has a claim, which changes its VM several times. The pool only counts such a VM."""
-BATCH_FACTOR = 10.0
-"""Further delay, as a multiple of the last reconcile's CPU time, so that large pools do not delay claims."""
+BATCH_FACTOR = 20.0
+"""Further delay, as a multiple of the processor time of the last plan or status, so that large pools do not delay
+claims."""
 RESYNC_SECONDS = 30.0
 """Interval of reconciles without an event."""
 PROVISIONING_PROBE_SECONDS = 2.0
@@ -106,6 +111,7 @@ class WarmPoolController:
     health: HealthTracker
     subresources: Subresources
     metrics: WarmPoolMetrics
+    planner: Planner
     clock: Callable[[], float]
     now: Callable[[], datetime]
     seed: str
@@ -113,8 +119,6 @@ class WarmPoolController:
     enqueue: Callable[[Key, float], None]
     """Enqueues a pool for a reconcile after the given seconds."""
     records: WarmPoolRecords = field(init=False)
-    _reconcile_seconds: dict[Key, float] = field(default_factory=dict)
-    """CPU time of the last reconcile of each pool."""
     _reconciles: int = 0
 
     def __post_init__(self) -> None:
@@ -126,15 +130,20 @@ class WarmPoolController:
             await self._orphan_leftovers(key)
         if pool is None:
             self.metrics.remove(key)
-            self._reconcile_seconds.pop(key, None)
+            self.planner.forget(("warm pool", key))
             return None
         memory = self._memory_of(pool)
         if isinstance(pool, InvalidWarmPool):
             return await self._write_status(pool, memory, invalid_spec_status(pool, self.now()))
+        if pause := self.records.pause(pool):
+            return pause
         images = resolve_sources(pool.tracked, self.stores.data_source, pool.images)
         if tracked_images(images, pool.tracked) != pool.status.data_sources:
             return await self._record_images(pool, memory, images)
-        return await self._reconcile(pool, memory)
+        try:
+            return await self._reconcile(pool, memory)
+        except PlanTooExpensive as error:
+            return await self._set_aside(pool, memory, error)
 
     async def _reconcile(self, pool: WarmPool, memory: PoolMemory) -> float | None:
         view, now, clock = self.backend_of(pool), self.now(), self.clock()
@@ -143,25 +152,31 @@ class WarmPoolController:
         memory.unavailable_since = None
         self._count_recovered(pool, memory, view)
         snapshot = self._autoscale(self._observe(pool, memory, view, clock), memory, now)
-        decided = plan(snapshot, now)
-        planning = self.clock() - clock
+        of = "warm pool", pool.key
+        decided = await self.planner.run(of, plan, snapshot, now)
+        memory.set_aside = None
         outcome = await self.apply(snapshot, decided, view.backend)
         memory.last_status_write.record(decisions(pool, outcome.done, now))
         memory.failures = self._failures_after(snapshot, memory, outcome, now)
-        begun = self.clock()
         after = replace(
             snapshot,
             failures=memory.failures,
             last_error=describe(outcome.error),
             refusal=self.subresources.refusal(vm.uid for vm in snapshot.members),
         )
-        fresh = status(after, now)
+        fresh = await self.planner.run(of, status, after, now)
         self.metrics.record(snapshot, fresh, clock)
-        self._reconcile_seconds[pool.key] = planning + self.clock() - begun
         wait = await self._write_status(pool, memory, fresh)
         retry_unless_done(replace(outcome, failure=None))
         due = memory.failures.seconds_until_due(now), self.health.seconds_until_period_ends(pool, snapshot.members)
         return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, wait, decided.requeue_seconds, *due)
+
+    async def _set_aside(self, pool: WarmPool, memory: PoolMemory, error: PlanTooExpensive) -> float:
+        vms = sum(1 for _ in self.backend_of(pool).cache.of_pool(pool.uid))
+        pause, message = self.records.set_aside(pool), describe_cost(error, "warm pool", count_noun(vms, "VM"))
+        fresh = set_aside_status(pool.status, message, generation=pool.generation, now=self.now())
+        wait = await self._write_status(pool, memory, fresh)
+        return pause if wait is None else min(pause, wait)
 
     async def _record_images(self, pool: WarmPool, memory: PoolMemory, images: Sources) -> float | None:
         """Writes the images of the tracked DataSources into the status. They are a part of the template, so the pool is
@@ -349,7 +364,7 @@ class WarmPoolController:
             self.enqueue(key, self._batch_seconds(key, CLAIMED_SECONDS if vm.claim_uid else BATCH_SECONDS))
 
     def _batch_seconds(self, key: Key, least: float = BATCH_SECONDS) -> float:
-        return max(least, BATCH_FACTOR * self._reconcile_seconds.get(key, 0.0))
+        return max(least, BATCH_FACTOR * self.planner.seconds(("warm pool", key)))
 
     def _record_refill(self, old: WarmVM | None, new: WarmVM) -> None:
         waiting = old is not None and old.state in (WarmState.PROVISIONING, WarmState.STANDING_BY)

@@ -37,6 +37,11 @@ class WarmPoolReason(Reason):
     WITHIN_LIMIT = "WithinLimit", "The desired number of VMs is within the replica limit of the namespace."
     NO_OWNER = "NoOwner", "VMs have the label of this pool and no owner; the message has the names."
     NO_UNOWNED_VMS = "NoUnownedVMs", "All waiting VMs with the pool's label are VMs of the pool."
+    PLAN_TOO_EXPENSIVE = (
+        "PlanTooExpensive",
+        "A plan of the pool needs more processor time than one object may use. Nothing happens to its VMs until a plan"
+        " fits.",
+    )
     AS_EXPECTED = "AsExpected", "The controller found no problem."
     DEFAULT_POOL = "DefaultPool", "Claims that name no pool get a VM of this pool."
     DEFAULT_CONFLICT = "DefaultConflict", "An older pool of the namespace already has `default: true`."

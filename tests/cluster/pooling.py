@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 
 from controllers.pool.controller import build
 from controllers.pool.observe import POOLS
+from controllers.shared.planner import Planner
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import POOL, kubevirt
 from poolhouse.api.kinds.kind import Kind
@@ -130,7 +131,7 @@ async def controller(
         kubeconfig, user_agent="test-pool", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, defaulter, registry, burst, "", prometheus)
+        part = build(api, events, defaulter, registry, Planner(), burst, "", prometheus)
         async with background(events.run(), *(each.run() for each in part.informers)) as start:
             await synced(part.informers)
             start(part.work())

@@ -13,6 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
+from controllers.shared.planner import Planner
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
@@ -81,7 +82,7 @@ async def controllers(
         kubeconfig, user_agent="test-warm", max_connections=32, metrics=metrics, clock=clock
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, None, registry, "", ec2)
+        part = build(api, events, None, registry, Planner(), "", ec2)
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with background(events.run(), *(each.run() for each in part.informers)) as start:

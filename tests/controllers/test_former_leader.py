@@ -20,6 +20,7 @@ from poolhouse.manifests.crd import crd
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
+from tests.planning import InlinePlanner
 
 
 class Silent:
@@ -53,16 +54,19 @@ class Silent:
         yield
 
 
+PLANNER = InlinePlanner()
 Build = Callable[[Api, EventRecorder, CollectorRegistry], Component]
 
 
 @pytest.mark.parametrize(
     ("build", "prefix"),
     [
-        pytest.param(lambda api, events, r: pool(api, events, None, r, 1, ""), "vmpool_", id="pools"),
-        pytest.param(lambda api, events, r: replicaset(api, events, None, r, 1, ""), "vmirs_", id="replica sets"),
+        pytest.param(lambda api, events, r: pool(api, events, None, r, PLANNER, 1, ""), "vmpool_", id="pools"),
+        pytest.param(
+            lambda api, events, r: replicaset(api, events, None, r, PLANNER, 1, ""), "vmirs_", id="replica sets"
+        ),
         pytest.param(policy, "migration_policy_", id="policies"),
-        pytest.param(lambda api, events, r: warm(api, events, None, r, ""), "warmpool_", id="warm pools"),
+        pytest.param(lambda api, events, r: warm(api, events, None, r, PLANNER, ""), "warmpool_", id="warm pools"),
     ],
 )
 async def test_a_former_leader_shows_none_of_its_gauges(build: Build, prefix: str) -> None:

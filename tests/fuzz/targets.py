@@ -22,10 +22,10 @@ import yaml
 
 from controllers.claim.snapshot import SOURCE as CLAIM_SOURCE
 from controllers.pool import observe as pools
-from controllers.pool.simulate import answer as plan_of_pool
+from controllers.pool import simulate as pool_plans
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE
 from controllers.replicaset import observe as replica_sets
-from controllers.replicaset.simulate import answer as plan_of_set
+from controllers.replicaset import simulate as set_plans
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.sources import Source
 from controllers.warmpool.cache import WARM_VMIS, WARM_VMS
@@ -556,15 +556,13 @@ class Plans:
         if problems := kind.problems(given):
             check_problems([asdict(problem) for problem in problems])
             return
-        found: Any
-        if kind is POOL:
-            found = plan_of_pool(self._pools, given, self.BURST, self.NOW)
-        else:
-            found = plan_of_set(self._sets, given, self.BURST, self.NOW)
+        plans: Any
+        plans, stores = (pool_plans, self._pools) if kind is POOL else (set_plans, self._sets)
+        found = plans.hypothetical_snapshot(stores, given, self.BURST)
         if isinstance(found, InvalidSpec):
             check_problems([{"path": "spec", "message": found.problem}])
         else:
-            json.dumps(found)
+            json.dumps(plans.answer(found, self.NOW))
 
 
 class Views:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -34,6 +35,7 @@ from tests.histories.api_server import ApiServer, Change, is_deleting
 from tests.histories.history import Act, History
 from tests.histories.others import lost_disk, respell_template, shared_disks, strip_owners
 from tests.histories.world import HERE, World
+from tests.planning import InlinePlanner
 
 Json = dict[str, Any]
 
@@ -84,7 +86,7 @@ STRATEGIES: Mapping[str, Json] = {**KEEPING, **REPLACING}
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    return build_pool(api, events, None, CollectorRegistry(), 250, "")
+    return build_pool(api, events, None, CollectorRegistry(), InlinePlanner(Random(process)), 250, "")
 
 
 @dataclass

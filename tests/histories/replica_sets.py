@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -25,6 +26,7 @@ from tests.histories.api_server import Change
 from tests.histories.history import Act, History
 from tests.histories.others import respell_template
 from tests.histories.world import HERE, World
+from tests.planning import InlinePlanner
 
 Json = dict[str, Any]
 
@@ -33,7 +35,7 @@ VMI_RESOURCE = "virtualmachineinstances.kubevirt.io"
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    return build_replica_set(api, events, None, CollectorRegistry(), 250, "")
+    return build_replica_set(api, events, None, CollectorRegistry(), InlinePlanner(Random(process)), 250, "")
 
 
 class ReplicaSetHistory(History):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +21,7 @@ from tests.histories.api_server import Change
 from tests.histories.history import Act, History
 from tests.histories.others import respell_template, strip_owners
 from tests.histories.world import HERE, World
+from tests.planning import InlinePlanner
 
 Json = dict[str, Any]
 
@@ -28,7 +30,8 @@ POOL_RESOURCE = "virtualmachinewarmpools.poolhouse.dev"
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    return build_warm(api, events, None, CollectorRegistry(), "", process_id=process)
+    planner = InlinePlanner(Random(process))
+    return build_warm(api, events, None, CollectorRegistry(), planner, "", process_id=process)
 
 
 class WarmPoolHistory(History):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controllers.pool import controller as pool_controller
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, PoolController
@@ -20,10 +18,10 @@ from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import POOLS, Stores
-from controllers.pool.plan import plan
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.sets.write_batches import WriteBatches
+from controllers.shared.planner import Planned, PlanTooExpensive
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import Healing, PoolStatus
@@ -32,6 +30,7 @@ from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
 from tests.controllers.pool.builders import NOW, a_pool, halted, vm
+from tests.planning import InlinePlanner, P, T
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
 GOING = vm(2, deleted_at="2026-03-01T12:00:00Z")
@@ -75,6 +74,7 @@ def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolControlle
         statuses=writer.statuses,
         events=cast(PoolEvents, None),
         metrics=PoolMetrics(registry),
+        planner=InlinePlanner(),
         burst=250,
         clock=lambda: 0.0,
         now=lambda: NOW,
@@ -161,21 +161,72 @@ def test_deletions_of_others_are_recorded(
     assert controller.records.memory(a_pool(3)).last_status_write.decisions == []
 
 
-async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    controller, now = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), 0.0
-    controller.clock = lambda: now
-    pauses: list[float] = []
-
-    def slow_plan(snapshot: PoolSnapshot, at: datetime) -> Plan:
-        nonlocal now
-        now += 2.0
-        return plan(snapshot, at)
-
-    monkeypatch.setattr(pool_controller, "plan", slow_plan)
+async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer() -> None:
+    controller, pauses = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[float]()
     controller.vm_changed(lambda key, pause: pauses.append(pause), vm(2), vm(2, ready=False))
-    await controller.reconcile(("default", "web"))
+    controller.planner = InlinePlanner(seconds=2.0)
     controller.vm_changed(lambda key, pause: pauses.append(pause), vm(2, ready=False), vm(2))
     assert pauses == [GATHER_SECONDS, 2.0 * GATHER_FACTOR]
+
+
+class Overloaded(InlinePlanner):
+    """No plan fits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        self.calls += 1
+        raise PlanTooExpensive(5.0)
+
+
+async def test_a_pool_whose_plan_is_too_expensive_is_set_aside() -> None:
+    writer, overloaded, now = FakeWriter(lambda plan: PoolOutcome()), Overloaded(), 0.0
+    controller = controlled(writer, CollectorRegistry())
+    controller.planner, controller.clock, writer.batches.clock = overloaded, lambda: now, lambda: now
+    pause = await controller.reconcile(("default", "web"))
+    assert pause is not None
+    assert pause > 20
+    (status,) = writer.statuses.written
+    found = {each.type: (each.status, each.reason) for each in status.conditions}
+    assert found["Ready"] == ("False", "PlanTooExpensive")
+    assert found["Reconciling"] == ("True", "PlanTooExpensive")
+    message = next(each.message for each in status.conditions if each.type == "Reconciling")
+    assert "needs more than 5 s of processor time: it has 3 VMs, 0 revisions." in message
+
+    now = 10.0
+    assert await controller.reconcile(("default", "web")) == pause - 10, "events do not end the pause"
+    assert overloaded.calls == 1
+
+    now, controller.planner = pause, InlinePlanner()
+    with contextlib.suppress(RetryWithBackoff):
+        await controller.reconcile(("default", "web"))
+    assert controller.records.memory(a_pool(3)).set_aside is None
+    types = {each.type for each in writer.statuses.written[-1].conditions}
+    assert "Reconciling" not in types or "PlanTooExpensive" not in str(writer.statuses.written[-1])
+
+
+async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() -> None:
+    """Both snapshots show a disk's name as free, and two VMs would write to one disk."""
+    applied = list[Plan]()
+
+    def apply(plan: Plan) -> PoolOutcome:
+        applied.append(plan)
+        return PoolOutcome()
+
+    controller = controlled(FakeWriter(apply), CollectorRegistry())
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    controller.stores.pools.put(other.key, other)
+
+    class Meanwhile(InlinePlanner):
+        async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+            controller.records.memory(other).plans += 1
+            return await super().run(of, function, *arguments, **named)
+
+    controller.planner = Meanwhile()
+    assert await controller.reconcile(("default", "web")) == 0.0
+    assert not applied
 
 
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
 
 from controllers.pool.observe import Stores
-from controllers.pool.simulate import answer, rows, simulate
+from controllers.pool.simulate import answer, hypothetical_snapshot, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.table import WRITES
 from controllers.sets.simulation import PlanEndpoint
@@ -18,6 +19,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm
+from tests.planning import InlinePlanner
 from webhook.models import PlanResponse
 
 Json = dict[str, Any]
@@ -93,6 +95,9 @@ class Reviews:
     def __init__(self, allowed: bool | ApiError) -> None:
         self._allowed = allowed
 
+    def now(self) -> datetime:
+        return NOW
+
     async def request(self, method: str, path: str, *, body: Json, token: str) -> Json:
         assert (method, path.endswith("/selfsubjectaccessreviews"), token) == ("POST", True, "token")
         asked = body["spec"]["resourceAttributes"]
@@ -103,7 +108,8 @@ class Reviews:
 
 
 async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMS, POOL, lambda given: answer(of, given, 250, NOW))
+    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMS, POOL, InlinePlanner(), answer)
+    endpoint.observe = lambda given: hypothetical_snapshot(of, given, 250)
     return await endpoint(document, "token")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, cast
 
 import pytest
 
 from controllers.replicaset.observe import Stores
-from controllers.replicaset.simulate import answer
+from controllers.replicaset.simulate import answer, hypothetical_snapshot
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds.replicaset import REPLICA_SET
@@ -15,6 +16,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 from poolhouse.runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
+from tests.planning import InlinePlanner
 
 Json = dict[str, Any]
 
@@ -34,6 +36,9 @@ class Reviews:
     def __init__(self, allowed: bool | ApiError) -> None:
         self._allowed = allowed
 
+    def now(self) -> datetime:
+        return NOW
+
     async def request(self, method: str, path: str, *, body: Json, token: str) -> Json:
         asked = body["spec"]["resourceAttributes"]
         assert (asked["verb"], asked["resource"], token) == ("list", "virtualmachineinstances", "token")
@@ -43,8 +48,10 @@ class Reviews:
 
 
 async def asked(of: Stores | None, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    simulate = None if of is None else lambda given: answer(of, given, 250, NOW)
-    return await PlanEndpoint(cast(Api, Reviews(allowed)), VMIS, REPLICA_SET, simulate)(document, "token")
+    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMIS, REPLICA_SET, InlinePlanner(), answer)
+    if of is not None:
+        endpoint.observe = lambda given: hypothetical_snapshot(of, given, 250)
+    return await endpoint(document, "token")
 
 
 async def steps(of: Stores, document: Json) -> list[tuple[str, str]]:

@@ -15,7 +15,6 @@ from controllers.shared.decisions import decision
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
-from controllers.warmpool import controller
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import CreateRequest, WriteConflict
 from controllers.warmpool.cache import BackendView, Demand, WarmPoolStores, WarmVMCache
@@ -30,8 +29,6 @@ from controllers.warmpool.controller import (
 from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
-from controllers.warmpool.plan import plan
-from controllers.warmpool.status import status
 from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import Owner, WarmVM
 from poolhouse.api.kinds.warm_states import WarmState
@@ -44,6 +41,7 @@ from poolhouse.runtime.resource import Key
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
 from tests.controllers.warmpool.test_apply import FakeBackend, FakeEvents
 from tests.controllers.warmpool.test_warm_pool import image_of, tracking
+from tests.planning import InlinePlanner
 
 KEY = ("ns", "web")
 
@@ -109,6 +107,7 @@ class World:
             health=HealthTracker(self.clock),
             subresources=Subresources(cast(Api, self.api), self.clock),
             metrics=metrics,
+            planner=InlinePlanner(),
             clock=self.clock,
             now=lambda: self.time,
             seed="s",
@@ -206,23 +205,11 @@ async def test_the_status_has_the_images_of_data_sources_before_a_vm_is_created(
     assert not world.api.statuses[-1]["dataSources"]
 
 
-async def test_the_cost_of_a_reconcile_delays_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cost_of_a_plan_delays_the_next() -> None:
     world = World(a_pool(1))
-    world.add(a_vm("web-1"))
-
-    def slow(seconds: float, call: Callable[..., Any]) -> Callable[..., Any]:
-        def called(*given: Any) -> Any:
-            world.seconds += seconds
-            return call(*given)
-
-        return called
-
-    monkeypatch.setattr(controller, "plan", slow(0.2, plan))
-    monkeypatch.setattr(controller, "status", slow(0.3, status))
-    await world.reconcile()
-    world.pauses.clear()
+    world.controller.planner = InlinePlanner(seconds=0.5)
     world.controller.vm_changed(None, a_vm("web-2"))
-    assert world.pauses == [pytest.approx(BATCH_FACTOR * 0.5)]
+    assert world.pauses == [BATCH_FACTOR * 0.5]
 
 
 def test_changes_of_claimed_vms_wait_longer() -> None:

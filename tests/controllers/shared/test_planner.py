@@ -1,0 +1,115 @@
+"""Calls in threads: what ends them, and that cheap calls do not wait for expensive ones."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import NoReturn
+
+import pytest
+
+from controllers.shared.planner import Planner, PlanTooExpensive
+
+EXPENSIVE, CHEAP, OTHER = ("pool", ("a", "web")), ("pool", ("a", "db")), ("pool", ("b", "web"))
+
+
+@pytest.fixture
+def planner() -> Planner:
+    return Planner(budget_seconds=0.2, short_seconds=0.02)
+
+
+def endless() -> NoReturn:
+    while True:
+        pass
+
+
+def handles_exceptions() -> NoReturn:
+    while True:
+        try:
+            endless()
+        except Exception:
+            continue
+
+
+def loses_the_first_interrupt() -> NoReturn:
+    try:
+        endless()
+    except BaseException:
+        endless()
+
+
+def thread() -> str:
+    return threading.current_thread().name.rpartition("_")[0]
+
+
+def fails() -> NoReturn:
+    raise ValueError("wrong")
+
+
+@pytest.mark.parametrize("function", [endless, handles_exceptions, loses_the_first_interrupt])
+async def test_a_call_ends_when_its_budget_is_used(planner: Planner, function: Callable[[], NoReturn]) -> None:
+    with pytest.raises(PlanTooExpensive, match=r"needs more than 0\.2 s of processor time"):
+        await planner.run(EXPENSIVE, function)
+    assert await planner.run(OTHER, sum, [1, 2]) == 3, "the threads go on"
+
+
+async def test_an_expensive_object_uses_the_second_thread_until_it_is_cheap_again(planner: Planner) -> None:
+    assert await planner.run(EXPENSIVE, thread) == "plans"
+    with pytest.raises(PlanTooExpensive):
+        await planner.run(EXPENSIVE, endless)
+    assert planner.seconds(EXPENSIVE) >= 0.02
+    assert await planner.run(OTHER, thread) == "plans"
+    assert await planner.run(EXPENSIVE, thread) == "expensive-plans"
+    assert await planner.run(EXPENSIVE, thread) == "plans", "the last call was cheap"
+
+
+async def test_a_call_that_does_not_fit_into_the_first_thread_is_made_again_in_the_second() -> None:
+    planner, made = Planner(budget_seconds=60, short_seconds=0.02), list[str]()
+
+    def expensive_at_first() -> int:
+        made.append(thread())
+        return 7 if len(made) > 1 else endless()
+
+    assert await planner.run(EXPENSIVE, expensive_at_first) == 7
+    assert made == ["plans", "expensive-plans"]
+
+
+async def test_cheap_calls_do_not_wait_for_expensive_ones() -> None:
+    planner = Planner(budget_seconds=60, short_seconds=0.02)
+    expensive = [asyncio.create_task(planner.run(("pool", ("a", f"web-{n}")), endless)) for n in range(3)]
+    for number in range(200):
+        assert await planner.run(OTHER, abs, -number) == number
+    assert not any(each.done() for each in expensive)
+    for each in expensive:
+        each.cancel()
+    await asyncio.gather(*expensive, return_exceptions=True)
+
+
+async def test_a_cancelled_call_ends(planner: Planner) -> None:
+    """Otherwise a process that has lost its Lease could not plan again for a while."""
+    planner = Planner(budget_seconds=60, short_seconds=60)
+    call = asyncio.create_task(planner.run(EXPENSIVE, endless))
+    await asyncio.sleep(0)  # the thread has the call
+    call.cancel()
+    assert await planner.run(CHEAP, thread) == "plans"
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_namespaces_have_their_turns_in_order(planner: Planner) -> None:
+    order = list[str]()
+    names = ["a"] * 5 + ["b"]
+    await asyncio.gather(*(planner.run(("pool", (name, str(n))), order.append, name) for n, name in enumerate(names)))
+    assert order.index("b") <= 2, order
+
+
+async def test_errors_are_passed_on(planner: Planner) -> None:
+    with pytest.raises(ValueError, match="wrong"):
+        await planner.run(CHEAP, fails)
+
+
+async def test_an_object_that_is_gone_is_forgotten(planner: Planner) -> None:
+    await planner.run(CHEAP, thread)
+    planner.forget(CHEAP)
+    assert planner.seconds(CHEAP) == 0

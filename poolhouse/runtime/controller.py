@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 DEADLINE_SECONDS = 300.0
+BUSY_TENANTS = 3
+"""This number of namespaces can have all their workers busy before another one waits."""
 SERVER_RETRY_SECONDS = 15.0
 
 
@@ -31,9 +33,10 @@ class RetryWithBackoff(Exception):
 class Controller(Generic[K]):
     """Calls `reconcile(key)` for queued keys. `reconcile` returns the seconds until its next call, or None.
 
-    After an exception the controller retries the key with exponential backoff. Without a deadline a reconcile may take
-    any time, although each of its API calls has a deadline. Without a number of workers each key has its own at once,
-    for a reconcile that limits itself, for example by `FairSlots`.
+    At most `workers` keys of one namespace are reconciled at the same time, see `WorkQueue`. After an exception the
+    controller retries the key with exponential backoff. Without a deadline a reconcile may take any time, although each
+    of its API calls has a deadline. Without a number of workers each key has its own at once, for a reconcile that
+    limits itself, for example by `FairSlots`.
     """
 
     def __init__(
@@ -48,8 +51,9 @@ class Controller(Generic[K]):
     ) -> None:
         metrics = metrics or NO_METRICS
         self.name = name
-        self.queue: WorkQueue[K] = WorkQueue(name, backoff=backoff, metrics=metrics)
-        self._reconcile, self._workers, self._deadline_seconds = reconcile, workers, deadline_seconds
+        self.queue: WorkQueue[K] = WorkQueue(name, backoff=backoff, max_per_tenant=workers, metrics=metrics)
+        self._reconcile, self._deadline_seconds = reconcile, deadline_seconds
+        self._workers = None if workers is None else workers * BUSY_TENANTS
         self._duration = metrics.work_seconds.labels(name)
         self._errors = metrics.work_errors
 

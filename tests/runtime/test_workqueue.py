@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine, Generator
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.runtime.workqueue import WorkQueue
+from poolhouse.runtime.workqueue import ReadyKeys, WorkQueue
 from tests.waiting import PATIENCE_SECONDS
 
 
@@ -175,3 +177,83 @@ def test_uvloop_adds_keys_whose_time_is_over() -> None:
         return {await queue.get() for _ in range(100)}
 
     assert uvloop.run(asyncio.wait_for(keys(), PATIENCE_SECONDS)) == set(range(100))
+
+
+Keys = list[tuple[str, str]]
+
+
+def of(namespace: str, count: int) -> Keys:
+    return [(namespace, str(number)) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("added", "done", "expected"),
+    [
+        pytest.param([*of("a", 3), *of("b", 1)], 0, "ab a", id="the tenant with the fewest keys in work is next"),
+        pytest.param([*of("a", 4), *of("b", 2), *of("c", 1)], 0, "abcab", id="in turns"),
+        pytest.param(of("a", 9), 0, "aa", id="a tenant has no more than its share"),
+        pytest.param([*of("a", 9), *of("b", 9)], 0, "abab", id="and the others theirs"),
+        pytest.param(of("a", 9), 1, "aaa", id="a key that is done makes room"),
+        pytest.param([*of("a", 9), *of("b", 2)], 2, "ababa", id="for the one with fewer keys in work"),
+    ],
+)
+def test_turns_of_tenants(added: Keys, done: int, expected: str) -> None:
+    ready: ReadyKeys[tuple[str, str]] = ReadyKeys(2)
+    for key in added:
+        ready.put(key)
+    picked = Keys()
+    while (key := ready.pick()) is not None:
+        picked.append(key)
+    for number in range(done):
+        ready.done(picked[number])
+        while (key := ready.pick()) is not None:
+            picked.append(key)
+    assert "".join(namespace for namespace, _ in picked) == expected.replace(" ", "")
+    assert len(ready) == len(added) - len(picked)
+
+
+def test_random_orders_lose_no_key_and_keep_the_shares() -> None:
+    random = Random(7)
+    for _ in range(200):
+        ready, waiting, working, done = ReadyKeys[tuple[str, str]](3), 0, Keys(), 0
+        for number in range(random.randrange(1, 60)):
+            match random.randrange(3):
+                case 0:
+                    ready.put((random.choice("abc"), str(number)))
+                    waiting += 1
+                case 1 if (key := ready.pick()) is not None:
+                    working.append(key)
+                case 2 if working:
+                    ready.done(working.pop(random.randrange(len(working))))
+                    done += 1
+            assert len(ready) == waiting - len(working) - done
+            assert all(count <= 3 for count in Counter(namespace for namespace, _ in working).values())
+        while working or len(ready):
+            while (key := ready.pick()) is not None:
+                working.append(key)
+            ready.done(working.pop())
+            done += 1
+        assert done == waiting
+
+
+async def test_a_worker_that_is_cancelled_loses_no_key() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    early, late = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    queue.add("a")  # given to the first one, which does not run before it is cancelled
+    early.cancel()
+    assert await late == "a"
+    queue.add("a")
+    queue.done("a")
+    assert await ready(queue) == "a"
+
+
+async def test_a_waiting_worker_gets_a_key_when_another_of_its_tenant_is_done() -> None:
+    queue: WorkQueue[tuple[str, str]] = WorkQueue(max_per_tenant=1)
+    queue.add(("a", "1"))
+    queue.add(("a", "2"))
+    first, waiting = await queue.get(), asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    queue.done(first)
+    assert await waiting == ("a", "2")

@@ -71,6 +71,8 @@ KUBEVIRT_SECONDS = 10.0
 """Time at the start to read the KubeVirt object. Without the object, KubeVirt's own defaults apply."""
 CONNECTIONS = 32
 """Maximum number of concurrent calls, which leaves capacity of the API server for other clients."""
+CONNECTIONS_PER_NAMESPACE = 24
+"""Fewer than all, so that calls that take long, such as those that wait for another webhook, never stop all others."""
 
 
 def _parse_kinds_off(value: Any) -> Any:
@@ -140,7 +142,12 @@ async def run(
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
-            await Api.connect(user_agent=meta.CONTROLLERS, max_connections=CONNECTIONS, metrics=Metrics(registry))
+            await Api.connect(
+                user_agent=meta.CONTROLLERS,
+                max_connections=CONNECTIONS,
+                max_per_namespace=CONNECTIONS_PER_NAMESPACE,
+                metrics=Metrics(registry),
+            )
         )
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
         node_index = NodeIndex()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.credentials import Credentials
 from poolhouse.runtime.errors import Unreachable, error_from_status
+from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import Resource, resource_of_path
 from poolhouse.runtime.transport import Document, Request, Transport, new_session, parse_object
@@ -45,8 +45,9 @@ OVERTIME_SECONDS = 10.0
 
 
 class Api:
-    """A client of one API server, with at most `max_connections` calls in flight. The deadline of a call starts when
-    its request is sent, after the wait for other calls.
+    """A client of one API server, with at most `max_connections` calls in flight, and `max_per_namespace` of them for
+    objects of one namespace. Namespaces have their turns, so that none waits for all calls of another. The deadline of
+    a call starts when its request is sent, after the wait for other calls.
 
     After a 401 the client repeats a call once, with new credentials. Watches and `urgent` calls do not wait.
     """
@@ -64,6 +65,7 @@ class Api:
         user_agent: str,
         timeout_seconds: float = 15,
         max_connections: int = 64,
+        max_per_namespace: int | None = None,
         identity: str | None = None,
         metrics: Metrics | None = None,
         context: str | None = None,
@@ -80,7 +82,7 @@ class Api:
             credentials,
             new_session(user_agent),
             timeout_seconds,
-            asyncio.Semaphore(max_connections),
+            FairSlots(max_connections, per_key=max_per_namespace or max_connections),
             metrics,
             clock or ApiServerClock(metrics),
         )

@@ -1,6 +1,7 @@
 """Records Events for users (`kubectl events`), of events.k8s.io/v1.
 
-`emit` never waits: it puts the Event into a bounded queue. If the queue is full, it drops the Event and counts it.
+`emit` never waits: it puts the Event into a queue. If too many Events of the namespace wait, it drops the Event and
+counts it. Namespaces have their turns, so that the Events of one come between thousands of another.
 `EventCorrelator` turns repetitions into one Event with a count, like client-go's `EventCorrelator`.
 """
 
@@ -17,6 +18,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound, Throttled, Unavailable, Unreachable
 from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.workqueue import ReadyKeys
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,8 @@ EventType = Literal["Normal", "Warning"]
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 
 QUEUE_LIMIT = 1000
+"""of one namespace"""
+TOTAL_LIMIT = 10 * QUEUE_LIMIT
 NOTE_BYTES = 1024
 RETRIES = Backoff(base_seconds=1, cap_seconds=10)
 ATTEMPTS = 3
@@ -162,7 +166,8 @@ class EventRecorder:
         """`component` is a qualified name, such as poolhouse.dev/pool-controller."""
         self._api, self._component = api, component
         self._instance = api.identity[:128]
-        self._queue: asyncio.Queue[tuple[EventKey, str]] = asyncio.Queue(QUEUE_LIMIT)
+        self._queue: ReadyKeys[tuple[str, tuple[EventKey, str]]] = ReadyKeys(None)
+        self._queued = asyncio.Event()
         self._correlator = EventCorrelator()
         self._outcomes = api.metrics.events
 
@@ -170,10 +175,11 @@ class EventRecorder:
         """`regarding` is an object reference (see `object_reference`); `action` is what the controller did
         (`ScaleOut`)."""
         key = EventKey(tuple(sorted((k, str(v)) for k, v in regarding.items() if v)), type, reason, action)
-        try:
-            self._queue.put_nowait((key, truncate_note(note)))
-        except asyncio.QueueFull:
+        if self._queue.count(key.namespace) >= QUEUE_LIMIT or len(self._queue) >= TOTAL_LIMIT:
             self._outcomes.labels("dropped").inc()
+            return
+        self._queue.put((key.namespace, (key, truncate_note(note))))
+        self._queued.set()
 
     async def run(self) -> NoReturn:
         """Sends Events. After a cancellation it sends the queued ones, for at most `DRAIN_SECONDS`."""
@@ -183,10 +189,10 @@ class EventRecorder:
         except asyncio.CancelledError:
             try:
                 async with asyncio.timeout(DRAIN_SECONDS):
-                    while not self._queue.empty():
+                    while len(self._queue):
                         await self._send_next()
             except TimeoutError:
-                log.warning("events: %d were not sent before the process ended", self._queue.qsize())
+                log.warning("events: %d were not sent before the process ended", len(self._queue))
             raise
 
     async def _send_next(self) -> None:
@@ -194,12 +200,16 @@ class EventRecorder:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(self._correlator.next_due()):
-                key, note = await self._queue.get()
+                await self._queued.wait()
         except TimeoutError:
             pass
-        else:
+        if (taken := self._queue.pick()) is not None:
+            self._queue.done(taken)
+            key, note = taken[1]
             if series := self._correlator.observe(key, note, loop.time(), datetime.now(UTC)):
                 await self._send(self._create, series)
+        if not len(self._queue):
+            self._queued.clear()
         for series in self._correlator.due(loop.time()):
             await self._send(self._update_count, series)
 

@@ -78,6 +78,12 @@ def object_key(document: dict[str, object]) -> Key:
     return metadata.get("namespace") or "", metadata["name"]
 
 
+def namespace_of_path(path: str) -> str:
+    """The namespace in a URL path, or "" for a cluster-scoped object or a list of all namespaces."""
+    before, _, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0] if before.startswith(("/api/", "/apis/")) else ""
+
+
 def resource_of_path(path: str) -> str:
     """The plural in a URL path, for a metric label. Names of objects would give too many label values."""
     parts = path.strip("/").split("/")

@@ -19,6 +19,8 @@ import orjson
 
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import Unreachable, error_from_response
+from poolhouse.runtime.fair_slots import FairSlots
+from poolhouse.runtime.resource import namespace_of_path
 
 if TYPE_CHECKING:
     from poolhouse.runtime.metrics import Metrics
@@ -72,8 +74,9 @@ class Transport:
     config: RestConfig
     session: aiohttp.ClientSession
     timeout_seconds: float
-    in_flight: asyncio.Semaphore | None
-    """limit on the requests in flight; the deadline of a request starts when the request is sent"""
+    in_flight: FairSlots[str] | None
+    """Limit on the requests in flight, shared between namespaces. The deadline of a request starts when the request is
+    sent."""
     metrics: Metrics
     clock: ApiServerClock
 
@@ -91,7 +94,7 @@ class Transport:
         """The code and the body of a 2xx response."""
         if self.in_flight is None:
             return await self._read(request)
-        async with self.in_flight:
+        async with self.in_flight.slot(namespace_of_path(request.path)):
             return await self._read(request)
 
     async def lines(

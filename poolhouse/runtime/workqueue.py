@@ -41,15 +41,20 @@ class ReadyKeys(Generic[K]):
     def __init__(self, max_per_tenant: int | None) -> None:
         """`max_per_tenant` limits the keys of one tenant in work; None is no limit."""
         self._max = max_per_tenant
+        self._size = 0
         self._keys: dict[str, deque[K]] = {}
         self._in_work: Counter[str] = Counter()
         self._turns: dict[int, dict[str, None]] = {}
         """by number of keys in work, the tenants that may have another one, in the order of their turns"""
 
     def __len__(self) -> int:
-        return sum(map(len, self._keys.values()))
+        return self._size
+
+    def count(self, tenant: str) -> int:
+        return len(self._keys.get(tenant, ()))
 
     def put(self, key: K) -> None:
+        self._size += 1
         tenant = tenant_of(key)
         if tenant in self._keys:
             self._keys[tenant].append(key)
@@ -64,6 +69,7 @@ class ReadyKeys(Generic[K]):
         count = min(self._turns)
         tenant = next(iter(self._turns[count]))
         self._leave(count, tenant)
+        self._size -= 1
         key = self._keys[tenant].popleft()
         self._in_work[tenant] += 1
         if self._keys[tenant]:

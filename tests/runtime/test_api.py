@@ -22,6 +22,7 @@ from prometheus_client import CollectorRegistry
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
 from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import namespace_of_path
 from poolhouse.runtime.transport import encode
 from tests.ports import free_port
 from tests.runtime.faulty_server import THINGS, Hangup, Request, Server, bookmark, status, thing, things
@@ -299,6 +300,40 @@ async def test_waiting_for_a_free_place_does_not_count_and_urgent_calls_do_not_w
         assert loop.time() - began == pytest.approx(11, abs=0.5)
         await asyncio.gather(*calls)  # the last two began after 20 s, past the deadline of 15
         assert loop.time() - began == pytest.approx(30, abs=0.5)
+
+
+async def test_calls_of_a_namespace_do_not_wait_for_all_of_another(server: Server, tmp_path: Path) -> None:
+    async def slow(request: Request) -> None:
+        await asyncio.sleep(10)
+        await ok(request)
+
+    server.script = slow
+    async with await server.connect(tmp_path, max_connections=3, max_per_namespace=2) as api:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        calls = [asyncio.create_task(api.get(THINGS, "noisy", "a")) for _ in range(20)]
+        await asyncio.sleep(1)
+        assert len(server.requests) == 2
+        await api.get(THINGS, "quiet", "a")
+        assert loop.time() - began == pytest.approx(11, abs=0.5)
+        for each in calls:
+            each.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "namespace"),
+    [
+        ("/apis/kubevirt.io/v1/namespaces/shop/virtualmachines/web-1", "shop"),
+        ("/api/v1/namespaces/shop/pods", "shop"),
+        ("/api/v1/namespaces/shop", "shop"),
+        ("/apis/kubevirt.io/v1/virtualmachines", ""),
+        ("/readyz", ""),
+        ("/version/namespaces/shop", ""),
+    ],
+)
+def test_the_namespace_of_a_path(path: str, namespace: str) -> None:
+    assert namespace_of_path(path) == namespace
 
 
 async def test_a_cancelled_call_frees_its_place(server: Server, tmp_path: Path) -> None:

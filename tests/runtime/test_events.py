@@ -232,6 +232,18 @@ async def test_an_unreachable_server_does_not_delay_the_caller(server: Server, a
     assert 5000 - QUEUE_LIMIT - 1 <= (outcome(api, "dropped") or 0) <= 5000 - QUEUE_LIMIT
 
 
+async def test_the_events_of_a_namespace_do_not_wait_for_all_of_another(server: Server, api: Api) -> None:
+    server.script = accept
+    async with running(api) as events:
+        for number in range(500):
+            events.emit({**POOL, "namespace": "noisy", "name": f"p{number}"}, "Normal", "Scaled", "up", action="Scale")
+        events.emit({**POOL, "namespace": "quiet"}, "Normal", "Scaled", "up", action="Scale")
+        await asyncio.sleep(60)
+    order = [request.document["metadata"]["namespace"] for request in server.requests]
+    assert order.index("quiet") <= 2
+    assert len(order) == 501
+
+
 async def test_the_count_of_a_deleted_event_creates_it_again(server: Server, api: Api) -> None:
     async def script(request: Request) -> None:
         gone = request.method == "PATCH"

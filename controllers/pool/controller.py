@@ -29,11 +29,12 @@ from controllers.pool.observe import (
     VM_SOURCE,
     VMI_SOURCE,
     Stores,
+    content_of,
     is_unowned,
     observe,
 )
 from controllers.pool.prometheus import Prometheus
-from controllers.pool.revisions import Revision
+from controllers.pool.revisions import Revision, new_revision
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.retention import release
 from controllers.pool.rules.rule import Plan
@@ -119,12 +120,15 @@ class PoolController:
         pool = self.stores.pools.get(key)
         if isinstance(pool, Pool) and (pause := self.records.pause(pool)):
             return pause
-        snapshot = self._observe(key)
-        if isinstance(snapshot, PoolSnapshot):
-            try:
+        try:
+            if isinstance(pool, Pool):
+                await self._hash_template(pool)
+            snapshot = self._observe(key)
+            if isinstance(snapshot, PoolSnapshot):
                 return await self._reconcile(snapshot)
-            except PlanTooExpensive as error:
-                return await self._set_aside(snapshot, error)
+        except PlanTooExpensive as error:
+            assert isinstance(pool, Pool)
+            return await self._set_aside(pool, error)
         # Without a valid pool, the controller only releases disks of deleted VMs.
         left = [release(vm, "its pool is gone") for vm in self.stores.awaiting_release(key)]
         retry_unless_done(await self.writer.release_disks(key[0], left))
@@ -132,6 +136,7 @@ class PoolController:
             return await self._update_status(snapshot, invalid_spec_status(snapshot, self.now()))
         self.metrics.gone(key)
         self.planner.forget(("pool", key))
+        self.stores.contents.forget(key)
         return None
 
     def _observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
@@ -232,9 +237,16 @@ class PoolController:
         others = [other for _, other in self.stores.sharing_disks(pool)]
         return {other.uid: self.records.memory(other).plans for other in others}
 
-    async def _set_aside(self, snapshot: PoolSnapshot, error: PlanTooExpensive) -> float | None:
-        pause, stored = self.records.set_aside(snapshot.pool), self._stored(snapshot.pool)
-        message = describe(error, "pool", what_costs(snapshot))
+    async def _hash_template(self, pool: Pool) -> None:
+        """The hashes of a large template take longer than a plan."""
+        content, contents = content_of(self.stores, pool), self.stores.contents
+        if not contents.is_known(pool, content):
+            revision = await self._planned(pool, new_revision, pool.name, pool.uid, content, pool.namespace)
+            contents.remember(pool, content, revision)
+
+    async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
+        pause, stored = self.records.set_aside(pool), self._stored(pool)
+        message = describe(error, "pool", what_costs(pool, len(self.stores.vms.by("owner", pool.uid))))
         fresh = set_aside_status(stored.status, message, generation=stored.generation, now=self.now())
         wait = await self._update_status(stored, fresh)
         return pause if wait is None else min(pause, wait)

@@ -12,7 +12,7 @@ from controllers.pool.rollback import with_abort
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.rule import Plan
 from controllers.pool.rules.scaling import with_invalid_scale_in
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
@@ -68,9 +68,9 @@ def conclude(decided: Decided, not_done: Container[Action], failure: Failure | N
     return Done(done, fresh, tuple(decisions(snapshot, done.actions, now)), wait)
 
 
-def what_costs(snapshot: PoolSnapshot) -> str:
+def what_costs(pool: Pool, vms: int) -> str:
     """What a plan of the pool is expensive for."""
-    spec = snapshot.pool.spec
+    spec = pool.spec
     strategies = spec.update_strategy.chosen, spec.scale_in_strategy.chosen
     policies = [
         policy
@@ -79,7 +79,7 @@ def what_costs(snapshot: PoolSnapshot) -> str:
         for policy in each.selection_policy.ordered_policies
     ]
     expressions = sum(len(each.label_selector.match_expressions) for each in policies)
-    found = [count_noun(len(snapshot.vms), "VM"), count_noun(len(snapshot.revisions), "revision")]
+    found = [count_noun(vms, "VM")]
     if policies:
         found.append(f"orderedPolicies with {count_noun(expressions, 'expression')}")
     if spec.maintenance_windows:

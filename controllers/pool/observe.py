@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from controllers.pool.collected_disks import find_collected
+from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState, disk_states
 from controllers.pool.reasons import PoolReason
-from controllers.pool.revisions import Revision, content, current_revision, parse_revision, without_owner
+from controllers.pool.revisions import Revision, content, parse_revision, saved_or_new, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
 from controllers.pool.vm_snapshots import (
     RESTORE_SOURCE,
@@ -32,7 +33,7 @@ from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import NODE_LABELS, NodeLabels, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
-from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, PoolSpec
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
@@ -147,6 +148,7 @@ class Stores:
     _last_nodes: dict[Key, str] = field(default_factory=dict, repr=False, compare=False)
     """The last node of each VM, because a VM that restarts has no node for a while."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
+    contents: Contents = field(default_factory=Contents, repr=False, compare=False)
 
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
         for vm in self.vms.by("owner", pool_uid):
@@ -280,14 +282,8 @@ def observe(
     if not isinstance(pool, Pool):
         return pool
     pool, beyond = within_limit(pool, stores.replica_limit(pool.namespace))
-    revisions = (
-        *stores.revisions.by("owner", pool.uid),
-        *without_owner(pool.name, pool.uid, stores.revisions.by("owner", "")),
-    )
-    sources = _sources(stores, pool, revisions)
-    revision, saved = current_revision(
-        pool.name, pool.uid, content(pool.spec, sources), revisions, namespace=pool.namespace
-    )
+    revisions = _revisions(stores, pool)
+    revision, saved = saved_or_new(stores.contents.revision(pool, content_of(stores, pool)), revisions)
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))
@@ -336,6 +332,16 @@ def _disk_conflict(pool: Pool, stores: Stores) -> Failure | None:
                 "give it another name in this pool, no VM is created until then",
             )
     return None
+
+
+def _revisions(stores: Stores, pool: Pool) -> tuple[Revision, ...]:
+    lost = without_owner(pool.name, pool.uid, stores.revisions.by("owner", ""))
+    return (*stores.revisions.by("owner", pool.uid), *lost)
+
+
+def content_of(stores: Stores, pool: Pool) -> Json:
+    """What determines the VMs of the pool now."""
+    return content(pool.spec, _sources(stores, pool, _revisions(stores, pool)))
 
 
 def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sources:

@@ -123,7 +123,12 @@ async def synced(informers: Iterable[Informer[Any]]) -> None:
 
 @asynccontextmanager
 async def controller(
-    kubeconfig: Path, *, burst: int = 250, defaulter: Any = None, prometheus: Any = None
+    kubeconfig: Path,
+    *,
+    burst: int = 250,
+    defaulter: Any = None,
+    prometheus: Any = None,
+    planner: Planner | None = None,
 ) -> AsyncIterator[Running]:
     """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
     registry = CollectorRegistry()
@@ -131,7 +136,7 @@ async def controller(
         kubeconfig, user_agent="test-pool", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, defaulter, registry, Planner(), burst, "", prometheus)
+        part = build(api, events, defaulter, registry, planner or Planner(), burst, "", prometheus)
         async with background(events.run(), *(each.run() for each in part.informers)) as start:
             await synced(part.informers)
             start(part.work())

@@ -193,7 +193,7 @@ async def test_a_pool_whose_plan_is_too_expensive_is_set_aside() -> None:
     assert found["Ready"] == ("False", "PlanTooExpensive")
     assert found["Reconciling"] == ("True", "PlanTooExpensive")
     message = next(each.message for each in status.conditions if each.type == "Reconciling")
-    assert "needs more than 5 s of processor time: it has 3 VMs, 0 revisions." in message
+    assert "needs more than 5 s of processor time: it has 3 VMs." in message
 
     now = 10.0
     assert await controller.reconcile(("default", "web")) == pause - 10, "events do not end the pause"

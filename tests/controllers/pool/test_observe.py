@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
+from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState, is_left, parse_disk_state
 from controllers.pool.observe import Stores, is_unowned, observe
 from controllers.pool.plan import plan
+from controllers.pool.revisions import content
 from controllers.pool.snapshot import Pool, PoolSnapshot, once, parse_pool, resolve_max_unavailable
 from controllers.pool.status import pool_status
 from controllers.shared.invalid_spec import InvalidSpec
@@ -303,3 +305,23 @@ def test_vms_that_look_like_the_pools_and_are_not(found: VM, unowned: bool) -> N
     said = next((each for each in status.conditions if each.type == "UnownedVMs"), None)
     assert (said is not None) == unowned
     assert said is None or said.message.startswith("web-1: ")
+
+
+@pytest.mark.parametrize(
+    ("pool", "known"),
+    [
+        pytest.param(replace(WEB, resource_version="9", replicas_by="someone"), True, id="another version of it"),
+        pytest.param(a_pool(7), True, id="the number of replicas is no part of the template"),
+        pytest.param(a_pool(1, template=template(dataVolumeTemplates=[])), False, id="another template"),
+        pytest.param(replace(WEB, uid="u-new"), False, id="a new pool of the same name"),
+        pytest.param(replace(WEB, namespace="elsewhere"), False, id="another namespace"),
+    ],
+)
+def test_a_template_is_hashed_once(pool: Pool, known: bool) -> None:
+    contents = Contents()
+    assert not contents.is_known(WEB, content(WEB.spec))
+    first = contents.revision(WEB, content(WEB.spec))
+    assert contents.is_known(pool, content(pool.spec)) == known
+    assert (contents.revision(pool, content(pool.spec)) is first) == known
+    contents.forget(pool.key)
+    assert not contents.is_known(pool, content(pool.spec))

@@ -29,7 +29,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-ec2 test-e2e test-node lint bench chaos model fuzz generate docs manifests screenshots plugin client setup lock clean
+.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz generate docs manifests screenshots plugin client setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -73,6 +73,11 @@ chaos: setup
 	@$(BIN)/python -m tests.histories --seconds $(SECONDS) $(if $(KIND),--kind $(KIND)) \
 	  $(if $(SEED),--first $(SEED) --seeds 1,--seeds $(SEEDS))
 	@$(if $(KIND)$(SEED),,$(BIN)/python -m tests.model)
+
+# What a tenant notices of the attacks of another. `make fair ATTACK=selectors` runs one of them.
+ATTACK :=
+fair: setup
+	@exec $(BIN)/python -m tests.fair $(if $(ATTACK),--attack $(ATTACK)) $(OPTIONS)
 
 # All states of the planners within small bounds. `make model MODEL=pool-surge` explores one of the models.
 MODEL :=

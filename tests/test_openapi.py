@@ -33,8 +33,8 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.types import ASGIApp
 
-from controllers.pool import observe as pools
 from controllers.pool import simulate as pool_plans
+from controllers.pool.list_stores import list_stores as list_pool_stores
 from controllers.replicaset import observe as replica_sets
 from controllers.replicaset import simulate as set_plans
 from controllers.sets.simulation import PlanEndpoint, authenticate
@@ -186,7 +186,7 @@ def part(*, plans: bool) -> Json:
 
 
 async def create_controllers(api: Api) -> ASGIApp:
-    stores, sets = await pools.list_stores(api, "shop"), await replica_sets.list_stores(api, "shop")
+    stores, sets = await list_pool_stores(api, "shop"), await replica_sets.list_stores(api, "shop")
     of_pools = PlanEndpoint(api, VMS, POOL, InlinePlanner(), pool_plans.answer)
     of_pools.observe = lambda document: pool_plans.hypothetical_snapshot(stores, document, 250)
     of_sets = PlanEndpoint(api, VMIS, REPLICA_SET, InlinePlanner(), set_plans.answer)

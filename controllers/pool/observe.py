@@ -1,20 +1,15 @@
 """Reads the stores of pools into the snapshot of one pool."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from controllers.pool.collected_disks import find_collected
 from controllers.pool.contents import Contents
-from controllers.pool.data_volumes import DiskState, disk_states
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, parse_revision, saved_or_new, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
 from controllers.pool.vm_snapshots import (
-    RESTORE_SOURCE,
-    SNAPSHOT_SOURCE,
     ListedStore,
     OptionalStore,
     VMRestore,
@@ -22,10 +17,8 @@ from controllers.pool.vm_snapshots import (
 )
 from controllers.sets.write_batches import Failure
 from controllers.shared.data_sources import (
-    DATA_SOURCES,
     DataSource,
     Sources,
-    parse_data_source,
     resolve_sources,
 )
 from controllers.shared.names import parent_and_ordinal
@@ -38,8 +31,6 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, PoolSpec
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
 from poolhouse.api.kubevirt.data_source_references import references
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource
 from poolhouse.runtime.store import Store
 
@@ -210,68 +201,9 @@ class Stores:
         return tuple(vm for vm in self.vms.by("base_name", key) if vm.retains_disks and vm.deleting)
 
 
-async def list_stores(api: Api, namespace: str) -> Stores:
-    """Fills the stores from lists, with the caller's own rights. Raises the API server's error."""
-    async with asyncio.TaskGroup() as group:
-        pools = group.create_task(POOL_SOURCE.list(api, namespace))
-        vms = group.create_task(VM_SOURCE.list(api, namespace))
-        revisions = group.create_task(REVISION_SOURCE.list(api, namespace))
-        vmis = group.create_task(VMI_SOURCE.list(api, namespace))
-        disks = group.create_task(DISK_SOURCE.list(api, namespace))
-        snapshots = group.create_task(_list_optional(SNAPSHOT_SOURCE, api, namespace))
-        restores = group.create_task(_list_optional(RESTORE_SOURCE, api, namespace))
-        nodes = group.create_task(_list_visible(NODE_LABELS, api))
-    found = Stores(
-        pools.result(),
-        vms.result(),
-        revisions.result(),
-        vmis.result(),
-        disks.result(),
-        snapshots.result(),
-        restores.result(),
-        nodes.result(),
-    )
-    waits = any(found.waiting_for_disks())
-    states = dict[Key, DiskState]()
-    try:
-        states = {key: state async for key, state in disk_states(api, namespace)}
-    except (Forbidden, NotFound):
-        if waits:
-            raise
-    found = replace(found, left_disks=lambda _: states.values())
-    if waits:
-        found = replace(found, disk_state=lambda key: states.get(key, DiskState()))
-        found.collected.update(await find_collected(api, found.without_data_volume()))
-    sources = [each async for each in _data_sources(api, found.pools.all())]
-    return replace(found, data_source={(each.namespace, each.name): each for each in sources}.get)
-
-
-async def _data_sources(api: Api, pools: Iterable[Pool | InvalidPool]) -> AsyncIterator[DataSource]:
-    """The DataSources that the pools track, and that the caller may read."""
-    keys = {key for pool in pools if isinstance(pool, Pool) for key in tracked(pool.spec, pool.namespace).values()}
-    for key in sorted(keys):
-        with suppress(NotFound, Forbidden):
-            yield parse_data_source(await api.get(DATA_SOURCES, *key))
-
-
 def waits_for_disks(vm: VM) -> bool:
     """Whether the state of the VM's DataVolumes says more than the VM: it gets new disks, or cannot start without."""
     return bool(vm.replaced_disks) or vm.printable_status in WAITS_FOR_DISKS
-
-
-async def _list_visible(source: Source[V], api: Api) -> Store[V]:
-    """The objects of the cluster, or none if the user may not list them."""
-    try:
-        return await source.list(api, "")
-    except Forbidden:
-        return source.store()
-
-
-async def _list_optional(source: Source[V], api: Api, namespace: str) -> ListedStore[V]:
-    try:
-        return ListedStore(await source.list(api, namespace), served=True)
-    except NotFound:
-        return ListedStore()
 
 
 def observe(

@@ -223,7 +223,7 @@ def _is_attached(document: Json, pool: str | None) -> bool:
 
 
 async def _foreseen(api: Api, attachment: Attachment, documents: list[Json]) -> Attachment:
-    from controllers.pool.observe import list_stores
+    from controllers.pool.list_stores import list_stores
     from poolhouse.runtime.errors import Forbidden
 
     try:

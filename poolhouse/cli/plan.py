@@ -194,7 +194,7 @@ def simulate_replica_set(
 
 
 async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
-    from controllers.pool.observe import list_stores
+    from controllers.pool.list_stores import list_stores
 
     stores = await list_stores(api, document["metadata"]["namespace"])
     return simulate_pool(stores, document, burst, datetime.now(UTC))

@@ -375,7 +375,8 @@ def _past(events: Sequence[Json], vm: Identity, decisions: Sequence[Logged]) -> 
 
 
 async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
-    from controllers.pool.observe import list_stores, observe
+    from controllers.pool.list_stores import list_stores
+    from controllers.pool.observe import observe
     from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
     from controllers.pool.snapshot import PoolSnapshot
 

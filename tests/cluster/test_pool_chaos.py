@@ -15,7 +15,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from controllers.pool.observe import list_stores, observe
+from controllers.pool.list_stores import list_stores
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import DATA_VOLUMES

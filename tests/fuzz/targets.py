@@ -23,6 +23,7 @@ import yaml
 from controllers.claim.snapshot import SOURCE as CLAIM_SOURCE
 from controllers.pool import observe as pools
 from controllers.pool import simulate as pool_plans
+from controllers.pool.list_stores import list_stores as list_pool_stores
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE
 from controllers.replicaset import observe as replica_sets
 from controllers.replicaset import simulate as set_plans
@@ -536,7 +537,7 @@ class Plans:
     def __init__(self, runner: Runner) -> None:
         transport: Any = PoolCluster()
         api = Api(transport, "fuzz")
-        self._pools = runner.run(pools.list_stores(api, NAMESPACE))
+        self._pools = runner.run(list_pool_stores(api, NAMESPACE))
         self._sets = runner.run(replica_sets.list_stores(api, NAMESPACE))
 
     def generate(self, random: Random) -> Json:

@@ -218,7 +218,7 @@ def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
         return _pend(s, s.failure, now, phase="Allocating")
     name = vm_name(s.claim.name, s.claim.uid, s.claim.status.attempts)
     if any(vm.name == name for vm in s.vms):
-        # Somebody deletes the VM that was created for this attempt. Its name is free when it is gone.
+        # Somebody deletes the VM that was created for this attempt, and the next one would have the same name.
         return steps.Requeue(min(RECHECK_SECONDS, _seconds_until(s.bind_deadline, now)))
     return steps.CreateVM(s.pool, name, why.reason, why.message)
 

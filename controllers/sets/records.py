@@ -57,7 +57,7 @@ class Records(Generic[V, M]):
     """that set; None if it is deleted, because its VMs must not create a new memory"""
     now: Callable[[], datetime]
     shown: Callable[[V], Iterable[str]] = lambda each: (each.name,)
-    """the creations that actions expect and that this view shows"""
+    """names of the expected creations that an event of this view fulfils"""
     memories: dict[str, M] = field(default_factory=dict)
     """by UID of the set"""
 

@@ -50,7 +50,7 @@ A = TypeVar("A", bound=Action)
 
 @dataclass(frozen=True)
 class WarmPoolOutcome(Outcome):
-    """Its failure is that of a creation: the pool counts it, and waits before it creates VMs again."""
+    """`failure` is that of a creation: the pool counts it, and waits before it creates VMs again."""
 
     @property
     def created(self) -> int:

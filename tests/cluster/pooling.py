@@ -63,6 +63,21 @@ async def serve(api: Api, *kinds: Kind) -> None:
             await served(api, resource)
 
 
+async def garbage_collector_knows(api: Api, resource: Resource, namespace: str, name: str) -> None:
+    """Waits until the garbage collector knows this object, because it orphans only what it knows. It reads the events
+    of a kind in their order, so it knows the object when it has deleted a later one whose owner does not exist."""
+    known, later = await api.get(resource, namespace, name), f"{name}-of-nobody"
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": "gone"}
+    metadata = {"namespace": namespace, "name": later, "ownerReferences": [owner]}
+    await api.create(resource, {key: known[key] for key in ("apiVersion", "kind", "spec")} | {"metadata": metadata})
+    await until(lambda: exists(api, resource, namespace, later), False)
+
+
+async def exists(api: Api, resource: Resource, namespace: str, name: str) -> bool:
+    found, _ = await api.list(resource, namespace)
+    return any(each["metadata"]["name"] == name for each in found)
+
+
 async def served(api: Api, resource: Resource) -> None:
     """A CRD that has just been made or changed answers 404 or 429 for a while."""
 

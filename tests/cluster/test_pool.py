@@ -16,7 +16,15 @@ from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import Forbidden, Invalid, NotFound
 from poolhouse.runtime.resource import CRDS, PVCS, VMS, Resource
-from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, serve, template, until
+from tests.cluster.pooling import (
+    PATIENCE_SECONDS,
+    Place,
+    controller,
+    garbage_collector_knows,
+    serve,
+    template,
+    until,
+)
 from tests.cluster.resting import rests
 from tests.webhook.fake_defaulter import FakeDefaulter
 
@@ -229,20 +237,13 @@ async def test_a_disk_that_a_vm_has_left_is_in_no_other(control_plane: Any, plac
         await until(place.names, web(1))
         vm = (await place.machines())["web-1"]
         await place.disk("root-1", vm, {meta.KUBEVIRT_CREATED_BY: vm["metadata"]["uid"]})
-        # The garbage collector orphans only what it knows, and reads the DataVolumes' events in their order.
-        await place.disk("other", {"metadata": {"name": "gone", "uid": "gone"}})
-        await until(lambda: exists(place, DATA_VOLUMES, "other"), False)
+        await garbage_collector_knows(place.api, DATA_VOLUMES, place.namespace, "root-1")
         await place.api.delete(VMS, place.namespace, "web-1", propagation="Orphan")
         await until(place.names, web(2))
     await place.change(replicas=2)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(2, 3))
         assert "ownerReferences" not in (await place.api.get(DATA_VOLUMES, place.namespace, "root-1"))["metadata"]
-
-
-async def exists(place: Place, resource: Resource, name: str) -> bool:
-    found, _ = await place.api.list(resource, place.namespace)
-    return any(each["metadata"]["name"] == name for each in found)
 
 
 async def test_a_vm_that_was_marked_and_not_deleted_is_marked_no_more(control_plane: Any, place: Place) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from controllers.shared.planner import Planned, Planner, PlanTooExpensive
-from tests.cluster.pooling import Place, controller, until
+from tests.cluster.pooling import Place, controller, template, until
 from tests.planning import P, T
 
 
@@ -21,8 +21,8 @@ class RefusesOnePool(Planner):
 
 async def test_a_pool_that_is_set_aside_says_so_and_others_go_on(control_plane: Any, place: Place) -> None:
     async with controller(control_plane.kubeconfig, planner=RefusesOnePool()):
-        await place.pool(2, "greedy")
-        await place.pool(2, "web")
+        for name in ("greedy", "web"):
+            await place.pool(2, name, template=template(dataVolumeTemplates=[]))
         await until(place.names, ["web-1", "web-2"])
 
         async def set_aside() -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import CRDS, VMIS, Resource
 from poolhouse.stack.install import installable_kinds
-from tests.cluster.pooling import Running, until
+from tests.cluster.pooling import Running, garbage_collector_knows, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests
 from tests.kinds.documents import changed
@@ -155,10 +155,7 @@ async def test_a_set_that_leaves_its_instances_behind_finds_them_again(control_p
     async with controller(control_plane.kubeconfig):
         await until(place.count, 2)
         names = await place.names()
-        # The garbage collector orphans only what it knows, and reads the VMIs' events in their order.
-        gone = {"apiVersion": "kubevirt.io/v1", "kind": REPLICA_SETS.kind, "name": "gone", "uid": "gone"}
-        await place.vmi("of-a-set-that-is-gone", labels={}, ownerReferences=[gone])
-        await until(place.names, names)
+        await garbage_collector_knows(place.api, VMIS, place.namespace, max(names))
         await place.api.delete(REPLICA_SETS, place.namespace, "web", propagation="Orphan")
         await until(lambda: there(place), False)
         await until(lambda: owned(place, first), 0)

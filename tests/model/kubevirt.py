@@ -146,5 +146,5 @@ def with_names(cluster: PoolSnapshot) -> PoolSnapshot:
 
 
 def unused(prefix: str, uids: Set[str]) -> str:
-    """The first UID that nothing mentions: few UIDs make few states."""
+    """The first UID that is not one of these. With few UIDs there are few states."""
     return next(uid for number in count() if (uid := f"{prefix}-{number}") not in uids)

@@ -54,7 +54,7 @@ from poolhouse.runtime.secret_files import SecretFiles
 from poolhouse.service import lifecycle, logs
 from poolhouse.service.json_api import with_endpoints
 from poolhouse.service.server import health_app, serve
-from poolhouse.service.settings import ListenAddress, ServiceSettings, listen_setting, setting
+from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting
 
 log = logging.getLogger(__name__)
 
@@ -86,14 +86,9 @@ def _parse_networks(value: Any) -> Any:
     return tuple(ip_network(each.strip(), strict=False) for each in value.split(",") if each.strip())
 
 
-class Settings(ServiceSettings):
+class Settings(ServiceSettings, IdentitySettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8080")
     defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
-    identity_seed: str = setting(
-        "POOLHOUSE_IDENTITY_SEED",
-        "",
-        "Seed of the cluster's MAC addresses, UUIDs and serials: with another seed, equal names get other ones.",
-    )
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
     )
@@ -169,7 +164,7 @@ async def run(
             prometheus = Prometheus(prometheus_server, session)
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         limits = ReplicaLimits(api, settings.max_replicas)
-        planner, burst, seed = Planner(), settings.burst, settings.identity_seed
+        planner, burst, seed = Planner(), settings.burst, settings.seed
         machines = settings.machine_cidrs
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits)),
@@ -182,7 +177,7 @@ async def run(
         ]
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
-            parts.append(defaulting(api, events, defaulter, settings.identity_seed, settings.macs))
+            parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)

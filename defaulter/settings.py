@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, field_validator
 from defaulter.kubevirt_defaults import ClusterConfig, InterfaceBinding, MACPolicy, VideoPolicy
 from defaulter.machine_types import UnavailablePolicy
 from defaulter.worker_pool import WorkerLimits
-from poolhouse.service.settings import ListenAddress, ServerSettings, listen_setting, setting
+from poolhouse.service.settings import IdentitySettings, ListenAddress, ServerSettings, listen_setting, setting
 
 
 def _parse_aliases(value: Any) -> Any:
@@ -31,18 +31,13 @@ def _parse_record(value: Any) -> Any:
     return None if value == "auto" else value == "true"
 
 
-class Settings(ServerSettings):
+class Settings(ServerSettings, IdentitySettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8085")
     state: str = setting(
         "POOLHOUSE_STATE_DIR", "", "Directory of the embedded libvirts. Empty: one below /dev/shm, or below /tmp."
     )
     worker_user: str = setting(
         "POOLHOUSE_WORKER_UID", "", "User that the workers run as where the service runs as root. Empty: `nobody`."
-    )
-    seed: str = setting(
-        "POOLHOUSE_IDENTITY_SEED",
-        "",
-        "Seed of MAC addresses, firmware UUIDs and serials. Two clusters with different seeds never share an address.",
     )
     architecture: Literal["amd64", "arm64", "s390x"] | None = setting(
         "POOLHOUSE_ARCHITECTURE",

@@ -41,7 +41,7 @@ from poolhouse.service import lifecycle, logs
 from poolhouse.service.certwatcher import CABundle
 from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.server import serve
-from poolhouse.service.settings import ListenAddress, ServiceSettings, listen_setting, setting
+from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
@@ -78,7 +78,7 @@ def _parse_names(value: Any) -> Any:
     return frozenset(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 
-class Settings(ServiceSettings):
+class Settings(ServiceSettings, IdentitySettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8443")
     client_ca: Path | None = setting(
         "POOLHOUSE_CLIENT_CA",
@@ -100,11 +100,6 @@ class Settings(ServiceSettings):
     defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
     controllers_url: str = setting(
         "POOLHOUSE_CONTROLLERS_URL", "", "The controllers, which answer plans. Empty: dry runs have no plan."
-    )
-    identity_seed: str = setting(
-        "POOLHOUSE_IDENTITY_SEED",
-        "",
-        "Seed of the cluster's MAC addresses, UUIDs and serials: with another seed, equal names get other ones.",
     )
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
@@ -224,7 +219,7 @@ def _parts(
         )
         defaulting = handler = DefaultingHandler(
             defaulter,
-            seed=settings.identity_seed,
+            seed=settings.seed,
             budget_seconds=budgets.defaulter_seconds,
             now=monotonic,
             breaker=CircuitBreaker(),
@@ -249,7 +244,7 @@ def _parts(
         admission=Admission(
             defaulting=defaulting, checks=(limit, *checks, snapshots, claimed), scale=limit, drift=drift
         ),
-        dry_run=DryRun(api, defaulter, settings.identity_seed, plans),
+        dry_run=DryRun(api, defaulter, settings.seed, plans),
         explain=PolicyExplainer(api),
         metrics=metrics,
         reviews=AdmissionBodies(settings.api_server),

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from poolhouse.service.logs import Format
@@ -113,6 +113,42 @@ class ServerSettings(LogSettings):
     @property
     def port(self) -> int:
         return self.listen.port
+
+
+class IdentitySettings(EnvironmentSettings):
+    """The seed from which the identities of VMs follow. A directory keeps it out of the environment, which everybody
+    who may read Pods can read."""
+
+    identity_seed: str = setting(
+        "POOLHOUSE_IDENTITY_SEED",
+        "",
+        "Seed of MAC addresses, firmware UUIDs and serials: with another seed, equal names get other ones.",
+    )
+    identity_dir: Path | None = setting(
+        "POOLHOUSE_IDENTITY_DIR",
+        None,
+        "Directory whose file `seed` has the seed, such as a mounted Secret. It takes the place of"
+        " POOLHOUSE_IDENTITY_SEED.",
+    )
+    _seed: str = PrivateAttr("")
+
+    @model_validator(mode="after")
+    def _read_seed(self) -> Self:
+        """Reads the file at the start. Without the file the service must not start, because another seed gives new VMs
+        other addresses."""
+        self._seed = self.identity_seed
+        if self.identity_dir is not None:
+            if self.identity_seed:
+                raise ValueError("POOLHOUSE_IDENTITY_SEED: must be empty with POOLHOUSE_IDENTITY_DIR")
+            try:
+                self._seed = (self.identity_dir / "seed").read_text().removesuffix("\n")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"POOLHOUSE_IDENTITY_DIR: the seed cannot be read: {error}") from None
+        return self
+
+    @property
+    def seed(self) -> str:
+        return self._seed
 
 
 class ServiceSettings(ServerSettings):

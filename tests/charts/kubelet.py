@@ -11,6 +11,7 @@ beside the other tests, and because it records which rights the services use and
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import hashlib
 import json
@@ -20,7 +21,7 @@ import ssl
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
@@ -31,7 +32,7 @@ import aiohttp
 
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import SECRETS, Resource
 from tests.charts.rbac_recorder import Recorder
 from tests.ports import free_port
 
@@ -282,7 +283,7 @@ class Kubelet:
         program, *arguments = container["command"]
         assert program == "poolhouse", container["command"]
         name = f"{spec['serviceAccountName']}-{next(self._names)}"
-        volumes = self._volumes(spec, container, self._disk / name)
+        volumes = self._volumes(spec, container, self._disk / name, await self._secrets(spec))
         environment = self._environment(container)
         environment["POOLHOUSE_LISTEN"] = f"127.0.0.1:{port}"
         environment["POOLHOUSE_DIR"] = str(self.logs)  # identifies the workers of this defaulter
@@ -298,15 +299,22 @@ class Kubelet:
                 *command, cwd=ROOT, env=environment, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log
             )
 
-    def _volumes(self, spec: Json, container: Json, disk: Path) -> dict[str, Path]:
-        """Creates a directory for each mount path."""
+    async def _secrets(self, spec: Json) -> dict[str, Json]:
+        """The data of the mounted Secrets, by the name of the volume."""
+        names = {each["name"]: each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each}
+        return {volume: (await self._api.get(SECRETS, self._namespace, name))["data"] for volume, name in names.items()}
+
+    def _volumes(self, spec: Json, container: Json, disk: Path, secrets: Mapping[str, Json]) -> dict[str, Path]:
+        """Creates a directory for each mount path, with the files of a Secret."""
         found = {}
         for mount in container["volumeMounts"]:
-            assert any(v["name"] == mount["name"] and "emptyDir" in v for v in spec["volumes"]), mount
+            assert any(v["name"] == mount["name"] and v.keys() & {"emptyDir", "secret"} for v in spec["volumes"]), mount
             there = disk / mount["name"]
             there.mkdir(parents=True, exist_ok=True)
             disk.chmod(0o711)
             there.chmod(0o777)
+            for file, content in secrets.get(mount["name"], {}).items():
+                (there / file).write_bytes(base64.b64decode(content))
             found[mount["mountPath"]] = there
         return found
 

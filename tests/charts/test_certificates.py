@@ -21,6 +21,7 @@ import yaml
 from controllers.certificates.observe import configuration_resource
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import SECRETS
 from poolhouse.service.certificates import new_ca, new_server_certificate
 from poolhouse.stack.install import RESOURCES, apply
 from poolhouse.stack.paths import StackPaths
@@ -35,7 +36,16 @@ from tests.waiting import eventually
 Json = dict[str, Any]
 
 DAY = timedelta(days=1)
-WANTED = {"ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Deployment", "Service"}
+WANTED = {
+    "ServiceAccount",
+    "Role",
+    "RoleBinding",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Deployment",
+    "Service",
+    "Secret",
+}
 WANTED |= {"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "Certificate", "Issuer"}
 
 
@@ -101,7 +111,7 @@ async def installed(
             found = Installed(place.api, place.namespace, kubelet, documents)
             try:
                 await apply(place.api, copy.deepcopy(known))
-                for sort in (SERVICES, DEPLOYMENTS):
+                for sort in (SECRETS, SERVICES, DEPLOYMENTS):
                     for each in documents:
                         if each["kind"] == sort.kind:
                             await place.api.patch(

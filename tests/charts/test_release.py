@@ -7,6 +7,7 @@ The tests depend on each other and run in order. $POOLHOUSE_EARLIER_CHART is the
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import ssl
@@ -26,14 +27,15 @@ from poolhouse.api.kinds import meta
 from poolhouse.manifests import admission_policy, rbac, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
 from poolhouse.runtime.resource import SECRETS, Resource
 from poolhouse.service.certificates import KeyPair, join_pem
 from poolhouse.stack.install import RESOURCES, SUBRESOURCES
 from poolhouse.stack.paths import StackPaths
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
-from tests.charts.helm import NAMESPACE, template
+from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, template
+from tests.charts.helm import run as helm
 from tests.charts.kubelet import DEPLOYMENTS, Kubelet
 from tests.charts.rbac_recorder import Right
 from tests.cluster.heard import heard
@@ -295,6 +297,22 @@ async def test_upgrade_fails_no_request_and_moves_no_vm(cluster: Cluster, api: A
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["clientConfig"]["caBundle"], "Helm keeps the published authority"
     assert "exempt" in json.dumps(webhook["namespaceSelector"])
+
+
+async def test_no_upgrade_changes_the_identity_seed(cluster: Cluster, api: Api) -> None:
+    def rendered(seed: str) -> str:
+        values = cluster.values(identitySeed=seed)
+        arguments = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--reset-values", "--dry-run=server")
+        return helm("upgrade", *arguments, values=values, kubeconfig=cluster.kubeconfig)
+
+    seed = base64.b64encode(b"test").decode()
+    for given in ("", "test"):
+        assert f'seed: "{seed}"' in await asyncio.to_thread(rendered, given)
+    with pytest.raises(HelmError, match="identitySeed: must not change: the Secret poolhouse-identity"):
+        await asyncio.to_thread(rendered, "another")
+    # As Argo CD would, which cannot look up the Secret.
+    with pytest.raises(Invalid, match="immutable"):
+        await api.patch(SECRETS, NAMESPACE, "poolhouse-identity", {"data": {"seed": ""}})
 
 
 async def test_documented_command_disables_admission_permanently(cluster: Cluster, api: Api) -> None:

@@ -185,7 +185,7 @@ def test_pods_comply_with_the_restricted_standard(rendered: list[Json]) -> None:
             }
             assert container["resources"]["limits"]["memory"]
             assert container["image"].startswith("registry.local:5000/poolhouse/")
-        assert all(set(volume) == {"name", "emptyDir"} for volume in spec["volumes"])
+        assert all({"name"} < set(volume) <= {"name", "emptyDir", "secret"} for volume in spec["volumes"])
 
 
 def test_grace_period_is_longer_than_every_admission_timeout(rendered: list[Json]) -> None:
@@ -315,7 +315,7 @@ def controllers_of(rendered: list[Json]) -> tuple[dict[str, Any], Json, list[Jso
 def test_analyses_have_no_prometheus_and_no_jobs_by_default(rendered: list[Json]) -> None:
     env, pod, rules, _ = controllers_of(rendered)
     assert not [name for name in env if name.startswith("POOLHOUSE_PROMETHEUS")]
-    assert not [each for each in pod["volumes"] if "secret" in each]
+    assert [each["name"] for each in pod["volumes"] if "secret" in each] == ["identity"]
     assert rules == []
 
 
@@ -601,7 +601,8 @@ def test_common_annotations_are_on_all_objects(everything: list[Json]) -> None:
     for each in everything:
         annotations, name = each["metadata"].get("annotations", {}), each["metadata"]["name"]
         assert (annotations.get("example.com/owner") is None) is (name in OWN), name
-        policy = "keep" if each["kind"] == "CustomResourceDefinition" else None if name in OWN else "delete"
+        stays = each["kind"] == "CustomResourceDefinition" or name == "poolhouse-identity"
+        policy = "keep" if stays else None if name in OWN else "delete"
         assert annotations.get("helm.sh/resource-policy") == policy, name
     (monitor, *_) = named(everything, "ServiceMonitor").values()
     assert monitor["metadata"]["annotations"]["example.com/owner"] == "monitoring"
@@ -970,3 +971,30 @@ def test_replicas_prefer_different_nodes_and_zones(rendered: list[Json]) -> None
 def test_chosen_placement_replaces_the_default(chosen: Json) -> None:
     pod = named(template({"webhook": chosen}), "Deployment")["poolhouse-webhook"]["spec"]["template"]["spec"]
     assert {key: pod[key] for key in ("affinity", "topologySpreadConstraints") if key in pod} == chosen
+
+
+def test_the_identity_seed_is_in_an_immutable_secret_and_in_no_environment() -> None:
+    rendered = template({"identitySeed": "berlin-1"})
+    secret = named(rendered, "Secret")["poolhouse-identity"]
+    assert (secret["immutable"], secret["data"]) == (True, {"seed": base64.b64encode(b"berlin-1").decode()})
+    for each in named(rendered, "Deployment").values():
+        spec = each["spec"]["template"]["spec"]
+        assert "berlin-1" not in json.dumps(spec)
+        assert {"name": "identity", "secret": {"secretName": "poolhouse-identity"}} in spec["volumes"]
+        environment = {env["name"]: env.get("value") for env in spec["containers"][0]["env"]}
+        assert environment["POOLHOUSE_IDENTITY_DIR"] == "/run/poolhouse/identity"
+
+
+def test_rendering_without_a_cluster_is_repeatable() -> None:
+    first, second = (named(template(), "Secret")["poolhouse-identity"] for _ in range(2))
+    assert first == second
+    assert first["data"] == {"seed": ""}
+
+
+def test_a_secret_of_the_user_has_the_seed() -> None:
+    rendered = template({"identitySecret": "mine"})
+    assert "poolhouse-identity" not in named(rendered, "Secret")
+    for each in named(rendered, "Deployment").values():
+        assert {"name": "identity", "secret": {"secretName": "mine"}} in each["spec"]["template"]["spec"]["volumes"]
+    with pytest.raises(HelmError, match="identitySeed: must be empty with identitySecret"):
+        template({"identitySecret": "mine", "identitySeed": "x"})

@@ -9,7 +9,15 @@ from typing import Annotated
 import pytest
 from pydantic import BeforeValidator, ValidationError
 
-from poolhouse.service.settings import Address, ListenAddress, ServiceSettings, listen_setting, reference, setting
+from poolhouse.service.settings import (
+    Address,
+    IdentitySettings,
+    ListenAddress,
+    ServiceSettings,
+    listen_setting,
+    reference,
+    setting,
+)
 
 
 class Settings(ServiceSettings):
@@ -97,3 +105,21 @@ def test_the_reference_describes_every_setting() -> None:
     deadline = rows["POOLHOUSE_DEADLINE"]
     assert (deadline.allowed, deadline.unit) == ("a number, greater than 0 and at most 300", "seconds")
     assert all(row.description for row in rows.values())
+
+
+def test_the_seed_of_the_environment() -> None:
+    assert IdentitySettings.read({}).seed == ""
+    assert IdentitySettings.read({"POOLHOUSE_IDENTITY_SEED": "berlin"}).seed == "berlin"
+
+
+def test_the_seed_of_a_file(tmp_path: Path) -> None:
+    where = {"POOLHOUSE_IDENTITY_DIR": str(tmp_path)}
+    with pytest.raises(ValueError, match="POOLHOUSE_IDENTITY_DIR: the seed cannot be read"):
+        IdentitySettings.read(where)
+    for text in ("berlin", "berlin\n"):
+        (tmp_path / "seed").write_text(text)
+        assert IdentitySettings.read(where).seed == "berlin"
+    (tmp_path / "seed").write_text("")
+    assert IdentitySettings.read(where).seed == ""
+    with pytest.raises(ValueError, match="POOLHOUSE_IDENTITY_SEED: must be empty"):
+        IdentitySettings.read({**where, "POOLHOUSE_IDENTITY_SEED": "x"})

@@ -20,7 +20,7 @@ def test_settings_of_a_container() -> None:
         }
     )
     assert (settings.host, settings.port, settings.tls) == ("::", 8443, Path("/tls"))
-    assert (settings.defaulter_url, settings.identity_seed, settings.log_format) == ("http://defaulter", "seed", "json")
+    assert (settings.defaulter_url, settings.seed, settings.log_format) == ("http://defaulter", "seed", "json")
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ spec:
             - {name: POOLHOUSE_LISTEN, value: "[::]:{{ $values.port }}"}
             - {name: POOLHOUSE_LOG_FORMAT, value: json}
             - {name: POOLHOUSE_LOG_LEVEL, value: {{ include "poolhouse.logLevel" $root }}}
-            - {name: POOLHOUSE_IDENTITY_SEED, value: {{ $root.Values.identitySeed | quote }}}
+            - {name: POOLHOUSE_IDENTITY_DIR, value: /run/poolhouse/identity}
             - {name: POOLHOUSE_MACS, value: {{ $root.Values.macs }}}
             {{- .env | nindent 12 }}
             {{- with $values.extraEnv }}
@@ -130,6 +130,7 @@ spec:
             {{- range $volume, $path := .mounts }}
             - {name: {{ $volume }}, mountPath: {{ $path }}}
             {{- end }}
+            - {name: identity, mountPath: /run/poolhouse/identity, readOnly: true}
             {{- range $volume, $each := .secrets }}
             - {name: {{ $volume }}, mountPath: {{ $each.path }}, readOnly: true}
             {{- end }}
@@ -144,6 +145,7 @@ spec:
         - name: {{ $volume }}
           emptyDir: {{ if eq $volume "tls" }}{medium: Memory, sizeLimit: 1Mi}{{ else if eq $volume "state" }}{medium: Memory, sizeLimit: 64Mi}{{ else }}{sizeLimit: 256Mi}{{ end }}
         {{- end }}
+        - {name: identity, secret: {secretName: {{ include "poolhouse.identitySecret" $root }}}}
         {{- range $volume, $each := .secrets }}
         - {name: {{ $volume }}, secret: {secretName: {{ $each.secret }}}}
         {{- end }}

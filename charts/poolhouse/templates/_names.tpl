@@ -69,6 +69,17 @@ name: messages for finding faults begin at 4. */}}
 {{- if eq .Values.certificates.mode "secret" }}{{ .Values.certificates.secret.name }}{{ else }}poolhouse-serving{{ end }}
 {{- end }}
 
+{{/* Prints the name of the Secret with the identity seed. */}}
+{{- define "poolhouse.identitySecret" -}}
+{{ .Values.identitySecret | default "poolhouse-identity" }}
+{{- end }}
+
+{{/* Prints the identity seed: that of the Secret, or of the values if the Secret does not exist or cannot be looked up. */}}
+{{- define "poolhouse.identitySeed" -}}
+{{- $found := lookup "v1" "Secret" .Release.Namespace (include "poolhouse.identitySecret" .) -}}
+{{- if $found }}{{ get ($found.data | default dict) "seed" | default "" | b64dec }}{{ else }}{{ .Values.identitySeed }}{{ end -}}
+{{- end }}
+
 {{/* Prints the names and addresses of the serving certificate, separated by commas. */}}
 {{- define "poolhouse.certificateHosts" -}}
 {{- $hosts := list -}}

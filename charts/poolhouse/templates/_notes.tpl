@@ -62,7 +62,7 @@ VMs are stored without hardware defaulting, because defaulter.enabled is false.
 
 While the webhook is down, nobody can create or change VMs, because webhook.defaulting.failurePolicy is Fail{{ if and (lt (int .Values.webhook.replicas) 2) (not .Values.webhook.autoscaling.enabled) }} and webhook.replicas is 1{{ end }}.
 {{- end }}
-{{- if and .Values.defaulter.enabled (eq .Values.macs "deterministic") (not .Values.identitySeed) }}
+{{- if and .Values.defaulter.enabled (eq .Values.macs "deterministic") (not (include "poolhouse.identitySeed" .)) (not .Values.identitySecret) }}
 
 MAC addresses follow from the names of VMs. If another cluster with Poolhouse shares the network, set identitySeed before you create VMs.
 {{- end }}

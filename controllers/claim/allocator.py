@@ -20,7 +20,7 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Demand, WarmVMCache
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, short_uid
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -115,7 +115,7 @@ class Allocator:
     demand: Demand = field(default_factory=Demand)
     pool_creations: Expectations[str] = field(default_factory=Expectations)
     """creations of the pools that no store shows yet, by UID of the pool"""
-    ready: ReadyQueue = field(default_factory=ReadyQueue)
+    ready: ReadyQueue = field(init=False)
     quotas: QuotaTracker = field(default_factory=QuotaTracker)
     _waiting: dict[str, WaitQueue] = field(default_factory=dict)
     """the key is the UID of the pool"""
@@ -123,6 +123,28 @@ class Allocator:
     """the key is the UID of the claim"""
     _vms_unknown: set[str] = field(default_factory=set)
     """UIDs of claims that may have a VM without a record in this process"""
+
+    def __post_init__(self) -> None:
+        self.ready = ReadyQueue(self._is_offered)
+
+    def _pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
+        return next(iter(self.stores.pools.by("uid", vm.pool_uid)), None)
+
+    def _is_offered(self, vm: WarmVM) -> bool:
+        """Whether the status of the VM's pool says that the controllers have created the VM. A pool that is not valid
+        gives no VM away, and is asked again when it does."""
+        pool = self._pool_of(vm)
+        return not isinstance(pool, WarmPool) or pool.recorded(vm)
+
+    def given_by_controllers(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> bool:
+        """Whether a controller has given the VM to the claim. The VM's label alone does not say so: the status of the
+        claim or of the pool has the VM's UID, or this process has reserved or created it."""
+        if vm.uid == claim.vm_uid or vm.uid in record.own:
+            return True
+        pool = self._pool_of(vm)
+        if isinstance(pool, InvalidWarmPool):
+            return pool.status.members is None or short_uid(vm) in pool.status.members
+        return pool is not None and pool.recorded(vm)
 
     # Records
 
@@ -266,7 +288,7 @@ class Allocator:
         if self.queue(pool.uid).position(claim.uid) > self.ready.count(pool.uid, is_usable):
             return None
         vms = (self.stores.vms.get(key) for key in self.ready.candidates(pool.uid, is_current, fits))
-        return next((vm for vm in vms if vm is not None and not why_unavailable(vm)), None)
+        return next((vm for vm in vms if vm is not None and not why_unavailable(vm) and pool.recorded(vm)), None)
 
     def reserve(self, claim: Claim, pool: WarmPool, vm: WarmVM, record: ClaimRecord) -> None:
         """Reserves the VM for the claim. Callers must call this method before the first await, so that other claims get

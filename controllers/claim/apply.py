@@ -24,7 +24,7 @@ from controllers.shared.status_writer import status_patch
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.naming import draw_placement
-from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import format_micro_time, format_time
 from poolhouse.api.kinds import meta
@@ -95,6 +95,11 @@ class ClaimWriter:
                 await self._hand_over(s, vm, backend, record)
             case steps.DeleteVM(vm, reason):
                 await self._delete(s, vm, reason, backend, record)
+            case steps.DeleteUnrecordedVM(vm):
+                if await self._is_recorded(vm):  # the store of pools was behind the store of VMs
+                    record.own.add(vm.uid)
+                else:
+                    await self._delete(s, vm, "no status says that a controller gave it to its claim", backend, record)
             case steps.JoinWaitQueue():
                 assert s.pool is not None
                 self.allocator.join_queue(s.claim, s.pool, record)
@@ -106,6 +111,15 @@ class ClaimWriter:
     async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
         found = await backend.find(s.claim.namespace, s.claim.uid)
         self.allocator.vms_listed(s.claim, found, record, self.clock())
+
+    async def _is_recorded(self, vm: WarmVM) -> bool:
+        if not vm.pool:
+            return False
+        try:
+            pool = parse_warm_pool(await self.api.get(WARM_POOLS, vm.namespace, vm.pool))
+        except NotFound:
+            return False
+        return isinstance(pool, WarmPool) and pool.uid == vm.pool_uid and pool.recorded(vm)
 
     async def _delete_claim(self, claim: Claim) -> None:
         with suppress(Conflict, NotFound):  # somebody has changed or deleted the claim
@@ -151,6 +165,7 @@ class ClaimWriter:
                 return
             else:
                 log_event(log, "VMAssigning", f"reserved {vm.name} for {claim.name}", about=vm, claim=claim.name)
+                record.own.add(reserved.uid)
                 record.remember(reserved, self.clock())
                 record.timeline = replace(record.timeline, reserved=self.now(), bound=None, activated=None)
                 return
@@ -172,7 +187,8 @@ class ClaimWriter:
         log_event(log, "VMCreating", f"creates {step.name} for {claim.name}: {step.message}", claim=claim.name)
         try:
             personalization = await self._permitted(claim, pool)
-            created = await backend.create(self._create_request(claim, step, personalization, record.placement_draws))
+            request = self._create_request(claim, step, personalization, record.placement_draws)
+            created = await backend.create(replace(request, repeated=record.unconfirmed == step.name))
         except OutcomeUnknown:
             record.vms_known = False
             record.unconfirmed = step.name
@@ -186,6 +202,7 @@ class ClaimWriter:
             self._retry_later(s, why, error, record)
         else:
             record.failures = 0
+            record.own.add(created.uid)
             record.remember(created, self.clock())
 
     def _retry_later(self, s: ClaimSnapshot, why: Failure, error: ApiError, record: ClaimRecord) -> None:

@@ -16,6 +16,7 @@ from controllers.warmpool.ec2.tags import has_agent
 from controllers.warmpool.health import needs_probe
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
+from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.errors import NotFound
@@ -38,6 +39,7 @@ class ClaimObserver:
         snapshot = ClaimSnapshot(
             claim=claim,
             vms=vms,
+            unrecorded=frozenset(vm.uid for vm in vms if not self.allocator.given_by_controllers(claim, vm, record)),
             vms_known=record.vms_known,
             health=record.health,
             failure=record.failure if now < record.retry_at else None,
@@ -224,12 +226,22 @@ class ClaimController:
 
     def pool_changed(self, old: AnyWarmPool | None, new: AnyWarmPool | None) -> None:
         """Enqueues the claims in the pool's queue. Claims without a pool are requeued after a short time."""
+        self._offer_recorded(old, new)
         for pool in (old, new):
             if pool is not None:
                 self.wake_queue(pool.uid)
                 if _relevant(old) != _relevant(new):
                     queue = self.allocator.queue(pool.uid)
                     self._enqueue_claims(queue.first(len(queue)), 1 / QUEUE_CHECKS_PER_SECOND)
+
+    def _offer_recorded(self, old: AnyWarmPool | None, new: AnyWarmPool | None) -> None:
+        """Offers Ready VMs that the status did not have before, and no longer offers those that have left it."""
+        if not isinstance(old, WarmPool) or not isinstance(new, WarmPool) or old.members == new.members:
+            return
+        for vm in self.allocator.stores.vms.vms.by("state", (new.uid, WarmState.READY)):
+            if old.recorded(vm) != new.recorded(vm):
+                joined = self.allocator.stores.vms.join(vm)
+                self.allocator.ready.update(joined, joined)
 
     def wake_queue(self, pool_uid: str) -> None:
         self._enqueue_claims(self.allocator.next_claims(pool_uid, WOKEN_CLAIMS))

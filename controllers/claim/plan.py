@@ -112,21 +112,21 @@ def _delete_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
 
 def _vm_in_use(s: ClaimSnapshot) -> WarmVM | None:
     """A VM that was handed over to the claim. An earlier status of the claim had this VM."""
-    in_use = [vm for vm in s.vms if vm.state is WarmState.IN_USE and not vm.deleting]
+    in_use = [vm for vm in s.vms if vm.state is WarmState.IN_USE and not vm.deleting and vm.uid not in s.unrecorded]
     return min(in_use, key=lambda vm: (vm.created_at, vm.uid), default=None)
+
+
+def _not_recorded(vm: WarmVM) -> Failure:
+    message = f"VM {vm.name} has the claim's UID, and no status says that a controller gave it to the claim"
+    return Failure(ClaimReason.VM_NOT_RECORDED, message)
 
 
 # Claims without a VM in their status
 
 
 def _plan_unbound(s: ClaimSnapshot, now: datetime) -> steps.Step:
-    own = [vm for vm in s.vms if not vm.deleting]
-    if usable := [vm for vm in own if vm.state is WarmState.ALLOCATING and vm.owned_by(s.claim.uid)]:
-        # A race may leave several VMs. Every process binds the same VM and deletes the others later: a process with a
-        # stale claim does not know which VM is bound.
-        return _bind_if_healthy(s, min(usable, key=lambda vm: (vm.created_at, vm.uid)), now)
-    if own:
-        return steps.DeleteVM(own[0], "it has a claim, in a state in which a VM has none")
+    if step := _plan_own(s, now):
+        return step
     if s.claim.status.attempts >= MAX_ATTEMPTS:
         return _fail(s, Failure(ClaimReason.ACTIVATION_FAILED, status.last_failure(s)), now)
     if not s.vms_known:
@@ -135,6 +135,24 @@ def _plan_unbound(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if now < s.bind_deadline or (isinstance(step, steps.ReserveVM) and now < s.bind_deadline + GRACE):
         return step
     return _fail(s, _timeout(s), now)
+
+
+def _plan_own(s: ClaimSnapshot, now: datetime) -> steps.Step | None:
+    """The step for VMs with the claim's UID."""
+    own = [vm for vm in s.vms if not vm.deleting]
+    if foreign := [vm for vm in own if vm.state is WarmState.IN_USE and vm.uid in s.unrecorded]:
+        # It may be forged, or the VM of a claim whose status somebody has restored: it is not deleted.
+        return _pend(s, _not_recorded(foreign[0]), now)
+    usable = [vm for vm in own if vm.state is WarmState.ALLOCATING and vm.owned_by(s.claim.uid)]
+    if usable := [vm for vm in usable if vm.uid not in s.unrecorded]:
+        # A race may leave several VMs. Every process binds the same VM and deletes the others later: a process with a
+        # stale claim does not know which VM is bound.
+        return _bind_if_healthy(s, min(usable, key=lambda vm: (vm.created_at, vm.uid)), now)
+    if not own:
+        return None
+    if own[0].uid in s.unrecorded:
+        return steps.DeleteUnrecordedVM(own[0])
+    return steps.DeleteVM(own[0], "it has a claim, in a state in which a VM has none")
 
 
 def _obtain_vm(s: ClaimSnapshot, now: datetime) -> steps.Step:
@@ -329,7 +347,7 @@ def _reserved_meanwhile(s: ClaimSnapshot) -> WarmVM | None:
     if vm is None or vm.state is not WarmState.ALLOCATING or s.claim.status.ready_at or not _boots(s, vm):
         return None
     waiting = (each for each in s.extra_vms if each.state is WarmState.ALLOCATING and not each.activated)
-    return next((each for each in waiting if each.owned_by(s.claim.uid)), None)
+    return next((each for each in waiting if each.owned_by(s.claim.uid) and each.uid not in s.unrecorded), None)
 
 
 def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:

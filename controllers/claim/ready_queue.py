@@ -37,7 +37,9 @@ def is_unclaimed(vm: WarmVM) -> bool:
 
 
 class ReadyQueue:
-    def __init__(self) -> None:
+    def __init__(self, recorded: Callable[[WarmVM], bool] = lambda vm: True) -> None:
+        """`recorded` says whether the pool's status has the VM, so that labels alone put no VM into the queue."""
+        self._recorded = recorded
         self._vms: dict[str, dict[Variant, list[Entry]]] = defaultdict(dict)
         """sorted entries, by UID of the pool and variant"""
         self._entries: dict[str, tuple[str, Variant, Entry]] = {}
@@ -86,7 +88,7 @@ class ReadyQueue:
             return False
         known = new.uid in self._entries
         self._remove(new.uid)
-        if not is_unclaimed(new) or why_not_in_standby(new):
+        if not is_unclaimed(new) or why_not_in_standby(new) or not self._recorded(new):
             return False
         self._add(new)
         return not known

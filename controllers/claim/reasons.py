@@ -29,6 +29,11 @@ class ClaimReason(Reason):
         "A ready VM could not be reserved for the claim, for example because a webhook or policy refused it; the"
         " message is the API server's. Another VM is tried after a pause.",
     )
+    VM_NOT_RECORDED = (
+        "VMNotRecorded",
+        "A VM in use has the claim's UID, and neither the claim's status nor the pool's has the VM. The claim does not"
+        " get it. Delete the VM if nobody needs it, or release the claim, which deletes the VM too.",
+    )
     # The claim has a VM
     VM_BOUND = "VMBound", "The VM belongs to this claim alone."
     ACTIVATING = "Activating", "The VM is being resumed, started, checked or personalized."

@@ -133,6 +133,8 @@ class ClaimSnapshot:
     """why no pool can serve the claim"""
     vms: tuple[WarmVM, ...] = ()
     """VMs with the claim's UID"""
+    unrecorded: frozenset[str] = frozenset()
+    """UIDs of `vms` that no controller has given to the claim, as far as this process knows"""
     vms_known: bool = False
     """whether `vms` has all VMs with the claim's UID"""
     candidate: WarmVM | None = None
@@ -219,6 +221,8 @@ class ClaimRecord:
     """the claim after the last write of this process"""
     vms: dict[str, tuple[WarmVM, float]] = field(default_factory=dict)
     """VMs after the last write or read of this process, with its time, by UID"""
+    own: set[str] = field(default_factory=set)
+    """UIDs of the VMs that this process has reserved or created for the claim"""
     reserved: dict[str, Key] = field(default_factory=dict)
     """VMs that are reserved until the store shows the reservation, by UID"""
     rejected: dict[str, Key] = field(default_factory=dict)

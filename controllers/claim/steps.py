@@ -93,6 +93,10 @@ class DeleteVM(_VMStep):
     reason: str
 
 
+class DeleteUnrecordedVM(_VMStep):
+    """Deletes a VM that no controller has given to the claim, if the pool's status says so at the API server too."""
+
+
 @dataclass(frozen=True)
 class DeleteClaim:
     """Deletes a finished claim, whose record nobody needs any more."""

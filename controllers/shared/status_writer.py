@@ -78,15 +78,17 @@ class StatusWriter(Generic[S]):
     clock: Callable[[], float]
     interval_seconds: float = INTERVAL_SECONDS
 
-    async def update(self, view: View[S], fresh: S, last: LastWrite) -> StatusUpdate:
+    async def update(
+        self, view: View[S], fresh: S, last: LastWrite, *, interval_seconds: float | None = None
+    ) -> StatusUpdate:
         """Writes the status if it differs from the view's or there are new decisions, and if the last write is old
-        enough."""
+        enough. The interval is shorter for a status that something waits for."""
         if last.decisions and isinstance(view.status, LoggedStatus):
             last.decisions = without_recorded(last.decisions, view.status.decisions)
             last.unwritten = without_recorded(last.unwritten, view.status.decisions)
         if fresh == view.status and not last.unwritten:
             return StatusUpdate()
-        wait = last.at + self.interval_seconds - self.clock()
+        wait = last.at + (self.interval_seconds if interval_seconds is None else interval_seconds) - self.clock()
         if wait > 0:
             return StatusUpdate(wait_seconds=wait)
         await self.write(view, fresh, last)

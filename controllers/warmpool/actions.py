@@ -9,7 +9,16 @@ from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.batch_writer import ExpectedEvents
 
 DeletionCause = Literal[
-    "Excess", "Outdated", "Expired", "NodeLeaving", "Marked", "ReadinessTimeout", "Unhealthy", "NoRoom", "Contradiction"
+    "Excess",
+    "Outdated",
+    "Expired",
+    "NodeLeaving",
+    "Marked",
+    "ReadinessTimeout",
+    "Unhealthy",
+    "NoRoom",
+    "Contradiction",
+    "NotRecorded",
 ]
 """The `reason` label of the metric of deletions."""
 

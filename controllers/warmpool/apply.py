@@ -32,7 +32,7 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool
-from controllers.warmpool.warm_vm import NO_OWNER
+from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api
@@ -74,6 +74,10 @@ class WarmPoolWriter:
     expectations: Expectations[str]
     """The key is the pool's UID."""
     clock: Callable[[], float]
+    created: dict[str, set[str]] = field(default_factory=dict)
+    """UIDs of the VMs that this process has created and that still exist, by UID of the pool."""
+    unanswered: dict[str, set[str]] = field(default_factory=dict)
+    """Names of VMs whose creation got no answer, by UID of the pool."""
     batches: WriteBatches[WarmPool] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +92,7 @@ class WarmPoolWriter:
         changed = await self._change(pool, [a for a in plan.actions if isinstance(a, VMAction)], backend)
         deletions = [a for a in plan.actions if isinstance(a, DeleteVM)]
         deleted = await self._send(pool, deletions, partial(_terminate, backend), careful=False)
-        created = await self._send(pool, creations, lambda a: backend.create(create_request(pool, a)))
+        created = await self._send(pool, creations, partial(self._create, pool, backend))
         finalizers = [a for a in plan.actions if isinstance(a, SetFinalizer)]
         finalizer = await self._send(pool, finalizers, partial(self._set_finalizer, pool))
         if created.failure:
@@ -96,6 +100,30 @@ class WarmPoolWriter:
         others = (replace(each, failure=None) for each in (changed, deleted, finalizer))
         found = merge_outcomes((created, *others))
         return WarmPoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error)
+
+    async def _create(self, pool: WarmPool, backend: Backend, action: CreateVM) -> None:
+        try:
+            found = await backend.create(create_request(pool, action))
+        except OutcomeUnknown:
+            self.unanswered.setdefault(pool.uid, set()).add(action.name)
+            raise
+        self.created.setdefault(pool.uid, set()).add(found.uid)
+
+    def created_of(self, pool: WarmPool, vms: Sequence[WarmVM], *, all_shown: bool) -> frozenset[str]:
+        """UIDs of the pool's VMs that this process has created. With `all_shown`, `vms` has all that exist."""
+        created = self.created.setdefault(pool.uid, set())
+        if (unanswered := self.unanswered.get(pool.uid)) is not None:
+            for vm in vms:
+                if vm.name in unanswered:  # only once: somebody may delete the VM and use its name
+                    unanswered.discard(vm.name)
+                    created.add(vm.uid)
+        if all_shown:
+            created &= {vm.uid for vm in vms}
+        return frozenset(created)
+
+    def forget(self, pool_uid: str) -> None:
+        self.created.pop(pool_uid, None)
+        self.unanswered.pop(pool_uid, None)
 
     async def orphan(self, orphans: Sequence[OrphanVM], backend: Backend) -> bool:
         """Orphans VMs without a pool. Returns whether all writes succeeded."""

@@ -58,6 +58,9 @@ class CreateRequest:
     claim_uid: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    repeated: bool = True
+    """Whether an existing VM of this name may be from an earlier call without an answer. Others know the names of VMs
+    for claims before the VMs exist."""
 
 
 @dataclass(frozen=True)

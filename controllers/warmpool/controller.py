@@ -50,6 +50,8 @@ CLAIMED_SECONDS = 0.5
 BATCH_FACTOR = 20.0
 """Further delay, as a multiple of the processor time of the last plan or status, so that large pools do not delay
 claims."""
+MEMBERS_SECONDS = 0.25
+"""Interval of writes of the status with new VMs. It is shorter than the boot of every guest."""
 RESYNC_SECONDS = 30.0
 """Interval of reconciles without an event."""
 PROVISIONING_PROBE_SECONDS = 2.0
@@ -160,6 +162,7 @@ class WarmPoolController:
         memory.failures = self._failures_after(snapshot, memory, outcome, now)
         after = replace(
             snapshot,
+            created=snapshot.created | self.apply.created.get(pool.uid, frozenset()),
             failures=memory.failures,
             last_error=describe(outcome.error),
             refusal=self.subresources.refusal(vm.uid for vm in snapshot.members),
@@ -215,6 +218,7 @@ class WarmPoolController:
             tokens = memory.bucket.tokens
         self._reconciles += 1
         vms, demand = tuple(view.cache.of_pool(pool.uid)), self.stores.demand
+        synced = self.records.synced([pool.uid])
         return WarmPoolSnapshot(
             pool=pool,
             vms=vms,
@@ -222,7 +226,8 @@ class WarmPoolController:
             health=self.health.observe(pool, vms),
             queued_claims=demand.queued(pool.uid),
             creating_for_claims=demand.creating(pool.uid),
-            expectations_met=self.records.synced([pool.uid]),
+            expectations_met=synced,
+            created=self.apply.created_of(pool, vms, all_shown=synced),
             failures=memory.failures,
             tokens=tokens,
             seed=f"{self.seed}.{self._reconciles}",
@@ -267,7 +272,9 @@ class WarmPoolController:
         if isinstance(pool, WarmPool) and pool.deleting:
             return None
         memory.last_status_write.record(self.stores.demand.take_deletions(pool.uid))
-        update = await self.status_writer.update(pool, fresh, memory.last_status_write)
+        # New VMs become Ready only after the status has them.
+        interval = MEMBERS_SECONDS if set(fresh.members or ()) - set(pool.status.members or ()) else None
+        update = await self.status_writer.update(pool, fresh, memory.last_status_write, interval_seconds=interval)
         if update.written:
             before, memory.status = memory.status or pool.status, fresh
             for each in status_events(before, fresh):
@@ -300,6 +307,8 @@ class WarmPoolController:
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         self.records.set_changed(old, new)
+        if old is not None and (new is None or new.uid != old.uid):
+            self.apply.forget(old.uid)
         if old is not None and new is not None:
             self._adopt_failures(old, new)
         changed = [each for each in (old, new) if each is not None]

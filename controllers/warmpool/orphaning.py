@@ -1,11 +1,11 @@
-"""Releases VMs from a pool that is deleted, and deletes VMs with contradictory labels."""
+"""Releases VMs from a pool that is deleted, and deletes VMs with contradictory labels or without a record."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM, SetFinalizer
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from controllers.warmpool.warm_vm import NO_OWNER, WarmVM
+from controllers.warmpool.warm_vm import NO_OWNER, WarmVM, seconds_since
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 
@@ -45,6 +45,25 @@ def delete_contradictory(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[
         if vm.owned_by(snapshot.pool.uid) and not allocated:
             reason = f"the labels of the VM contradict each other (state {vm.state}, claim {vm.claim_uid})"
             yield DeleteVM(vm, "Contradiction", reason)
+
+
+UNRECORDED_SECONDS = 60.0
+"""Age from which an unrecorded VM is deleted. A new leader may see the status later than the VM."""
+
+
+def delete_unrecorded(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Deletes VMs that look like the pool's and that no controller has created, as far as the status says. The pool
+    replaces a VM whose creator ended before it wrote the status."""
+    if snapshot.pool.spec.paused:
+        return
+    for vm in snapshot.unrecorded:
+        if seconds_since(vm.created_at, now) >= UNRECORDED_SECONDS:
+            yield DeleteVM(vm, "NotRecorded", "the status of the pool does not say that a controller created the VM")
+
+
+def seconds_until_deleted(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
+    left = (UNRECORDED_SECONDS - seconds_since(vm.created_at, now) for vm in snapshot.unrecorded)
+    return min((each for each in left if each > 0), default=None)
 
 
 def orphan_disowned(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.warmpool import heal, orphaning, rollout, scale, standby
-from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer
+from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer, SetState
 from controllers.warmpool.snapshot import WarmPoolSnapshot
+from poolhouse.api.kinds.warm_states import WarmState
 
 Step = Callable[[WarmPoolSnapshot, datetime], Iterator[Action]]
 
@@ -14,6 +15,7 @@ VM_STEPS: tuple[Step, ...] = (
     orphaning.delete_contradictory,
     orphaning.orphan_disowned,
     orphaning.delete_marked,
+    orphaning.delete_unrecorded,
     heal.update_health_states,
     heal.delete_unhealthy,
     heal.delete_not_ready,
@@ -24,6 +26,7 @@ VM_STEPS: tuple[Step, ...] = (
 TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
     standby.seconds_until_ready,
     heal.seconds_until_timeout,
+    orphaning.seconds_until_deleted,
     scale.seconds_until_allowed,
     rollout.seconds_until_due,
 )
@@ -40,7 +43,8 @@ class Plan:
 def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
     if snapshot.pool.deleting:
         return Plan(tuple(orphaning.orphan_members(snapshot, now)))
-    of_vms = _first_of_each_vm(action for step in VM_STEPS for action in step(snapshot, now))
+    found = (action for step in VM_STEPS for action in step(snapshot, now))
+    of_vms = _first_of_each_vm(action for action in found if not _offers_unrecorded(snapshot, action))
     of_pool = () if snapshot.pool.spec.paused else tuple(_pool_actions(snapshot, now, of_vms))
     # If the steps of the pool delete or update a VM, the plan has no other write for it.
     planned = {_uid(action) for action in of_pool}
@@ -63,6 +67,11 @@ def _pool_actions(snapshot: WarmPoolSnapshot, now: datetime, of_vms: tuple[Actio
         if not excess and not for_room:  # VMs that are being deleted still occupy their capacity
             yield from scale.scale_out(snapshot, now)
     yield from (action for action in standby.change_standby(snapshot, now) if _uid(action) not in busy)
+
+
+def _offers_unrecorded(snapshot: WarmPoolSnapshot, action: Action) -> bool:
+    """Whether claims would get a VM before the stored status has it. The event of the status enqueues the pool."""
+    return isinstance(action, SetState) and action.state is WarmState.READY and not snapshot.pool.recorded(action.vm)
 
 
 def _first_of_each_vm(actions: Iterable[Action]) -> tuple[Action, ...]:

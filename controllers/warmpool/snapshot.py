@@ -73,6 +73,8 @@ class WarmPoolSnapshot:
     """The encoded history of the demand."""
     refusal: str = ""
     """KubeVirt's answer to a request to pause, stop or start a VM that it refuses repeatedly."""
+    created: frozenset[str] = frozenset()
+    """UIDs of VMs that this process has created for the pool, which its stored status may lack."""
     unowned: tuple[str, ...] = ()
     """Names of waiting VMs with the pool's label that nobody owns, also of an earlier pool of the same name."""
 
@@ -104,6 +106,15 @@ class WarmPoolSnapshot:
     def contradictory(self) -> tuple[WarmVM, ...]:
         """VMs whose labels contradict each other or the owner reference."""
         return tuple(vm for vm in self.vms if not vm.deleting and not vm.orphaned and self._contradicts(vm))
+
+    def recorded(self, vm: WarmVM) -> bool:
+        """Whether the controllers have created the VM. Claims get it when the stored status says so too."""
+        return vm.uid in self.created or self.pool.recorded(vm)
+
+    @cached_property
+    def unrecorded(self) -> tuple[WarmVM, ...]:
+        """Members that the controllers have not created, as far as this process knows."""
+        return tuple(vm for vm in self.members if not self.recorded(vm))
 
     def _owns(self, vm: WarmVM) -> bool:
         return vm.owned_by(self.pool.uid) and not vm.orphaned

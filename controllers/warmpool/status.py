@@ -15,7 +15,7 @@ from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.rollout import count_outdated, disruption_budget, why_stalled
 from controllers.warmpool.scale import missing
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_pool import MEMBER_LENGTH, InvalidWarmPool, WarmPool, short_uid
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun, count_of
 from poolhouse.api.apimachinery.timestamps import format_time
@@ -45,6 +45,7 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "unhealthy": counts[WarmState.UNHEALTHY],
             "unknown": counts[WarmState.UNKNOWN],
             "terminating": len(snapshot.deleting),
+            "members": _members(snapshot),
             "orphaned": len(snapshot.orphaned),
             "queued_claims": snapshot.queued_claims,
             "updated_replicas": sum(not snapshot.outdated(vm) for vm in snapshot.members if vm.state in COUNTED),
@@ -66,6 +67,20 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
     )
     update = {"conditions": conditions, "last_progress_time": _last_progress(snapshot, fresh, now)}
     return fresh.model_copy(update=update)
+
+
+def _members(snapshot: WarmPoolSnapshot) -> tuple[str, ...] | None:
+    """The record of the pool's VMs, which a VM leaves when its claim uses it: then the claim's status has its UID. A VM
+    that this process has created is recorded before the cache shows it."""
+    if snapshot.pool.spec.ec2 is not None:
+        return None
+    shown = {vm.uid for vm in snapshot.vms}
+    kept = {short_uid(vm) for vm in snapshot.vms if _is_kept(vm) and snapshot.recorded(vm)}
+    return tuple(sorted(kept | {uid[:MEMBER_LENGTH] for uid in snapshot.created - shown}))
+
+
+def _is_kept(vm: WarmVM) -> bool:
+    return vm.state is not WarmState.IN_USE and not vm.orphaned
 
 
 def tracked_images(images: Sources, tracked: Mapping[str, Key]) -> tuple[TrackedImage, ...]:

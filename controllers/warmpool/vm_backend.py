@@ -63,7 +63,7 @@ class VMBackend:
                 return parse_warm_vm(await self._creator.create(document))
         except AlreadyExists:
             existing = await self._get(request.namespace, request.name)
-            if existing is not None and _matches(existing, request):
+            if request.repeated and existing is not None and _matches(existing, request):
                 return existing
             raise
 

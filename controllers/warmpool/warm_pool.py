@@ -82,6 +82,14 @@ DEFAULT_PLACEMENT: Json = {"name": "default"}
 """The placement of a pool that declares no placements."""
 
 
+MEMBER_LENGTH = 13
+"""Characters of a UID in the status, 12 of them hexadecimal digits: too many to meet one by creating VMs."""
+
+
+def short_uid(vm: WarmVM) -> str:
+    return vm.uid[:MEMBER_LENGTH]
+
+
 @dataclass(frozen=True)
 class WarmPool(ObjectView):
     generation: int
@@ -99,6 +107,18 @@ class WarmPool(ObjectView):
     @property
     def owner(self) -> Owner:
         return Owner(POOL_KIND, self.name, self.uid)
+
+    @cached_property
+    def members(self) -> frozenset[str] | None:
+        return None if self.status.members is None else frozenset(self.status.members)
+
+    def recorded(self, vm: WarmVM) -> bool:
+        """Whether the stored status says that the controllers have created the VM.
+
+        The labels of a VM say so too, and an admission policy protects them. The status is the second record: nobody
+        but the controllers may write it, and a VM cannot choose its UID. True before a release with this record has
+        seen the pool, and for EC2 instances, whose tags AWS protects."""
+        return self.members is None or short_uid(vm) in self.members
 
     @cached_property
     def template(self) -> Json:

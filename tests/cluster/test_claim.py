@@ -92,6 +92,42 @@ async def test_a_claim_gets_a_ready_vm_and_releases_it(desk: Counter, running: R
     assert counted(running, "warmpool_invariant_violations_total") == 0
 
 
+async def test_labels_alone_give_a_claim_no_vm(desk: Counter, running: RunningControllers, ours: Path) -> None:
+    """Somebody has circumvented the admission policy that protects the labels."""
+    pool = (await desk.pool(0))["metadata"]
+
+    async def members() -> Any:
+        return (await desk.api.get(WARM_POOLS, desk.namespace, "web")).get("status", {}).get("members")
+
+    await until(members, [])
+    claim = (await desk.claim("mine", poolName="web", onEmpty="Queue"))["metadata"]
+    await desk.becomes("mine", "Queued")
+    of_pool = {meta.WARM_POOL: "web", meta.POOL_UID: pool["uid"]}
+    forged = {
+        "ready": ({meta.WARM_STATE: "Ready", **of_pool}, (WARM_POOLS, pool)),
+        "given": ({meta.WARM_STATE: "Allocating", meta.CLAIM_UID: claim["uid"], **of_pool}, (CLAIMS, claim)),
+    }
+    async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
+        for name, (labels, (kind, owner)) in forged.items():
+            reference = {"apiVersion": kind.api_version, "kind": kind.kind, "controller": True}
+            reference |= {"name": owner["name"], "uid": owner["uid"]}
+            metadata = {"name": name, "namespace": desk.namespace, "labels": labels, "ownerReferences": [reference]}
+            spec = {"runStrategy": "Always", **template()["spec"]}
+            spec["template"] = {**spec["template"], "metadata": {"labels": {meta.WARM_POOL: "web"}}}
+            await api.create(VMS, {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata, "spec": spec})
+    await until(lambda: desk.gone("given"), True)
+
+    async def runs() -> bool:
+        guests, _ = await desk.api.list(VMIS, desk.namespace)
+        conditions = (c for each in guests for c in each.get("status", {}).get("conditions") or ())
+        return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+    await until(runs, True)
+    await desk.api.patch(WARM_POOLS, desk.namespace, "web", {"spec": {"replicas": 2}})
+    status = await desk.becomes("mine", "Ready")
+    assert status["vmRef"]["name"] not in forged
+
+
 async def used(desk: Counter, status: Json) -> None:
     """Waits until the claim's VM is InUse: a running VM is a moment after its claim is Ready."""
     await until(lambda: state_of(desk, status["vmRef"]["uid"]), "InUse")

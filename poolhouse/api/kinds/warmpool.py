@@ -464,6 +464,9 @@ class WarmPoolStatus(LoggedStatus):
     """VMs whose health check could not be performed."""
     terminating: Count = 0
     """VMs that are being deleted."""
+    members: Annotated[Tuple[str], Field(max_length=50_000, json_schema_extra=ATOMIC_LIST)] | None = None
+    """UIDs of the VMs that the controllers have created for the pool and that no claim uses, shortened to 13
+    characters. Claims get no other VMs. Null until a release with this field has seen the pool."""
     orphaned: Count = 0
     """Orphaned VMs of the pool."""
     queued_claims: Count = 0

@@ -10,6 +10,7 @@ import pytest
 
 from controllers.claim.allocator import Allocator, QuotaTracker, Stores, select_pool
 from controllers.claim.snapshot import ClaimRecord, Failure
+from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -96,7 +97,7 @@ def test_a_claim_without_pool_name_learns_which_pools_exist(pools: list[WarmPool
 
 def candidate(*vms: WarmVM, pool: WarmPool = POOL, waiting: int = 0, **wants: Any) -> str | None:
     """The VM that a new claim gets, after `waiting` others."""
-    allocator = Allocator(Stores(Store(), Store(), a_cache(*vms)))
+    allocator = Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache(*vms)))
     allocator.ready.reset(vms)
     for number in range(waiting):
         allocator.join_queue(a_claim(uid=f"other-{number}"), pool, ClaimRecord())
@@ -153,7 +154,7 @@ def test_placement_override() -> None:
 
 
 def test_a_claim_counts_once_for_the_demand_of_its_pool() -> None:
-    found, record = Allocator(Stores(Store(), Store(), a_cache())), ClaimRecord()
+    found, record = Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache())), ClaimRecord()
     found.count_arrival(snapshot(no_pool=Failure("PoolNotFound", "")), record)
     assert found.demand.take_events(POOL.uid).arrived == ()
     for _ in range(2):
@@ -179,6 +180,6 @@ def test_a_claim_counts_once_for_the_demand_of_its_pool() -> None:
     ],
 )
 def test_the_wait_of_a_claim_counts_when_it_ends(before: Any, after: Any, waits: tuple[float, ...]) -> None:
-    found = Allocator(Stores(Store(), Store(), a_cache()))
+    found = Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache()))
     found.count_wait(snapshot(a_claim(status=before)), a_claim(status=after))
     assert found.demand.take_events(POOL.uid).wait_seconds == waits

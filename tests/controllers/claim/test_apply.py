@@ -15,7 +15,8 @@ from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import SOURCE, ClaimSnapshot
-from controllers.claim.steps import ActivateVM, CreateVM, HandOverVM, ReserveVM, Step
+from controllers.claim.steps import ActivateVM, CreateVM, DeleteUnrecordedVM, HandOverVM, ReserveVM, Step
+from controllers.warmpool import warm_pool
 from controllers.warmpool.backends import Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
@@ -24,7 +25,7 @@ from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Thr
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
-from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
+from tests.controllers.warmpool.builders import NOW, TEMPLATE, a_pool, a_vm
 
 POOL = a_pool()
 REFUSED = Forbidden("the policy does not allow it")
@@ -46,11 +47,17 @@ class FakeBackend:
     """of the creations"""
     live: dict[str, WarmVM | None] = field(default_factory=dict)
     """VMs that have changed since they were read, by UID"""
+    terminated: list[str] = field(default_factory=list)
+    """UIDs"""
 
     async def create(self, request: CreateRequest) -> WarmVM:
         self.placements.append(str(request.placement["name"]))
         self.templates.append(request.template)
         raise self.creations.pop(0)
+
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        self.terminated.append(vm.uid)
+        return True
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return []
@@ -90,7 +97,7 @@ class Setup:
         for vm in self.vms:
             store.put(vm.key, vm)
         claims = SOURCE.store()
-        self.allocator = Allocator(Stores(claims, Store(), WarmVMCache(store, Store(), Store())))
+        self.allocator = Allocator(Stores(claims, warm_pool.SOURCE.store(), WarmVMCache(store, Store(), Store())))
         self.allocator.ready.reset(self.vms)
         self.record = self.allocator.record(a_claim())
         self.apply = ClaimWriter(
@@ -272,3 +279,28 @@ async def test_only_public_keys_reach_a_vm_that_is_created(content: str | ApiErr
     made = template["spec"]["template"]["spec"]
     assert made["hostname"] == "mine"
     assert ("accessCredentials" in made) is given
+
+
+@pytest.mark.parametrize(
+    ("stored", "deleted"),
+    [
+        pytest.param({"uid": POOL.uid, "members": []}, True, id="the status lacks it"),
+        pytest.param({"uid": POOL.uid, "members": ["forged"]}, False, id="the store was behind"),
+        pytest.param({"uid": "another", "members": ["forged"]}, True, id="another pool has its name"),
+        pytest.param(None, True, id="the pool is gone"),
+    ],
+)
+async def test_an_unrecorded_vm_is_deleted_only_if_the_api_server_says_so(stored: Any, deleted: bool) -> None:
+    class Pools:
+        async def get(self, resource: Any, namespace: str, name: str) -> Any:
+            if stored is None:
+                raise NotFound("gone")
+            metadata = {"namespace": namespace, "name": name, "uid": stored["uid"]}
+            return {"metadata": metadata, "spec": {"template": TEMPLATE}, "status": {"members": stored["members"]}}
+
+    vm = claimed_vm("forged")
+    backend = FakeBackend({})
+    setup = Setup([], backend, api=Pools())
+    await setup.take(snapshot(a_claim(), vm, unrecorded=frozenset({"forged"})), DeleteUnrecordedVM(vm))
+    assert backend.terminated == (["forged"] if deleted else [])
+    assert ("forged" in setup.record.own) is not deleted

@@ -45,7 +45,7 @@ def an_allocator(*claims: Claim, vms: Any = None) -> Allocator:
     store = SOURCE.store()
     for claim in claims:
         store.put(claim.key, claim)
-    return Allocator(Stores(store, Store(), vms or a_cache()))
+    return Allocator(Stores(store, warm_pool.SOURCE.store(), vms or a_cache()))
 
 
 class RecordingWriter:
@@ -274,3 +274,50 @@ async def test_a_claim_that_another_process_serves_leaves_the_queue(before: Any,
     setup.allocator.join_queue(old, pool, ClaimRecord())
     found.claim_changed(old, new)
     assert setup.allocator.demand.queued(pool.uid) == queued
+
+
+def recording(*uids: str, status: Any = None) -> WarmPool:
+    return a_pool(2, status={"members": list(uids)} if status is None else status)
+
+
+def observed(pool: WarmPool | None, vm: WarmVM, claim: Claim | None = None, own: str = "") -> frozenset[str]:
+    """The VMs of a claim that no controller has given to it."""
+    pools = warm_pool.SOURCE.store()
+    if pool is not None:
+        pools.put(("ns", "web"), pool)
+    record = ClaimRecord(own={own} if own else set())
+    return ClaimObserver(Allocator(Stores(Store(), pools, a_cache(vm))), lambda: 0.0)(
+        claim or a_claim(), record
+    ).unrecorded
+
+
+@pytest.mark.parametrize(
+    ("pool", "given", "unrecorded"),
+    [
+        pytest.param(recording(), {}, True, id="nobody knows the VM"),
+        pytest.param(None, {}, True, id="a VM of no pool"),
+        pytest.param(recording("m"), {}, False, id="the pool's status has it"),
+        pytest.param(recording(status={}), {}, False, id="the pool was not seen since an older release"),
+        pytest.param(recording(), {"own": "m"}, False, id="this process has reserved or created it"),
+        pytest.param(recording(), {"claim": a_claim(status=bound_status("m"))}, False, id="the claim's status has it"),
+        pytest.param(recording(), {"claim": a_claim(status=bound_status("x"))}, True, id="it has another"),
+    ],
+)
+def test_whether_a_controller_has_given_a_vm(pool: WarmPool | None, given: Any, unrecorded: bool) -> None:
+    assert bool(observed(pool, claimed_vm("m"), **given)) is unrecorded
+
+
+def test_a_forged_vm_enters_the_queue_of_ready_vms_only_with_a_record() -> None:
+    forged = a_vm("forged")
+    allocator = an_allocator(vms=a_cache(forged))
+    before, after = recording(), recording("forged")
+    allocator.stores.pools.put(("ns", "web"), before)
+    tested = controller(allocator)
+    tested.vm_changed(None, forged)
+    assert allocator.candidate(a_claim(), before) is None
+    allocator.stores.pools.put(("ns", "web"), after)
+    tested.pool_changed(before, after)
+    found = allocator.candidate(a_claim(), after)
+    assert found is not None
+    assert found.uid == "forged"
+    assert allocator.candidate(a_claim(), before) is None, "the status is asked again when the VM is given away"

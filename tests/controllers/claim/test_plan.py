@@ -16,6 +16,7 @@ from controllers.claim.steps import (
     CheckHealth,
     CreateVM,
     DeleteClaim,
+    DeleteUnrecordedVM,
     DeleteVM,
     FindVMs,
     HandOverVM,
@@ -903,3 +904,36 @@ def test_a_vm_that_is_ready_sooner_is_no_second_attempt() -> None:
     assert step.status.launch_type == "Warm"
     assert step.status.vm_ref is not None
     assert step.status.vm_ref.uid == "sooner"
+
+
+def unrecorded(state: WarmState, **facts: Any) -> ClaimSnapshot:
+    """A claim without a VM in its status, and a VM with its UID that no controller has given to it."""
+    return snapshot(a_claim(), claimed_vm("forged", state), unrecorded=frozenset({"forged"}), candidate=READY, **facts)
+
+
+def test_a_claim_gets_no_vm_whose_labels_alone_say_so() -> None:
+    assert plan(unrecorded(WarmState.ALLOCATING), NOW) == DeleteUnrecordedVM(claimed_vm("forged"))
+    genuine = claimed_vm("m")
+    both = replace(unrecorded(WarmState.ALLOCATING), vms=(claimed_vm("forged", created_at=ago(900)), genuine))
+    assert plan(both, NOW) == CheckHealth(genuine), "the VM that a controller has reserved"
+
+
+def test_an_unrecorded_vm_in_use_is_neither_given_nor_deleted() -> None:
+    found = unrecorded(WarmState.IN_USE)
+    assert said(plan(found, NOW)) == ("Pending", "VMNotRecorded")
+    pending = plan(found, NOW)
+    assert isinstance(pending, UpdateStatus)
+    late = replace(found, claim=replace(found.claim, status=pending.status, created_at=ago(9000)))
+    assert isinstance(plan(late, NOW), Requeue), "a claim that failed would delete it"
+
+
+def test_a_held_vm_needs_no_record_of_its_pool() -> None:
+    """The claim's status has its UID, also if an older release has written it."""
+    found = snapshot(a_claim(status=READY_STATUS), claimed_vm("m", WarmState.IN_USE))
+    assert isinstance(plan(found, NOW), Requeue | UpdateStatus)
+
+
+def test_a_forged_vm_does_not_replace_one_that_boots() -> None:
+    booting = claimed_vm("m", vmi=a_vmi(ready=False, conditions=frozenset()))
+    found = snapshot(a_claim(status=COLD_STATUS), booting, claimed_vm("forged"), unrecorded=frozenset({"forged"}))
+    assert isinstance(plan(found, NOW), DeleteVM)

@@ -143,3 +143,16 @@ def test_a_vm_that_becomes_ready_repeatedly_is_there_once() -> None:
     assert sorted(ready(queue)) == ["one", "two"]
     assert queue.count("p", lambda variant: variant.template_hash == "new") == 2
     assert queue.count("p", lambda variant: variant.template_hash == "old") == 0
+
+
+def test_a_vm_without_a_record_is_not_offered() -> None:
+    recorded = set[str]()
+    queue = ReadyQueue(lambda vm: vm.uid in recorded)
+    assert not queue.update(None, vm("forged"))
+    assert ready(queue) == []
+    recorded.add("uid-forged")
+    assert queue.update(vm("forged"), vm("forged"))
+    assert ready(queue) == ["forged"]
+    recorded.clear()
+    queue.update(vm("forged"), vm("forged"))
+    assert ready(queue) == []

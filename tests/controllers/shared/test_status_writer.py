@@ -49,6 +49,17 @@ async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
     assert list(last.versions) == ["after-1", "after-2"]
 
 
+async def test_a_status_that_something_waits_for_is_written_sooner() -> None:
+    api, now, last = FakeApi(), 10.0, LastWrite()
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    await writer.update(View(), ReplicaSetStatus(replicas=1), last)
+    now = 10.25
+    found = await writer.update(View(), ReplicaSetStatus(replicas=2), last, interval_seconds=0.5)
+    assert found == StatusUpdate(wait_seconds=0.25)
+    found = await writer.update(View(), ReplicaSetStatus(replicas=2), last, interval_seconds=0.25)
+    assert found == StatusUpdate(written=True)
+
+
 async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:
     writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, FakeApi(gone=True)), VMIS, lambda: 0.0)
     assert await writer.update(View(), ReplicaSetStatus(replicas=1), LastWrite()) == StatusUpdate(written=True)

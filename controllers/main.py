@@ -52,8 +52,9 @@ from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import KUBEVIRTS, NODES
 from poolhouse.runtime.secret_files import SecretFiles
 from poolhouse.service import lifecycle, logs
+from poolhouse.service.health import health_app
 from poolhouse.service.json_api import with_endpoints
-from poolhouse.service.server import health_app, serve
+from poolhouse.service.server import serve
 from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting
 
 log = logging.getLogger(__name__)
@@ -118,6 +119,11 @@ class Settings(ServiceSettings, IdentitySettings):
         (),
         "Networks outside the Pod network in which VMs have addresses, separated by commas. Readiness checks connect to"
         " them and to the VM's own Pod only.",
+    )
+    metrics_token: Path | None = setting(
+        "POOLHOUSE_METRICS_TOKEN_FILE",
+        None,
+        "File with the bearer token that scrapes of `/metrics` must have. Empty: everybody may scrape.",
     )
     kinds_off: Annotated[frozenset[str], BeforeValidator(_parse_kinds_off)] = setting(
         KINDS_OFF, frozenset(), "Plurals of kinds that are not installed and have no controller, separated by commas."
@@ -193,7 +199,8 @@ async def run(
         async with asyncio.TaskGroup() as group:
             group.create_task(events.run(), name="events")
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
-            health = with_endpoints(health_app(missing, registry), answers, partial(authenticate, api))
+            health = health_app(missing, registry, settings.metrics_token)
+            health = with_endpoints(health, answers, partial(authenticate, api))
             if certificate_policy is not None:
                 keeper = certificates(api, settings.namespace, certificate_policy)
                 alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)

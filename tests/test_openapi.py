@@ -50,8 +50,8 @@ from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Throttled, Un
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.runtime.transport import Request
+from poolhouse.service.health import HEALTH_PATHS, health_app
 from poolhouse.service.json_api import with_endpoints
-from poolhouse.service.server import HEALTH_PATHS, health_app
 from tests.fuzz import documents
 from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
 from tests.planning import InlinePlanner

@@ -22,8 +22,8 @@ from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.service import api_docs
 from poolhouse.service.callers import address_of
 from poolhouse.service.cpu_lane import BudgetSpent, LaneFull, compute
+from poolhouse.service.health import HEALTH_PATHS, health
 from poolhouse.service.request_body import RequestRefused, parse
-from poolhouse.service.server import HEALTH_PATHS, health
 from webhook import models
 from webhook.error_responses import error_response, failure_response
 from webhook.parts import WebhookParts, parts_of

@@ -2,9 +2,12 @@
 
 from typing import Literal
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as PlainCounter
+from prometheus_client import Histogram as PlainHistogram
 
 from controllers.claim.snapshot import Claim
+from controllers.shared.series import Counter
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.runtime.metrics import PREFIX
 
@@ -21,15 +24,16 @@ class ClaimMetrics:
             "claims that are not Cold.",
             ("namespace", "warmpool", "launch", "result"),
             registry=registry,
+            lasting=True,
         )
-        self._seconds = Histogram(
+        self._seconds = PlainHistogram(
             f"{PREFIX}claim_duration_seconds",
             "Time until a claim was Ready, by phase (queued, bind, activate, check, total) and by launch.",
             ("phase", "launch"),
             buckets=SECONDS,
             registry=registry,
         )
-        self._conflicts = Counter(
+        self._conflicts = PlainCounter(
             f"{PREFIX}claim_conflicts_total",
             "Reservations of a VM for a claim that did not succeed at once: false when only the status of the VM had "
             "changed, lost when another claim or user was first, unsure when no answer came.",
@@ -41,6 +45,7 @@ class ClaimMetrics:
             "VMs that were deleted because their claim ended or could not use them.",
             ("namespace", "warmpool"),
             registry=registry,
+            lasting=True,
         )
         for outcome in ("false", "lost", "unsure"):
             self._conflicts.labels(outcome)

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.shared.metrics import ObjectMetrics
+from controllers.shared.series import Histogram
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import FINAL_PHASES, VMI
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -75,7 +76,7 @@ class PoolMetrics(ObjectMetrics):
         if key not in self._known:
             self._known[key] = set()
             for each in self._counters:
-                each.labels(*key)  # a rate needs a first value of 0
+                each.labels(*key)
 
     def pool(self, pool: Pool, status: PoolStatus) -> None:
         breaker = status.healing.breaker if status.healing else None

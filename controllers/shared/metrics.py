@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
+from controllers.shared.series import Counter, Gauge
 from poolhouse.runtime.metrics import PREFIX
 
 

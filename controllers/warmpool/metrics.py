@@ -3,8 +3,9 @@
 from collections import Counter as Tally
 from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry
 
+from controllers.shared.series import Counter, Gauge, Histogram
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from poolhouse.api.kinds.warm_states import WarmState
@@ -22,7 +23,7 @@ class WarmPoolMetrics:
             return Gauge(f"{PREFIX}warmpool_{name}", text, (*POOL, *labels), registry=registry)
 
         def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"{PREFIX}warmpool_{name}", text, (*POOL, *labels), registry=registry)
+            return Counter(f"{PREFIX}warmpool_{name}", text, (*POOL, *labels), registry=registry, lasting=True)
 
         self.vms = gauge("vms", "VMs of a warm pool.", "state", "standby", "placement")
         self.desired = gauge("desired", "VMs that should be ready to be claimed, with those for queued claims.")

@@ -14,6 +14,7 @@ from controllers.claim.metrics import ClaimMetrics
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.replicaset.metrics import ReplicaSetMetrics
+from controllers.shared.series import MAX_SERIES, OTHERS, Series
 from controllers.warmpool.metrics import WarmPoolMetrics
 from defaulter.worker_pool import WorkerCounts, WorkerPool
 from poolhouse.runtime.metrics import PREFIX, Metrics
@@ -66,9 +67,9 @@ def measures(service: str) -> list[Measure]:
 
 def _measures(registry: CollectorRegistry) -> Iterator[Measure]:
     # The collectors have no samples yet, so their labels are only in a private attribute.
-    labels = {
-        each._name: each._labelnames for each in registry._collector_to_names if isinstance(each, MetricWrapperBase)
-    }
+    collectors = tuple(registry._collector_to_names)
+    labels = {each._name: each._labelnames for each in collectors if isinstance(each, MetricWrapperBase)}
+    labels |= {each.name: each.label_names for each in collectors if isinstance(each, Series)}
     for family in registry.collect():
         if not family.name.startswith(PREFIX):
             continue  # metrics of the Prometheus client, which need no documentation
@@ -89,6 +90,10 @@ def _page() -> Iterator[str]:
         "# Metrics",
         "",
         "Every service serves `/metrics`, with these metrics and the usual `process_...` metrics.",
+        "",
+        f"A metric of the controllers has at most {MAX_SERIES} series of each namespace, those that it has had for "
+        f"longest. The others are summed in one, with `{OTHERS}` as the value of all labels but the namespace. A "
+        "histogram counts as one series. A sum of counters never becomes smaller, so it may count deleted objects.",
         "",
     )
     for service in MAKERS:

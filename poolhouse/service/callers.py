@@ -8,6 +8,9 @@ from typing import Any
 CLIENT_CERTIFICATE = "poolhouse.client-certificate"
 """key of the client certificate in `extensions` of the ASGI scope; the TLS handshake has verified it"""
 
+ABORT = "poolhouse.abort"
+"""key of a function in `extensions` of the ASGI scope that ends the connection at once"""
+
 
 def client_certificate(scope: Mapping[str, Any]) -> Mapping[str, Any]:
     """The client's certificate, as `ssl` describes it; empty without one."""

@@ -35,7 +35,7 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Au
 
     async def serve_endpoint(scope: Any, receive: Any, send: Any) -> None:
         nonlocal in_flight
-        token = _bearer(scope["headers"])
+        token = bearer_token(scope["headers"])
         if not token:
             await _send(send, 401, problem_body("send a Kubernetes token: Authorization: Bearer TOKEN"))
             return
@@ -68,7 +68,7 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Au
     return outer
 
 
-def _bearer(headers: Iterable[tuple[bytes, bytes]]) -> str:
+def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
     given = next((value for name, value in headers if name == b"authorization"), b"").decode("latin-1")
     scheme, _, token = given.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

@@ -1,7 +1,6 @@
 """An HTTP server on uvicorn with reloaded certificates, deadlines for clients, and a graceful stop."""
 
 import asyncio
-import json
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -10,13 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from poolhouse.service.callers import CLIENT_CERTIFICATE, ConnectionLimit, address_of
+from poolhouse.service.callers import ABORT, CLIENT_CERTIFICATE, ConnectionLimit, address_of
 from poolhouse.service.certwatcher import CertWatcher
-from poolhouse.service.json_api import problem_body
 from poolhouse.service.validity import Validity
 
 DRAIN_SECONDS = 15.0
@@ -31,7 +27,6 @@ HEAD_SECONDS = 5.0
 MAX_HEAD_BYTES = 64 * 1024
 # Longer than the deadline of `BodyReader`. It ends a body that is still being sent after the response.
 BODY_SECONDS = 30.0
-HEALTH_PATHS = ("/healthz", "/readyz", "/metrics")
 
 
 class DeadlineProtocol(HttpToolsProtocol):
@@ -120,7 +115,7 @@ class ClientCertificateProtocol(DeadlineProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        extensions: dict[str, Any] = {CLIENT_CERTIFICATE: self._certificate}
+        extensions: dict[str, Any] = {CLIENT_CERTIFICATE: self._certificate, ABORT: self.transport.abort}
         self.scope["extensions"] = extensions
 
 
@@ -221,46 +216,3 @@ async def serve(
         finally:
             if watching is not None:
                 watching.cancel()
-
-
-def health_app(missing: Callable[[], Mapping[str, str] | None], registry: CollectorRegistry) -> Any:
-    """An ASGI app with /healthz, /readyz and /metrics. `missing` returns what is not ready and why, or None."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while True:
-                message = await receive()
-                await send({"type": f"{message['type']}.complete"})
-                if message["type"] == "lifespan.shutdown":
-                    return
-        headers = []
-        if scope["method"] in ("GET", "HEAD") or scope["path"] not in HEALTH_PATHS:
-            status, content_type, body = health(scope["path"], missing, registry)
-        else:
-            status, content_type, body = 405, *_problem("this path accepts only GET")
-            headers = [(b"allow", b"GET, HEAD")]
-        headers += [(b"content-type", content_type.encode()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})
-
-    return app
-
-
-def health(
-    path: str, missing: Callable[[], Mapping[str, str] | None], registry: CollectorRegistry
-) -> tuple[int, str, bytes]:
-    """Status, content type and body of the paths that every service has."""
-    if path == "/healthz":
-        return 200, "text/plain", b"ok"
-    if path == "/readyz":
-        found = dict(missing() or {})
-        body = json.dumps({"ready": not found, "missing": found}).encode()
-        return 503 if found else 200, "application/json", body
-    if path == "/metrics":
-        return 200, CONTENT_TYPE_LATEST, generate_latest(registry)
-    return 404, *_problem("there is nothing at this path")
-
-
-def _problem(message: str) -> tuple[str, bytes]:
-    """Content type and body of an error."""
-    return "application/json", json.dumps(problem_body(message)).encode()

@@ -312,6 +312,23 @@ def controllers_of(rendered: list[Json]) -> tuple[dict[str, Any], Json, list[Jso
     return env, pod, [rule for rule in rules if "batch" in rule["apiGroups"]], egress
 
 
+def test_scrapes_of_the_controllers_may_need_a_token() -> None:
+    values = {"metrics": {"serviceMonitor": {"enabled": True}, "tokenSecret": "scraping"}}
+    documents = template(values | {"networkPolicy": EVERYTHING["networkPolicy"]})
+    env, pod, _, _ = controllers_of(documents)
+    assert env["POOLHOUSE_METRICS_TOKEN_FILE"] == "/run/poolhouse/metrics/token"
+    mount = {"name": "metrics", "mountPath": "/run/poolhouse/metrics", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+    assert {"name": "metrics", "secret": {"secretName": "scraping"}} in pod["volumes"]
+    monitors = named(documents, "ServiceMonitor")
+    found = {name: each["spec"]["endpoints"][0].get("authorization") for name, each in monitors.items()}
+    assert found == {
+        "poolhouse-webhook": None,
+        "poolhouse-controllers": {"credentials": {"name": "scraping", "key": "token"}},
+        "poolhouse-defaulter": None,
+    }
+
+
 def test_analyses_have_no_prometheus_and_no_jobs_by_default(rendered: list[Json]) -> None:
     env, pod, rules, _ = controllers_of(rendered)
     assert not [name for name in env if name.startswith("POOLHOUSE_PROMETHEUS")]

@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
-from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build as policy
 from controllers.pool.controller import build as pool
 from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
+from controllers.shared.series import Gauge
 from controllers.warmpool_and_claim import build as warm
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.manifests.crd import crd
@@ -72,13 +73,13 @@ Build = Callable[[Api, EventRecorder, CollectorRegistry], Component]
 async def test_a_former_leader_shows_none_of_its_gauges(build: Build, prefix: str) -> None:
     registry = CollectorRegistry()
     part = build(cast(Api, Silent()), cast(EventRecorder, None), registry)
-    gauges = [each for each in _gauges(registry) if each._name.startswith(f"kubevirt_poolhouse_{prefix}")]
+    gauges = [each for each in _gauges(registry) if each.name.startswith(f"kubevirt_poolhouse_{prefix}")]
     assert gauges
     work = asyncio.create_task(part.work())
     for _ in range(20):  # every task of it has begun
         await asyncio.sleep(0)
     for gauge in gauges:
-        gauge.labels(*("x" for _ in gauge._labelnames)).set(1)
+        gauge.labels(*("x" for _ in gauge.label_names)).set(1)
     assert not work.done()
     work.cancel()
     await asyncio.gather(work, return_exceptions=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import json
 import select
 import socket
 import ssl
@@ -19,9 +18,8 @@ import uvloop
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from poolhouse.runtime.metrics import Metrics
 from poolhouse.service.callers import address_of
-from poolhouse.service.server import bind, health, health_app, serve
+from poolhouse.service.server import bind, serve
 from tests.service.test_certwatcher import write_pair
 
 HOUR, DAY = datetime.timedelta(hours=1), datetime.timedelta(days=1)
@@ -257,23 +255,3 @@ def test_all_addresses_are_those_of_both_ip_versions(family: socket.AddressFamil
 async def test_a_tls_directory_without_files_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="tls"):
         await serve(hello, "127.0.0.1", 0, tmp_path)
-
-
-async def test_health_over_http() -> None:
-    app = health_app(lambda: None, Metrics().registry)
-    async with serving(app) as (port, _), aiohttp.ClientSession() as session:
-        for path, text in {"/healthz": "ok", "/readyz": "true", "/metrics": "kubevirt_poolhouse_"}.items():
-            async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
-                assert answer.status == 200
-                assert text in await answer.text()
-        async with session.get(f"http://127.0.0.1:{port}/other") as answer:
-            assert answer.status == 404
-        async with session.head(f"http://127.0.0.1:{port}/healthz") as answer:
-            assert answer.status == 200
-
-
-def test_readyz_names_what_is_missing() -> None:
-    status, _, body = health("/readyz", lambda: {"pools": "not listed yet"}, Metrics().registry)
-    assert status == 503
-    assert json.loads(body) == {"ready": False, "missing": {"pools": "not listed yet"}}
-    assert health("/healthz", lambda: {"pools": "not listed yet"}, Metrics().registry)[0] == 200

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from poolhouse.service.server import HEALTH_PATHS
+from poolhouse.service.health import HEALTH_PATHS
 from tests.webhook.conftest import RunningWebhook
 from webhook.app import openapi_document
 

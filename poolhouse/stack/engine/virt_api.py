@@ -18,8 +18,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Conflict, NotFound
 from poolhouse.runtime.resource import VMIS, VMS, Key, Resource
 from poolhouse.service.callers import client_certificate, common_names
+from poolhouse.service.health import health_app
 from poolhouse.service.request_body import RequestRefused, parse
-from poolhouse.service.server import health_app
 from poolhouse.stack.engine import installation, objects
 from poolhouse.stack.engine.admission import server as admission
 from poolhouse.stack.engine.hypervisor import Hypervisor, HypervisorRefused, Stream

@@ -7,6 +7,7 @@ defaulter's image has no Kubernetes client.
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import click
 
 from poolhouse.cli.output import STRUCTURED, Failed, echo_block, print_structured
+from poolhouse.service import logs
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ def poolhouse() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command and exits: 0 success, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
     arguments = sys.argv[1:] if arguments is None else arguments
+    logs.escape_unconfigured()
     try:
         # Output that is not a terminal never has colours.
         colour = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
@@ -134,6 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             print_structured(output, {"error": error.format_message()})
         code = error.exit_code
     except (click.Abort, KeyboardInterrupt):
+        code = 1
+    except Exception as error:  # a bug, whose traceback may have texts of the cluster in it
+        echo_block("".join(traceback.format_exception(error)), err=True, nl=False)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

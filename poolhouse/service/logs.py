@@ -60,6 +60,17 @@ class TextFormatter(_Formatter):
         return line
 
 
+class _EscapingFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(map(printable, super().format(record).split("\n")))
+
+
+def escape_unconfigured() -> None:
+    """Escapes what Python prints of log records in a program that does not call `configure`, such as a command."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_EscapingFormatter())
+
+
 def printable(text: str) -> str:
     """Escapes control characters, so that names in users' objects cannot add lines or move the cursor."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -206,6 +208,37 @@ def test_errors_do_not_control_the_terminal(
     assert "b\\u2028c" in printed.err
     assert not has_controls(printed.err + printed.out)
     assert EVIL in json.loads(printed.out)["error"]
+
+
+def test_a_bug_does_not_control_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError(EVIL)
+
+    monkeypatch.setattr("poolhouse.cli.main.poolhouse", click.Command("fail", callback=fail))
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    printed = capsys.readouterr().err
+    assert ended.value.code == 1
+    assert "in fail" in printed, "the traceback is there"
+    assert f"RuntimeError: {SHOWN}" in printed
+    assert not has_controls(printed)
+
+
+LOGS = """
+import logging, sys
+import click
+from poolhouse.cli import main as module
+module.poolhouse = click.Command("log", callback=lambda: logging.getLogger("x").warning("%s", sys.argv[1]))
+module.main([])
+"""
+
+
+def test_a_log_line_of_a_library_does_not_control_the_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", LOGS, EVIL], capture_output=True, text=True, check=True)
+    assert "b\\u2028c" in done.stderr
+    assert not has_controls(done.stderr)
 
 
 VALUES = [

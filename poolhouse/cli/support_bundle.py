@@ -49,6 +49,14 @@ KNOWN_ANNOTATIONS = ("poolhouse.dev", "kubevirt.io", "kubernetes.io", "k8s.io", 
 _SECRET_NAME = re.compile(r"pass|pwd|secret|token|cred|auth|seed|private|api.?key|access.?key|^key$", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*(?=@)")
+_KERNEL_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')
+"""a word of the kernel's command line, whose quotes may contain spaces"""
+_PLAIN_ARGUMENT = re.compile(
+    r"(console|earlycon)=[A-Za-z0-9,]+|(loglevel|panic|net\.ifnames)=[0-9]+|rootfstype=[a-z0-9]+|init=/[\w/.-]+|"
+    r"root=(/dev/[\w/.-]+|(PART)?(UUID|LABEL)=[\w.-]+)"
+)
+"""kernel arguments whose values are known to be no secrets; of others only the names are shown"""
+_FLAG = re.compile(r"[A-Za-z0-9_.-]+")
 _RANDOM = re.compile(r"(?=[^0-9]*[0-9])(?=[^A-Za-z]*[A-Za-z])[A-Za-z0-9+/_=-]{20,}")
 """a word that looks like a key: long, and with letters and digits"""
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -88,8 +96,8 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     The file contains the objects of Poolhouse in all namespaces, their VMs, revisions and retained disks, migrations,
     events, the pods and logs of Poolhouse's services, webhook configurations and versions. It contains no Secrets,
     cloud-init data, certificates, environment variables except settings of Poolhouse, annotations except those of
-    Kubernetes, KubeVirt, Helm and Poolhouse, and no kernel arguments that look like secrets. Objects that you may not
-    read are listed in problems.txt. Check the file before you send it.
+    Kubernetes, KubeVirt, Helm and Poolhouse, and no values of kernel arguments except common ones. Objects that you may
+    not read are listed in problems.txt. Check the file before you send it.
     """
     name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = file or Path(f"{name}.tar.gz")
@@ -234,7 +242,7 @@ def _field(key: str, value: Any) -> Any:
     if key == "env" and isinstance(value, list):
         return [_variable(redacted(each)) for each in value]
     if key == "kernelArgs" and isinstance(value, str):
-        return " ".join(map(_argument, redacted(value).split(" ")))
+        return _kernel_arguments(value)
     if key in ("args", "command") and isinstance(value, list):
         return [_argument(each) if isinstance(each, str) else each for each in redacted(value)]
     return redacted(value)
@@ -252,6 +260,20 @@ def _variable(each: Any) -> Any:
         return each
     known = name.startswith("POOLHOUSE_") and name != SECRET_VARIABLE
     return each if known and not _looks_secret("", str(each["value"])) else {**each, "value": REDACTED}
+
+
+def _kernel_arguments(text: str) -> str:
+    """Redacts all values, because nothing tells a short password from another value."""
+    found, init = [], False
+    for word in _KERNEL_ARGUMENT.findall(text):
+        name, is_assigned, _ = word.partition("=")
+        is_flag = _FLAG.fullmatch(word) and not _looks_secret("", word)
+        if not init and (is_flag or _PLAIN_ARGUMENT.fullmatch(word)):
+            found.append(word)
+        else:
+            found.append(f"{name}={REDACTED}" if is_assigned and _FLAG.fullmatch(name) else REDACTED)
+        init = init or word == "--"  # what follows are arguments of init, whose form is unknown
+    return " ".join(found)
 
 
 def _argument(text: str) -> str:

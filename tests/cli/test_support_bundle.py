@@ -68,15 +68,27 @@ from poolhouse.runtime.resource import Resource
         pytest.param(
             {
                 "kernelBoot": {
-                    "kernelArgs": "console=ttyS0 root=/dev/vda1 luks.password=hunter2 t0=AKIA1234567890ABCDEF ro"
+                    "kernelArgs": "console=ttyS0,115200 root=/dev/vda1 luks.password=hunter2 t0=AKIA1234567890ABCDEF ro"
                 }
             },
             {
                 "kernelBoot": {
-                    "kernelArgs": f"console=ttyS0 root=/dev/vda1 luks.password={REDACTED} t0={REDACTED} ro",
+                    "kernelArgs": f"console=ttyS0,115200 root=/dev/vda1 luks.password={REDACTED} t0={REDACTED} ro",
                 }
             },
             id="kernel arguments that look like secrets",
+        ),
+        pytest.param(
+            {"kernelArgs": 'root=UUID=e4-8b quiet pin=4711  greeting="a hunter2" x.y=z\ttoken'},
+            {"kernelArgs": f"root=UUID=e4-8b quiet pin={REDACTED} greeting={REDACTED} x.y={REDACTED} token"},
+            id="values of kernel arguments, whatever they look like",
+        ),
+        pytest.param(
+            {"kernelArgs": 'root=iscsi:me:hunter2@10.0.0.1::::a init=/bin/sh "a b=c" é=1 -- hunter2 --pw=hunter2'},
+            {
+                "kernelArgs": f"root={REDACTED} init=/bin/sh {REDACTED} {REDACTED} -- {REDACTED} --pw={REDACTED}",
+            },
+            id="kernel arguments with credentials, and what init gets",
         ),
         pytest.param(
             {"env": [{"name": "POOLHOUSE_DEFAULTER_URL", "value": "https://me:hunter2@defaulter:8085"}]},

@@ -15,6 +15,8 @@ from collections.abc import Container, Iterable, Mapping
 from controllers.pool.revisions import DiskTemplates
 from controllers.shared.names import name_of, parent_and_ordinal
 
+_HASH = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+"""what a label may contain, because retained disks have their hash as a label; our hashes are hexadecimal"""
 _NAME_HASH_CHARACTERS = 10
 _REPLACEMENT = re.compile(rf"(.+)-[0-9a-f]{{{_NAME_HASH_CHARACTERS}}}")
 
@@ -48,8 +50,14 @@ def format_hashes(hashes: DiskTemplates) -> str:
 
 def parse_hashes(text: str) -> dict[str, str]:
     """Parses the annotation. Entries that a user has damaged are omitted, and count as up to date."""
-    pairs = (each.partition("=") for each in text.split(","))
-    return {name: found for name, _, found in pairs if name and found}
+    return {name: found for name, found in parse_replaced(text).items() if found}
+
+
+def parse_replaced(text: str) -> dict[str, str]:
+    """Parses the annotation with replaced disks and the hashes of their entries. A disk whose hash a user has damaged
+    is still a replaced disk; its hash is then empty."""
+    pairs = (each.strip().partition("=") for each in text.split(","))
+    return {name: found if _HASH.fullmatch(found) else "" for name, _, found in pairs if name}
 
 
 def replacement_name(entry: str, ordinal: int, *identity: str) -> str:

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.pool.actions import DiskReplacement, RetainDisks
-from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, replacement_name, same_origin
+from controllers.pool.disk_templates import (
+    entry_of,
+    format_hashes,
+    parse_hashes,
+    parse_replaced,
+    replacement_name,
+    same_origin,
+)
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
@@ -44,7 +51,7 @@ def annotations(
 
 
 def retain(vm: VM, reason: str) -> RetainDisks:
-    disks = parse_hashes(vm.replaced_disks)
+    disks = parse_replaced(vm.replaced_disks)
     return RetainDisks(vm.name, vm.uid, tuple(disks.items()), vm.owner_uid, f"{join_names(disks)}: {reason}")
 
 
@@ -88,7 +95,7 @@ def unready_disk(snapshot: PoolSnapshot, vm: VM) -> str:
 
 
 def _pending(snapshot: PoolSnapshot, vm: VM) -> dict[str, str]:
-    return snapshot.parse_hashes(vm.replaced_disks)
+    return {disk: snapshot.entry_hash(found) for disk, found in parse_replaced(vm.replaced_disks).items()}
 
 
 def _disk_in_use(snapshot: PoolSnapshot, vm: VM, entry: str, wanted: str) -> str:

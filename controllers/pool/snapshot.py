@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from controllers.pool import power
-from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
+from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes, parse_replaced
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.sets.write_batches import Failure
@@ -260,7 +260,7 @@ class PoolSnapshot:
         """Whether the VMI still uses a disk that an update has replaced in the VM."""
         if not vm.replaced_disks or vm.vmi is None:
             return False
-        return not parse_hashes(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
+        return not parse_replaced(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
 
     def unready_disks_of(self, vm: VM) -> list[str]:
         """`DISK is not ready: STATE` for each disk of the VM that replaces another one and cannot be used yet."""

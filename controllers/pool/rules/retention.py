@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterator
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, DateDisk, DeleteDisks, ReleaseDisks, ReturnDisk
-from controllers.pool.disk_templates import parse_hashes
+from controllers.pool.disk_templates import parse_replaced
 from controllers.pool.gates.surge import extra_vms
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
@@ -77,7 +77,7 @@ def _may_be_used(snapshot: PoolSnapshot, disk: RetainedDisk, now: datetime) -> b
     if any(disk.name in vm.disks or (vm.vmi is not None and disk.name in vm.vmi.disks) for vm in snapshot.vms):
         return True
     # While the VM's annotation lists a replaced disk, the VM may still own its DataVolume.
-    if any(disk.name in parse_hashes(vm.replaced_disks) for vm in snapshot.vms):
+    if any(disk.name in parse_replaced(vm.replaced_disks) for vm in snapshot.vms):
         return True
     grows = len(snapshot.active) < snapshot.pool.spec.replicas + extra_vms(snapshot, now)
     returns = not disk.replaced and (grows or any(vm.name == disk.retained_for for vm in snapshot.vms))

@@ -26,7 +26,7 @@ from controllers.pool.actions import (
 )
 from controllers.pool.claim_users import claim_users
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data, is_clone
-from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes
+from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, parse_replaced
 from controllers.pool.vm_snapshots import RESTORE_NAME
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE, disk_names, is_persistent_state
@@ -83,10 +83,10 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
     everything."""
     for disk, created_from in a.disks:
         labels: Labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
-        labels[meta.DISK_TEMPLATE] = created_from
+        labels |= {meta.DISK_TEMPLATE: created_from} if created_from else {}
         await _retain(api, namespace, disk, a.uid, labels)
     metadata = (await api.get(VMS, namespace, a.name))["metadata"]
-    listed = parse_hashes((metadata.get("annotations") or {}).get(meta.REPLACED_DISKS, ""))
+    listed = parse_replaced((metadata.get("annotations") or {}).get(meta.REPLACED_DISKS, ""))
     left = tuple(each for each in listed.items() if each not in a.disks)
     change: Json = {
         "uid": a.uid,

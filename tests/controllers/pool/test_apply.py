@@ -236,6 +236,21 @@ def test_a_retained_clone_says_that_it_has_its_data(source: str, annotated: bool
     play(scene)
 
 
+def test_a_disk_without_a_valid_hash_is_retained_without_the_label() -> None:
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=no label!"})
+        await create_volume(api, vm, "Succeeded", "http")
+        action = RetainDisks("web-1", vm["metadata"]["uid"], (("root-1", ""),), POOL_UID, RETAIN)
+        await retain_replaced_disks(api, HERE, action)
+        labels = (await api.get(DATA_VOLUMES, HERE, "root-1"))["metadata"]["labels"]
+        assert labels[meta.KEPT_BY] == POOL_UID
+        assert meta.DISK_TEMPLATE not in labels
+        annotations = (await api.get(VMS, HERE, "web-1"))["metadata"].get("annotations") or {}
+        assert meta.REPLACED_DISKS not in annotations
+
+    play(scene)
+
+
 @pytest.mark.parametrize("phase", ["ImportInProgress", "CloneScheduled", "Pending", "WaitForFirstConsumer"])
 def test_a_disk_without_data_is_not_retained(phase: str) -> None:
     async def scene(world: World, api: Api) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Action, Create, Delete, Heal, Restart, RetainDisks, Update
-from controllers.pool.disk_templates import disks_by_entry, entry_of, parse_hashes, replacement_name
+from controllers.pool.disk_templates import (
+    disks_by_entry,
+    entry_of,
+    format_hashes,
+    parse_hashes,
+    parse_replaced,
+    replacement_name,
+)
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
@@ -260,6 +267,25 @@ def test_the_entry_of_a_disk(disk: str, entries: tuple[str, ...], expected: str)
 def test_the_disks_of_a_vm_by_entry() -> None:
     disks = ("root-0123456789-3", "data-3", "root-4", "by-hand")
     assert disks_by_entry(disks, 3, ("root", "data")) == {"root": "root-0123456789-3", "data": "data-3"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        pytest.param("root-1=h1", (("root-1", "h1"),), id="valid"),
+        pytest.param("root-1=no label!", (("root-1", ""),), id="no hash"),
+        pytest.param("root-1=", (("root-1", ""),), id="an empty hash"),
+        pytest.param("root-1", (("root-1", ""),), id="only a name"),
+        pytest.param(f"root-1={'a' * 64}", (("root-1", ""),), id="longer than a label"),
+        pytest.param("root-1=h1, data-1=h2\n,=h3,", (("root-1", "h1"), ("data-1", "h2")), id="spaces, and no name"),
+    ],
+)
+def test_a_replaced_disk_whose_hash_a_user_has_damaged_is_retained(annotation: str, expected: Any) -> None:
+    """The hash becomes a label of the disk. The API server refuses an invalid one, and the pool would be stalled."""
+    done = vm(1, replaced_disks=annotation, disk_templates="root=h2", disks=("root-0123456789-1",), vmi=vmi("web-1"))
+    (action,) = (each for each in plan(observed(done), NOW).actions if isinstance(each, RetainDisks))
+    assert action.disks == expected
+    assert parse_replaced(format_hashes(action.disks)) == dict(expected)
 
 
 def test_names_of_new_disks_are_never_repeated() -> None:

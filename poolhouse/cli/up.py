@@ -160,7 +160,7 @@ def _detach(paths: StackPaths, bar: ProgressBar, *, quiet: bool) -> None:
     log = paths.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with paths.writing():
-        paths.logs.mkdir(parents=True, exist_ok=True)
+        paths.create()
         log.touch(mode=0o600)
     with log.open("ab") as file:
         shown = file.tell()

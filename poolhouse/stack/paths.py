@@ -94,13 +94,20 @@ class StackPaths:
             why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
             raise StackError(f"{self.dir} cannot hold a stack: {why}; use another --dir") from None
 
+    def create(self) -> None:
+        """Creates DIR, which others cannot list, and the directory of the logs, which others cannot read. The
+        permissions of a DIR that exists stay: it may have other files of its user."""
+        if not self.dir.exists():
+            self.dir.mkdir(parents=True, exist_ok=True)
+            # Root's processes of an unprivileged user need what is below.
+            self.dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
+        self.logs.mkdir(mode=0o700, exist_ok=True)
+        self.logs.chmod(0o700)  # an earlier version may have created it
+
     def prepare(self, worker_uid: int | None) -> None:
         """Creates the directories that the first process needs. `worker_uid` is the unprivileged user, or None."""
-        is_new = not self.dir.exists()
-        self.dir.mkdir(parents=True, exist_ok=True)
-        if is_new:
-            self.dir.chmod(0o711 if worker_uid is not None else 0o700)
-        for private in (self.logs, self.tls, self.etcd, self.dir / "kubeconfigs"):
+        self.create()
+        for private in (self.tls, self.etcd, self.dir / "kubeconfigs"):
             private.mkdir(mode=0o700, exist_ok=True)
         if not _belongs_to(self.dir / "runtime-dir", self.dir):
             self._record("runtime-dir", Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp")))

@@ -60,7 +60,7 @@ def run(
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
     with paths.writing():
-        paths.dir.mkdir(parents=True, exist_ok=True)
+        paths.create()
         paths.lock.touch(mode=0o600)
         prerequisites.check_disk_space(paths.dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,29 @@ def test_sockets_have_short_paths_in_a_long_directory(tmp_path: Path) -> None:
     paths.runtime.joinpath("owner").unlink()
     os.rmdir(paths.runtime / "etcd")
     os.rmdir(paths.runtime)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_logs_are_private(tmp_path: Path) -> None:
+    paths = StackPaths(tmp_path / "new" / "stack")
+    umask = os.umask(0)
+    try:
+        paths.create()
+    finally:
+        os.umask(umask)
+    assert mode(paths.logs) == 0o700
+    assert mode(paths.dir) & 0o066 == 0, "others cannot list it either"
+
+
+def test_the_logs_of_an_earlier_version_become_private_in_a_directory_that_stays_as_it_is(tmp_path: Path) -> None:
+    paths = StackPaths(tmp_path)
+    tmp_path.chmod(0o755)
+    paths.logs.mkdir(mode=0o755)
+    paths.create()
+    assert (mode(paths.logs), mode(tmp_path)) == (0o700, 0o755)
 
 
 def test_a_copied_directory_gets_its_own_runtime_and_shared_directories(tmp_path: Path) -> None:

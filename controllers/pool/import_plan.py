@@ -44,7 +44,7 @@ RIGHTS = (
     (REVISIONS, ("list", "create", "patch", "delete")),
     (VMS, ("list", "patch")),
     (VMIS, ("list", "patch")),
-    (PVCS, ("list", "patch")),
+    (PVCS, ("list", "patch", "delete")),
 )
 """What the command does, with the rights of the user who runs it."""
 

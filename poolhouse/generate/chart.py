@@ -130,6 +130,7 @@ def _guard() -> Json:
     policy, binding = admission_policy.policies(())
     pod_policy, pod_binding = admission_policy.pod_policies("")
     disk_policy, disk_binding = admission_policy.disk_policies("")
+    mark_policy, mark_binding = admission_policy.disk_mark_policies()
     dry_run_policy, dry_run_binding = admission_policy.dry_run_policies("")
     return {
         "policy": policy,
@@ -138,6 +139,8 @@ def _guard() -> Json:
         "podBinding": pod_binding,
         "diskPolicy": disk_policy,
         "diskBinding": disk_binding,
+        "diskMarkPolicy": mark_policy,
+        "diskMarkBinding": mark_binding,
         "dryRunPolicy": dry_run_policy,
         "dryRunBinding": dry_run_binding,
     }

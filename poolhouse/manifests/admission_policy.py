@@ -21,6 +21,7 @@ from poolhouse.api.kinds import meta
 POLICY_NAME = "poolhouse-labels"
 PODS_POLICY_NAME = "poolhouse-pods"
 DISKS_POLICY_NAME = "poolhouse-disks"
+DISK_MARKS_POLICY_NAME = "poolhouse-disk-marks"
 DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
@@ -78,18 +79,47 @@ def disk_policies(controllers: str) -> list[Json]:
         "message": "the controllers delete only retained disks",
         "reason": "Forbidden",
     }
-    rules = (("", "persistentvolumeclaims"), ("cdi.kubevirt.io", "datavolumes"))
-    matches = [_matches(group, ["DELETE"], [plural])["resourceRules"][0] for group, plural in rules]
     policy = {
         **_named("ValidatingAdmissionPolicy", DISKS_POLICY_NAME),
         "spec": {
             "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": matches},
+            "matchConstraints": _match_disks(["DELETE"]),
             "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
             "validations": [retained],
         },
     }
     return [policy, _binding(DISKS_POLICY_NAME)]
+
+
+def disk_mark_policies() -> list[Json]:
+    """The policy and its binding. With it, only a user who may delete a disk gives it the marks with which the
+    controllers delete it. So a right to change disks is not a right to delete them."""
+    group = "authorizer.group(request.resource.group).resource(request.resource.resource)"
+    may_delete = f"{group}.namespace(request.namespace).name(request.name).check('delete').allowed()"
+
+    def validation(field: str, key: str) -> Json:
+        read = f".?metadata.?{field}[?'{key}']"
+        before = f"(oldObject == null ? optional.none() : oldObject{read})"
+        return {
+            "expression": f"!object{read}.hasValue() || {before} == object{read} || {may_delete}",
+            "message": f"metadata.{field}[{key}] lets pools delete the disk; you may not delete it",
+            "reason": "Forbidden",
+        }
+
+    policy = {
+        **_named("ValidatingAdmissionPolicy", DISK_MARKS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _match_disks(["CREATE", "UPDATE"]),
+            "validations": [validation("labels", meta.KEPT_BY), validation("annotations", meta.RETAINED_AT)],
+        },
+    }
+    return [policy, _binding(DISK_MARKS_POLICY_NAME)]
+
+
+def _match_disks(operations: Iterable[str]) -> Json:
+    disks = (("", "persistentvolumeclaims"), ("cdi.kubevirt.io", "datavolumes"))
+    return {"resourceRules": [_matches(group, operations, [each])["resourceRules"][0] for group, each in disks]}
 
 
 def dry_run_policies(webhook: str) -> list[Json]:

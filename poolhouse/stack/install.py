@@ -89,6 +89,7 @@ async def install_kinds(api: Api) -> None:
         ),
         *admission_policy.pod_policies(rbac.service_account_user("controllers")),
         *admission_policy.disk_policies(rbac.service_account_user("controllers")),
+        *admission_policy.disk_mark_policies(),
         *admission_policy.dry_run_policies(rbac.service_account_user("webhook")),
         *data_volumes.policies(),
     ]

@@ -107,6 +107,7 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *admission_policy.policies(()),
         *admission_policy.pod_policies(""),
         *admission_policy.disk_policies(""),
+        *admission_policy.disk_mark_policies(),
         *admission_policy.dry_run_policies(""),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:

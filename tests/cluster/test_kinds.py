@@ -411,6 +411,58 @@ async def test_the_controllers_delete_only_retained_disks(api: Api, namespace: s
     await delete("retained", "All")
 
 
+async def test_only_who_may_delete_a_disk_marks_it_as_a_retained_one(api: Api, namespace: str) -> None:
+    policy, binding = admission_policy.disk_mark_policies()
+    await applied(api, changed(policy, namespace, "metadata", "name"))
+    await applied(api, changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName"))
+    group = "rbac.authorization.k8s.io"
+    for name, verbs in (("writer", ["create", "patch"]), ("owner", ["create", "patch", "delete"])):
+        user = f"{name}-{namespace}"
+        rules = [{"apiGroups": [""], "resources": ["persistentvolumeclaims"], "verbs": verbs}]
+        role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": name, "namespace": namespace}}
+        await applied(api, {**role, "rules": rules})
+        reference = {"apiGroup": group, "kind": "Role", "name": name}
+        subjects = [{"apiGroup": group, "kind": "User", "name": user}]
+        await applied(api, {**role, "kind": "RoleBinding", "roleRef": reference, "subjects": subjects})
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+    async def create(who: str, name: str, metadata: Json) -> Any:
+        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, **metadata}}
+        headers = {"Impersonate-User": f"{who}-{namespace}"}
+        return await api.request("POST", claims, body={**body, "spec": spec}, headers=headers)
+
+    async def patch(who: str, metadata: Json) -> Any:
+        headers = {"Impersonate-User": f"{who}-{namespace}", "Content-Type": "application/merge-patch+json"}
+        return await api.request("PATCH", f"{claims}/disk", body={"metadata": metadata}, headers=headers)
+
+    label, time = {"labels": {meta.KEPT_BY: "u"}}, {"annotations": {meta.RETAINED_AT: "2020-01-01T00:00:00Z"}}
+
+    async def rights_are_known() -> bool:
+        try:
+            await create("writer", "disk", {})
+            await create("owner", "other", {})
+        except AlreadyExists:
+            return True
+        except Forbidden:
+            return False
+        return True
+
+    await eventually(rights_are_known)
+    await _refused(lambda: patch("writer", label))
+    for mark in (label, time):
+        with pytest.raises(Forbidden, match="lets pools delete the disk; you may not delete it"):
+            await patch("writer", mark)
+        with pytest.raises(Forbidden, match="you may not delete it"):
+            await create("writer", "new", mark)
+        await patch("owner", mark)
+    await patch("writer", {"labels": {"theirs": "x"}})
+    with pytest.raises(Forbidden):
+        await patch("writer", {"labels": {meta.KEPT_BY: "another"}})
+    await patch("writer", {"labels": {meta.KEPT_BY: None}})
+    await create("owner", "restored", {**label, **time})
+
+
 async def test_the_controllers_change_only_one_label_of_launcher_pods(api: Api, namespace: str) -> None:
     user = rbac.service_account_user("controllers")
     policy, binding = admission_policy.pod_policies(user)

@@ -17,9 +17,11 @@ from prometheus_client.samples import Sample
 from controllers.pool.controller import build
 from controllers.pool.observe import POOLS
 from controllers.shared.planner import Planner
+from controllers.shared.replica_limits import ReplicaLimits
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import POOL, kubevirt
 from poolhouse.api.kinds.kind import Kind
+from poolhouse.api.kinds.replica_limits import UNLIMITED
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound, Throttled
@@ -144,6 +146,7 @@ async def controller(
     defaulter: Any = None,
     prometheus: Any = None,
     planner: Planner | None = None,
+    max_replicas: int = UNLIMITED,
 ) -> AsyncIterator[Running]:
     """On leaving, it is cut off wherever it is, as when it is killed: calls on their way may or may not be done."""
     registry = CollectorRegistry()
@@ -151,9 +154,11 @@ async def controller(
         kubeconfig, user_agent="test-pool", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, defaulter, registry, planner or Planner(), burst, "", prometheus)
-        async with background(events.run(), *(each.run() for each in part.informers)) as start:
-            await synced(part.informers)
+        limits = ReplicaLimits(api, max_replicas)
+        part = build(api, events, defaulter, registry, planner or Planner(), burst, "", prometheus, limits)
+        informers = (limits.informer, *part.informers)
+        async with background(events.run(), *(each.run() for each in informers)) as start:
+            await synced(informers)
             start(part.work())
             yield Running(registry)
 

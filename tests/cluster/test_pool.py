@@ -15,7 +15,7 @@ from poolhouse.api.kinds import POOL, meta
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import Forbidden, Invalid, NotFound
-from poolhouse.runtime.resource import CRDS, PVCS, VMS, Resource
+from poolhouse.runtime.resource import CRDS, NAMESPACES, PVCS, VMS, Resource
 from tests.cluster.pooling import (
     PATIENCE_SECONDS,
     Place,
@@ -61,6 +61,31 @@ async def test_a_pool_makes_its_vms_and_rests(control_plane: Any, place: Place) 
     for machine in (await place.machines()).values():
         assert machine["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
         assert machine["spec"]["template"]["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
+
+
+async def test_a_pool_has_no_more_vms_than_the_limit_of_its_namespace(control_plane: Any, place: Place) -> None:
+    """As stored while the webhook was down."""
+    await place.pool(10**9)
+
+    async def limit(annotation: str) -> None:
+        change = {"metadata": {"annotations": {meta.MAX_REPLICAS: annotation}}}
+        await place.api.patch(NAMESPACES, None, place.namespace, change)
+
+    async with controller(control_plane.kubeconfig, max_replicas=3) as running:
+        await until(place.names, web(1, 2, 3))
+        await until(lambda: status(place, "desiredReplicas"), 3)
+        assert (await place.condition("Stalled"))["reason"] == "TooManyReplicas"
+        await rests(running.writes, 5)
+        await limit("4")
+        await until(place.names, web(1, 2, 3, 4))
+        await limit("2")
+        await place.api.delete(VMS, place.namespace, "web-2")
+        await until(place.names, web(1, 3, 4))
+        await until(place.names, web(1, 2, 3, 4))
+        await place.change(replicas=2)
+        await until(lambda: status(place, "desiredReplicas"), 2)
+        await place.change(replicas=9)
+        await until(lambda: status(place, "desiredReplicas"), 2)
 
 
 @pytest.mark.sentence("1.32")

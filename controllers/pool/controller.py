@@ -55,7 +55,7 @@ from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_chang
 from controllers.shared.sources import NODE_LABELS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
-from controllers.shared.vm import VM, RetainedDisk
+from controllers.shared.vm import VM, RetainedDisk, disk_names
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
 from poolhouse.api.kinds.pool import POOL, Healing, PoolStatus
@@ -234,8 +234,8 @@ class PoolController:
 
     def _plans_of_others(self, pool: Pool) -> dict[str, int]:
         """By UID of the pools with the same disk names, how many plans with actions they have had."""
-        others = [other for _, other in self.stores.sharing_disks(pool)]
-        return {other.uid: self.records.memory(other).plans for other in others}
+        others = {other.uid for _, other in self.stores.sharing_disks(pool)}
+        return {uid: memory.plans for uid in others if (memory := self.records.memories.get(uid)) is not None}
 
     async def _hash_template(self, pool: Pool) -> None:
         """The hashes of a large template take longer than a plan."""
@@ -322,9 +322,9 @@ class PoolController:
         self.records.set_changed(old, new)
         if old is not None and new is not None and new.uid == old.uid:
             self._adopt(old.status, new)
-        for pool in (old, new):
-            if isinstance(pool, Pool):
-                for _, other in self.stores.sharing_disks(pool):
+        if _disks_of(old) != _disks_of(new):
+            for pool in (old, new):
+                for _, other in self.stores.sharing_disks(pool) if isinstance(pool, Pool) else ():
                     enqueue(other.key, 0.0)
         for each in (old, new):
             if each is not None:
@@ -448,6 +448,11 @@ class PoolController:
         for each in (old, new):
             if each is not None:
                 enqueue((each.namespace, parent_and_ordinal(each.retained_for)[0]), GATHER_SECONDS)
+
+
+def _disks_of(pool: Pool | InvalidPool | None) -> tuple[str, frozenset[str]]:
+    """What decides whether the pool and another one are in conflict about disks: its UID and the names of its disks."""
+    return (pool.uid, frozenset(disk_names(pool.spec.template))) if isinstance(pool, Pool) else ("", frozenset())
 
 
 def _pools_of(vm: VM) -> set[Key]:

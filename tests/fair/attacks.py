@@ -126,6 +126,14 @@ async def patch_empty_pools(tenant: Tenant) -> None:
     await at_once(40, act)
 
 
+async def pools_with_one_disk(tenant: Tenant) -> None:
+    disk = {"metadata": {"name": "root"}, "spec": {"source": {"blank": {}}, "storage": {}}}
+    pools = [tenant.pool(f"empty-{number}", 0) for number in range(EMPTY_POOLS)]
+    for each in pools:
+        each["spec"]["template"]["spec"]["dataVolumeTemplates"] = [disk]
+    await tenant.create_pools(pools)
+
+
 async def scale_large_pools(tenant: Tenant) -> None:
     for name in (f"growing-{number}" for number in range(6)):
         await tenant.create_pools([tenant.pool(name, 3000)])
@@ -187,6 +195,11 @@ ATTACKS = {
         change_selectors,
     ),
     "patches": Attack(f"40 clients patch {EMPTY_POOLS} pools without VMs", empty_pools, patch_empty_pools),
+    "disks": Attack(
+        f"40 clients patch {EMPTY_POOLS} pools without VMs, all with a disk of the same name",
+        pools_with_one_disk,
+        patch_empty_pools,
+    ),
     "growth": Attack("six pools of 3,000 VMs are created", nothing, scale_large_pools),
     "labels": Attack(f"40 clients label the {VMS_OF_LARGE_POOL} VMs of a pool", large_pool, label_vms),
     "claims": Attack("40 clients claim VMs of an empty warm pool", empty_warm_pool, claim_and_give_up),

@@ -29,7 +29,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
-from tests.controllers.pool.builders import NOW, a_pool, halted, vm
+from tests.controllers.pool.builders import NOW, a_pool, halted, template, vm
 from tests.planning import InlinePlanner, P, T
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
@@ -363,3 +363,27 @@ def test_a_vm_that_exists_again_is_not_checked() -> None:
     deleted = blocked(10, 400)
     deleted.created("web-1")
     assert not deleted.to_check(401)
+
+
+SHARING = replace(a_pool(1), name="other", uid="u-other")
+WITHOUT_DISKS = replace(SHARING, spec=a_pool(1, template=template(dataVolumeTemplates=[])).spec)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "enqueued"),
+    [
+        pytest.param(None, SHARING, {"web", "other"}, id="a pool with the same disks comes"),
+        pytest.param(SHARING, None, {"web", "other"}, id="or goes"),
+        pytest.param(WITHOUT_DISKS, SHARING, {"web", "other"}, id="or gets them"),
+        pytest.param(SHARING, WITHOUT_DISKS, {"web", "other"}, id="or has them no more"),
+        pytest.param(SHARING, replace(SHARING, resource_version="9"), {"other"}, id="its status is no reason"),
+        pytest.param(None, WITHOUT_DISKS, {"other"}, id="it has no disks"),
+    ],
+)
+def test_a_pool_is_reconciled_when_the_disks_of_another_change(
+    old: Pool | None, new: Pool | None, enqueued: set[str]
+) -> None:
+    """A thousand pools with the same disks would otherwise reconcile each other at each status."""
+    controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), set[Key]()
+    controller.pool_changed(lambda key, pause: keys.add(key), old, new)
+    assert {name for _, name in keys} == enqueued

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 
+from poolhouse.api.apimachinery.counting import count_of
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
@@ -154,5 +155,5 @@ def shortages(path: str, replicas: int, needs: Needs, quotas: Iterable[Json]) ->
                 name = at(quota, "metadata", "name")
                 yield (
                     f"{path}: ResourceQuota {name} allows {value} {resource}, which is enough for"
-                    f" {int(hard / need)} of {replicas} VMs"
+                    f" {count_of(int(hard / need), replicas, 'VM')}"
                 )

@@ -37,6 +37,7 @@ from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_chang
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
+from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.replicaset import REPLICA_SET, ReplicaSetStatus
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
@@ -128,7 +129,8 @@ class ReplicaSetController:
 
     async def _set_aside(self, snapshot: ReplicaSetSnapshot, error: PlanTooExpensive) -> float:
         found = snapshot.replica_set
-        pause, message = self.records.set_aside(found), describe(error, "replica set", f"{len(snapshot.owned)} VMIs")
+        pause = self.records.set_aside(found)
+        message = describe(error, "replica set", count_noun(len(snapshot.owned), "VMI"))
         fresh = set_aside_status(found.status, message, generation=found.generation, now=self.api.now())
         wait = await self._update_status(found, fresh)
         return pause if wait is None else min(pause, wait)

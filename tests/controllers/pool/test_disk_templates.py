@@ -41,7 +41,7 @@ def test_outdated(created: dict[str, str], wanted: Any, expected: tuple[str, ...
     [
         pytest.param("root=h1,data=h2", {"root": "h1", "data": "h2"}, id="two disks"),
         pytest.param("", {}, id="none"),
-        pytest.param("root,=h,data=,x=1=2", {"x": "1=2"}, id="damaged by hand"),
+        pytest.param("root,=h,data=,x=1=2,y=h1", {"y": "h1"}, id="damaged by hand"),
     ],
 )
 def test_the_annotation_is_parsed(text: str, expected: dict[str, str]) -> None:

@@ -77,12 +77,16 @@ class _Call:
     _clock: int = 0
     """clock of the processor time of the thread"""
     _began: float = 0.0
+    _interrupted: bool = False
 
     def __call__(self) -> tuple[Any, float]:
         """The result, and the processor time in seconds."""
         try:
             self._clock, self._began = time.pthread_getcpuclockid(threading.get_ident()), time.thread_time()
-            self._thread = threading.get_ident()
+            with self._lock:
+                if self._interrupted:  # before the thread came to it
+                    raise _Interrupted
+                self._thread = threading.get_ident()
             return self.function(), time.thread_time() - self._began
         finally:
             with self._lock:
@@ -96,6 +100,7 @@ class _Call:
 
     def interrupt(self) -> None:
         with self._lock:
+            self._interrupted = True
             if self._thread:
                 _set_interrupt(self._thread, True)
 

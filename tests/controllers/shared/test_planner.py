@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from controllers.shared.planner import Planner, PlanTooExpensive
+from controllers.shared.planner import Planner, PlanTooExpensive, _Call, _Interrupted
 
 EXPENSIVE, CHEAP, OTHER = ("pool", ("a", "web")), ("pool", ("a", "db")), ("pool", ("b", "web"))
 
@@ -95,6 +95,14 @@ async def test_a_cancelled_call_ends(planner: Planner) -> None:
     assert await planner.run(CHEAP, thread) == "plans"
     with pytest.raises(asyncio.CancelledError):
         await call
+
+
+async def test_a_call_that_is_cancelled_before_its_thread_begins_is_not_made() -> None:
+    """Nothing would end it, because its event loop may be closed."""
+    call = _Call(endless)
+    call.interrupt()
+    with pytest.raises(_Interrupted):
+        call()
 
 
 async def test_namespaces_have_their_turns_in_order(planner: Planner) -> None:

@@ -60,10 +60,19 @@ class _Interrupted(BaseException):
     """Raised in the thread of a call. Not an `Exception`, so that no handler of the call's own catches it."""
 
 
-def _set_interrupt(thread: int, wanted: bool) -> None:
-    """Raises `_Interrupted` in a thread soon, or takes back one that was not raised yet."""
-    raised = ctypes.py_object(_Interrupted) if wanted else None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
+def _interrupt(thread: int) -> None:
+    """Raises `_Interrupted` in a thread soon."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Interrupted))
+
+
+def _absorb_interrupt() -> None:
+    """Lets an interrupt that was sent as a call ended be raised here, and not in the code of the thread itself. CPython
+    can take an interrupt back too, but all threads are slower afterwards, and a tracer may never end."""
+    try:
+        for _ in range(1000):  # the interpreter looks for interrupts at the end of each turn
+            pass
+    except _Interrupted:
+        pass
 
 
 @dataclass
@@ -90,9 +99,9 @@ class _Call:
             return self.function(), time.thread_time() - self._began
         finally:
             with self._lock:
-                thread, self._thread = self._thread, 0
-            if thread:
-                _set_interrupt(thread, False)
+                self._thread = 0
+            if self._interrupted:
+                _absorb_interrupt()
 
     @property
     def used_seconds(self) -> float:
@@ -102,7 +111,7 @@ class _Call:
         with self._lock:
             self._interrupted = True
             if self._thread:
-                _set_interrupt(self._thread, True)
+                _interrupt(self._thread)
 
 
 @dataclass(eq=False)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
-from typing import NoReturn
+from types import FrameType
+from typing import Any, NoReturn
 
 import pytest
 
@@ -103,6 +105,28 @@ async def test_a_call_that_is_cancelled_before_its_thread_begins_is_not_made() -
     call.interrupt()
     with pytest.raises(_Interrupted):
         call()
+
+
+async def test_the_interpreter_is_as_fast_as_before_when_calls_have_ended(planner: Planner) -> None:
+    """CPython 3.11 looks for interrupts for ever after one that was taken back. A traced function then never ends."""
+    await planner.run(CHEAP, thread)
+    with pytest.raises(PlanTooExpensive):
+        await planner.run(EXPENSIVE, loses_the_first_interrupt)
+    lines = list[int]()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        frame.f_trace_opcodes = True
+        lines.append(frame.f_lineno)
+        assert len(lines) < 10_000, "the traced function does not go on"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        sum(number for number in range(100))
+    finally:
+        sys.settrace(before)
+    assert lines
 
 
 async def test_namespaces_have_their_turns_in_order(planner: Planner) -> None:

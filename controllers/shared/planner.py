@@ -21,14 +21,14 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.resource import Key
-from poolhouse.service.fair_queue import FairQueue
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -44,8 +44,6 @@ INTERRUPT_AGAIN_SECONDS = 0.05
 SWITCH_SECONDS = 0.001
 """Setting for `sys.setswitchinterval`, which bounds how long the event loop waits for a thread."""
 MIN_WATCH_SECONDS = 0.001
-MAX_WAITING = 100_000
-"""No limit in practice: an object has one call at a time."""
 
 
 class PlanTooExpensive(Exception):
@@ -53,7 +51,6 @@ class PlanTooExpensive(Exception):
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"needs more than {seconds:g} s of processor time")
-        self.seconds = seconds
 
 
 class _Interrupted(BaseException):
@@ -114,72 +111,41 @@ class _Call:
                 _interrupt(self._thread)
 
 
-@dataclass(eq=False)
-class _Waiting:
-    call: _Call
-    answer: "asyncio.Future[tuple[Any, float]]"
-
-
 class _Thread:
     """Calls functions one after another, each within the budget."""
 
     def __init__(self, name: str, budget_seconds: float) -> None:
         self.budget_seconds = budget_seconds
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._queue: FairQueue[_Waiting] = FairQueue(max_per_tenant=MAX_WAITING, costly=1)
-        self._running: Future[tuple[Any, float]] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._turns: FairSlots[str] = FairSlots(1, per_key=1)
 
     async def run(self, tenant: str, function: Callable[[], Any]) -> tuple[Any, float]:
-        """The result, and the processor time in seconds. Raises `PlanTooExpensive`."""
-        waiting = _Waiting(_Call(function), asyncio.get_running_loop().create_future())
-        self._queue.push(waiting, tenant, 1)
-        self._start_next()
-        try:
-            return await waiting.answer
-        except asyncio.CancelledError:
-            waiting.call.interrupt()
-            raise
+        """The result, and the processor time in seconds. Raises `PlanTooExpensive`. After a cancellation it waits until
+        the call has ended."""
+        async with self._turns.slot(tenant):
+            call = _Call(function)
+            running = asyncio.wrap_future(self._executor.submit(call))
+            try:
+                await self._watch(call, running, self.budget_seconds)
+                return running.result()
+            except _Interrupted:
+                raise PlanTooExpensive(self.budget_seconds) from None
+            except asyncio.CancelledError:
+                await self._watch(call, running, 0.0)
+                running.exception()  # asyncio would log one that nobody has seen
+                raise
 
-    def _start_next(self) -> None:
-        if self._running is not None:
-            return
-        waiting = self._queue.pop(wanted=lambda each: not each.answer.done())
-        if waiting is None:
-            return
-        loop = asyncio.get_running_loop()
-
-        def ended(done: "Future[tuple[Any, float]]") -> None:
-            with suppress(RuntimeError):  # the event loop is closed
-                loop.call_soon_threadsafe(self._ended, waiting, done)
-
-        self._running = self._executor.submit(waiting.call)
-        self._timer = loop.call_later(self.budget_seconds, self._watch, waiting, self._running)
-        self._running.add_done_callback(ended)
-
-    def _watch(self, waiting: _Waiting, running: "Future[tuple[Any, float]]") -> None:
-        if running.done():
-            return
-        left = self.budget_seconds - waiting.call.used_seconds
-        if left <= 0 or waiting.answer.done():
-            waiting.call.interrupt()
-            left = INTERRUPT_AGAIN_SECONDS
-        self._timer = asyncio.get_running_loop().call_later(max(left, MIN_WATCH_SECONDS), self._watch, waiting, running)
-
-    def _ended(self, waiting: _Waiting, done: "Future[tuple[Any, float]]") -> None:
-        self._running = None
-        if self._timer is not None:
-            self._timer.cancel()
-        self._start_next()
-        if waiting.answer.done():
-            return
-        match done.exception():
-            case None:
-                waiting.answer.set_result(done.result())
-            case _Interrupted():
-                waiting.answer.set_exception(PlanTooExpensive(self.budget_seconds))
-            case error:
-                waiting.answer.set_exception(error)
+    async def _watch(self, call: _Call, running: "asyncio.Future[tuple[Any, float]]", budget_seconds: float) -> None:
+        """Waits for the end of the call, and interrupts the call when it has used the budget."""
+        left = budget_seconds
+        while True:
+            if left <= 0:
+                call.interrupt()
+                left = INTERRUPT_AGAIN_SECONDS
+            ended, _ = await asyncio.wait({running}, timeout=max(left, MIN_WATCH_SECONDS))
+            if ended:
+                return
+            left = budget_seconds - call.used_seconds
 
 
 class Planner:

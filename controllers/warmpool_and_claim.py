@@ -19,7 +19,7 @@ from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
 from controllers.shared.planner import Planner
-from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.warmpool import warm_pool
@@ -157,9 +157,7 @@ class WarmPoolControllers:
         self._pools = pools
         self._metrics = metrics
         self._controller = WarmPoolController(
-            stores=WarmPoolStores(
-                pools, demand, lambda key: data_sources.get(key[1], key[0]), limits.of if limits else unknown_limit
-            ),
+            stores=WarmPoolStores(pools, demand, lambda key: data_sources.get(key[1], key[0]), limit_of(limits)),
             cache=cache,
             backend_of=backend_of,
             vm_backend=vm_backend,

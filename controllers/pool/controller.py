@@ -32,6 +32,7 @@ from controllers.pool.observe import (
     content_of,
     is_unowned,
     observe,
+    revisions_of,
 )
 from controllers.pool.prometheus import Prometheus
 from controllers.pool.revisions import Revision, new_revision
@@ -42,7 +43,6 @@ from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import invalid_spec_status
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.sets.records import Records
-from controllers.sets.set_aside import describe, set_aside_status
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import WriteBatches, retry_unless_done
 from controllers.shared.component import Component
@@ -51,7 +51,7 @@ from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.sources import NODE_LABELS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
@@ -239,17 +239,16 @@ class PoolController:
 
     async def _hash_template(self, pool: Pool) -> None:
         """The hashes of a large template take longer than a plan."""
-        content, contents = content_of(self.stores, pool), self.stores.contents
+        content, contents = content_of(self.stores, pool, revisions_of(self.stores, pool)), self.stores.contents
         if not contents.is_known(pool, content):
             revision = await self._planned(pool, new_revision, pool.name, pool.uid, content, pool.namespace)
             contents.remember(pool, content, revision)
 
     async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
-        pause, stored = self.records.set_aside(pool), self._stored(pool)
-        message = describe(error, "pool", what_costs(pool, len(self.stores.vms.by("owner", pool.uid))))
-        fresh = set_aside_status(stored.status, message, generation=stored.generation, now=self.now())
-        wait = await self._update_status(stored, fresh)
-        return pause if wait is None else min(pause, wait)
+        has = what_costs(pool, len(self.stores.vms.by("owner", pool.uid)))
+        stored = self._stored(pool)
+        wait = await self._update_status(stored, self.records.set_aside(stored, pool.generation, error, has))
+        return self.records.seconds_until_next((), wait, self.records.pause(pool))
 
     async def _rolled_back(self, wanted: PoolSnapshot, found: PoolSnapshot) -> PoolSnapshot:
         """The snapshot in which the pool has its former template, if the update is aborted in `found`."""
@@ -514,7 +513,7 @@ def build(
         disk_state,
         lambda namespace: data_volumes.by("left", namespace),
         lambda key: data_sources.get(key[1], key[0]),
-        limits.of if limits is not None else unknown_limit,
+        limit_of(limits),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))
     events = PoolEvents(recorder)

@@ -214,8 +214,9 @@ def observe(
     if not isinstance(pool, Pool):
         return pool
     pool, beyond = within_limit(pool, stores.replica_limit(pool.namespace))
-    revisions = _revisions(stores, pool)
-    revision, saved = saved_or_new(stores.contents.revision(pool, content_of(stores, pool)), revisions)
+    revisions = revisions_of(stores, pool)
+    new = stores.contents.revision(pool, content_of(stores, pool, revisions))
+    revision, saved = saved_or_new(new, revisions)
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))
@@ -266,14 +267,14 @@ def _disk_conflict(pool: Pool, stores: Stores) -> Failure | None:
     return None
 
 
-def _revisions(stores: Stores, pool: Pool) -> tuple[Revision, ...]:
+def revisions_of(stores: Stores, pool: Pool) -> tuple[Revision, ...]:
     lost = without_owner(pool.name, pool.uid, stores.revisions.by("owner", ""))
     return (*stores.revisions.by("owner", pool.uid), *lost)
 
 
-def content_of(stores: Stores, pool: Pool) -> Json:
-    """What determines the VMs of the pool now."""
-    return content(pool.spec, _sources(stores, pool, _revisions(stores, pool)))
+def content_of(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Json:
+    """What determines the VMs of the pool now. `revisions` are those of the pool."""
+    return content(pool.spec, _sources(stores, pool, revisions))
 
 
 def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sources:

@@ -24,7 +24,6 @@ from controllers.replicaset.observe import (
 from controllers.replicaset.plan import decisions, invalid_spec_status, plan, replica_set_status
 from controllers.replicaset.simulate import answer, hypothetical_snapshot
 from controllers.sets.records import Memory, Records
-from controllers.sets.set_aside import describe, set_aside_status
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes, retry_unless_done
 from controllers.sets.writes import Writing, carry_out
@@ -33,7 +32,7 @@ from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, unknown_limit
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
@@ -127,13 +126,10 @@ class ReplicaSetController:
         retry_unless_done(outcome, memory.failure)
         return self.records.seconds_until_next([found.uid], wait, decided.again_seconds)
 
-    async def _set_aside(self, snapshot: ReplicaSetSnapshot, error: PlanTooExpensive) -> float:
-        found = snapshot.replica_set
-        pause = self.records.set_aside(found)
-        message = describe(error, "replica set", count_noun(len(snapshot.owned), "VMI"))
-        fresh = set_aside_status(found.status, message, generation=found.generation, now=self.api.now())
-        wait = await self._update_status(found, fresh)
-        return pause if wait is None else min(pause, wait)
+    async def _set_aside(self, snapshot: ReplicaSetSnapshot, error: PlanTooExpensive) -> float | None:
+        found, has = snapshot.replica_set, count_noun(len(snapshot.owned), "VMI")
+        wait = await self._update_status(found, self.records.set_aside(found, found.generation, error, has))
+        return self.records.seconds_until_next((), wait, self.records.pause(found))
 
     async def _update_status(self, found: ReplicaSet | InvalidReplicaSet, fresh: ReplicaSetStatus) -> float | None:
         update = await self.statuses.update(found, fresh, self.records.memory(found).last_status_write)
@@ -188,7 +184,7 @@ def build(
     async def work() -> None:
         """Runs the controller with new stores, because stores from before a pause would be outdated."""
         sets, vmis = SET_SOURCE.informer(api), VMI_SOURCE.informer(api)
-        stores = Stores(sets.store, vmis.store, limits.of if limits is not None else unknown_limit)
+        stores = Stores(sets.store, vmis.store, limit_of(limits))
         replicating = ReplicaSetController(
             api,
             stores,

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from controllers.sets.set_aside import SetAside
+from controllers.sets.set_aside import S, SetAside, SetView, describe, set_aside_status
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.decisions import deleted_by_other
+from controllers.shared.planner import PlanTooExpensive
 from controllers.shared.status_writer import LastWrite, View
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.decisions import LoggedStatus, vm_reference
@@ -20,13 +21,6 @@ class Owned(ObjectMeta, Protocol):
 
     @property
     def deleting(self) -> bool: ...
-
-
-class Planned(ObjectMeta, Protocol):
-    """The view of a set."""
-
-    @property
-    def generation(self) -> int: ...
 
 
 V = TypeVar("V", bound=Owned)
@@ -70,19 +64,21 @@ class Records(Generic[V, M]):
             self.memories[of.uid] = self.new_memory(of)
         return self.memories[of.uid]
 
-    def pause(self, of: Planned) -> float:
+    def pause(self, of: SetView[Any]) -> float:
         """Seconds until a set is planned again whose plan was too expensive, or 0."""
         known = self.memories.get(of.uid)
         if known is None or known.set_aside is None:
             return 0.0
         return known.set_aside.seconds_left(of.generation, self.batches.clock())
 
-    def set_aside(self, of: Planned) -> float:
-        """Sets a set aside whose plan was too expensive. Returns the seconds until it is planned again."""
+    def set_aside(self, of: SetView[S], generation: int, error: PlanTooExpensive, has: str) -> S:
+        """Sets a set aside whose plan of this generation was too expensive. Returns its status. `has` says what the set
+        has much of."""
         memory = self.memory(of)
         times = memory.set_aside.times + 1 if memory.set_aside is not None else 1
-        memory.set_aside = SetAside(of.generation, self.batches.clock(), times)
-        return self.pause(of)
+        memory.set_aside = SetAside(generation, self.batches.clock(), times)
+        message = describe(error, self.kind, has)
+        return set_aside_status(of.status, message, generation=of.generation, now=self.now())
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has recorded its decisions."""

@@ -10,6 +10,7 @@ from controllers.shared.planner import PlanTooExpensive
 from controllers.shared.readiness import Readiness
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.events import ObjectMeta
 
 PAUSE = Backoff(base_seconds=30, cap_seconds=600)
 CHANGED_SECONDS = 25.0
@@ -27,6 +28,16 @@ class Status(Protocol):
 
 
 S = TypeVar("S", bound=Status)
+S_co = TypeVar("S_co", bound=Status, covariant=True)
+
+
+class SetView(ObjectMeta, Protocol[S_co]):
+    """The part of a set's view that is needed here."""
+
+    @property
+    def generation(self) -> int: ...
+    @property
+    def status(self) -> S_co: ...
 
 
 @dataclass(frozen=True)

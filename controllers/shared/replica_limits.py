@@ -15,7 +15,7 @@ from poolhouse.runtime.resource import NAMESPACES, Key
 from poolhouse.runtime.store import Store
 
 SCALING_LIMITED = "ScalingLimited"
-"""The type of the condition; a HorizontalPodAutoscaler has the same."""
+"""The type of the condition. A HorizontalPodAutoscaler has a condition of this type for the same reason."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,11 @@ class ReplicaLimits:
 
 def unknown_limit(namespace: str) -> int | None:
     return None
+
+
+def limit_of(limits: ReplicaLimits | None) -> Callable[[str], int | None]:
+    """What returns the limit of a namespace."""
+    return limits.of if limits is not None else unknown_limit
 
 
 def enqueue_after_changes(

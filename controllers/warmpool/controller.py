@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.sets.records import Memory, Records
-from controllers.sets.set_aside import describe as describe_cost
-from controllers.sets.set_aside import set_aside_status
 from controllers.sets.write_batches import Failure, WriteBatches, describe, retry_unless_done
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
 from controllers.shared.planner import Planner, PlanTooExpensive
@@ -174,12 +172,10 @@ class WarmPoolController:
         due = memory.failures.seconds_until_due(now), self.health.seconds_until_period_ends(pool, snapshot.members)
         return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, wait, decided.requeue_seconds, *due)
 
-    async def _set_aside(self, pool: WarmPool, memory: PoolMemory, error: PlanTooExpensive) -> float:
-        vms = sum(1 for _ in self.backend_of(pool).cache.of_pool(pool.uid))
-        pause, message = self.records.set_aside(pool), describe_cost(error, "warm pool", count_noun(vms, "VM"))
-        fresh = set_aside_status(pool.status, message, generation=pool.generation, now=self.now())
-        wait = await self._write_status(pool, memory, fresh)
-        return pause if wait is None else min(pause, wait)
+    async def _set_aside(self, pool: WarmPool, memory: PoolMemory, error: PlanTooExpensive) -> float | None:
+        has = count_noun(sum(1 for _ in self.backend_of(pool).cache.of_pool(pool.uid)), "VM")
+        wait = await self._write_status(pool, memory, self.records.set_aside(pool, pool.generation, error, has))
+        return self.records.seconds_until_next((), wait, self.records.pause(pool))
 
     async def _record_images(self, pool: WarmPool, memory: PoolMemory, images: Sources) -> float | None:
         """Writes the images of the tracked DataSources into the status. They are a part of the template, so the pool is

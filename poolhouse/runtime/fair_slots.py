@@ -43,7 +43,7 @@ class FairSlots(Generic[K]):
         return len(self._waiting.get(key, ()))
 
     async def _acquire(self, key: K) -> None:
-        # Nobody who waits could use a free slot, so this caller overtakes nobody.
+        # `_release` gives a slot to whoever waits and may have it, so this caller takes a free slot from nobody.
         if self._held.total() < self._total and self._held[key] < self._per_key:
             self._held[key] += 1
             return

@@ -32,7 +32,7 @@ async def test_a_pool_that_is_set_aside_says_so_and_others_go_on(control_plane: 
         await until(set_aside, ("True", "PlanTooExpensive", 1))
         message = (await place.condition("Ready", "greedy"))["message"]
         assert message.startswith("a plan of this pool needs more than 5 s of processor time: it has 0 VMs"), message
-    # Another process, whose plans are cheap again.
+    # The next process has a planner that refuses no pool.
     async with controller(control_plane.kubeconfig):
         await until(place.names, ["greedy-1", "greedy-2", "web-1", "web-2"])
 

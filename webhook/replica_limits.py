@@ -60,21 +60,20 @@ class ReplicaLimit:
     async def _limit(self, namespace: str) -> tuple[int, str]:
         """The limit, and where it comes from."""
         default = (
-            self._max_replicas,
-            (
-                f"the limit of this installation (POOLHOUSE_MAX_REPLICAS); the annotation {meta.MAX_REPLICAS} of the"
-                " namespace replaces it"
-            ),
+            f"the limit of this installation (POOLHOUSE_MAX_REPLICAS); the annotation {meta.MAX_REPLICAS} of the"
+            " namespace replaces it"
         )
         try:
             async with asyncio.timeout(self._budget_seconds):
                 annotations = annotations_of(await self._api.get(NAMESPACES, None, namespace))
             found = annotated_limit(annotations)
         except (ApiError, TimeoutError) as error:
-            return self._max_replicas, f"{default[1]}, which cannot be read now: {cause_of(error)}"
+            return self._max_replicas, f"{default}, which cannot be read now: {cause_of(error)}"
         except ValueError as error:
-            return self._max_replicas, f"{default[1]}, and is invalid there: {error}"
-        return default if found is None else (found, f"the annotation {meta.MAX_REPLICAS} of the namespace")
+            return self._max_replicas, f"{default}, and is invalid there: {error}"
+        if found is None:
+            return self._max_replicas, default
+        return found, f"the annotation {meta.MAX_REPLICAS} of the namespace"
 
     async def _shortages(self, request: AdmissionRequest, raised: Mapping[str, int]) -> tuple[str, ...]:
         needs = needs_of_vm(request)

@@ -20,7 +20,7 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Demand, WarmVMCache
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, short_uid
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, is_recorded, with_uid
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -127,13 +127,10 @@ class Allocator:
     def __post_init__(self) -> None:
         self.ready = ReadyQueue(self._is_offered)
 
-    def _pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
-        return next(iter(self.stores.pools.by("uid", vm.pool_uid)), None)
-
     def _is_offered(self, vm: WarmVM) -> bool:
         """Whether the status of the VM's pool says that the controllers have created the VM. A pool that is not valid
         gives no VM away, and is asked again when it does."""
-        pool = self._pool_of(vm)
+        pool = with_uid(self.stores.pools, vm.pool_uid)
         return not isinstance(pool, WarmPool) or pool.recorded(vm)
 
     def given_by_controllers(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> bool:
@@ -141,10 +138,8 @@ class Allocator:
         claim or of the pool has the VM's UID, or this process has reserved or created it."""
         if vm.uid == claim.vm_uid or vm.uid in record.own:
             return True
-        pool = self._pool_of(vm)
-        if isinstance(pool, InvalidWarmPool):
-            return pool.status.members is None or short_uid(vm) in pool.status.members
-        return pool is not None and pool.recorded(vm)
+        pool = with_uid(self.stores.pools, vm.pool_uid)
+        return pool is not None and is_recorded(pool.status.members, vm)
 
     # Records
 

@@ -10,7 +10,7 @@ from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, parse_vmi_with_pods
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, with_uid
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.decisions import Decision
@@ -241,4 +241,4 @@ class WarmPoolStores:
     """The replica limit of a namespace; None if it is unknown."""
 
     def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
-        return next(iter(self.pools.by("uid", uid)), None)
+        return with_uid(self.pools, uid)

@@ -15,7 +15,7 @@ from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.rollout import count_outdated, disruption_budget, why_stalled
 from controllers.warmpool.scale import missing
 from controllers.warmpool.snapshot import WarmPoolSnapshot
-from controllers.warmpool.warm_pool import MEMBER_LENGTH, InvalidWarmPool, WarmPool, short_uid
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, short_uid
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun, count_of
 from poolhouse.api.apimachinery.timestamps import format_time
@@ -70,13 +70,13 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
 
 
 def _members(snapshot: WarmPoolSnapshot) -> tuple[str, ...] | None:
-    """The record of the pool's VMs, which a VM leaves when its claim uses it: then the claim's status has its UID. A VM
-    that this process has created is recorded before the cache shows it."""
+    """The record of the VMs that the pool may give to claims. It has no VM that a claim uses, because the status of the
+    claim has its UID. It has a VM that this process has created before the cache shows the VM."""
     if snapshot.pool.spec.ec2 is not None:
         return None
     shown = {vm.uid for vm in snapshot.vms}
-    kept = {short_uid(vm) for vm in snapshot.vms if _is_kept(vm) and snapshot.recorded(vm)}
-    return tuple(sorted(kept | {uid[:MEMBER_LENGTH] for uid in snapshot.created - shown}))
+    kept = {short_uid(vm.uid) for vm in snapshot.vms if _is_kept(vm) and snapshot.recorded(vm)}
+    return tuple(sorted(kept | {short_uid(uid) for uid in snapshot.created - shown}))
 
 
 def _is_kept(vm: WarmVM) -> bool:

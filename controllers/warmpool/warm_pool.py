@@ -3,7 +3,7 @@
 import copy
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from sys import intern
@@ -86,8 +86,13 @@ MEMBER_LENGTH = 13
 """Characters of a UID in the status, 12 of them hexadecimal digits: too many to meet one by creating VMs."""
 
 
-def short_uid(vm: WarmVM) -> str:
-    return vm.uid[:MEMBER_LENGTH]
+def short_uid(uid: str) -> str:
+    return uid[:MEMBER_LENGTH]
+
+
+def is_recorded(members: Container[str] | None, vm: WarmVM) -> bool:
+    """Whether the `members` of a pool's status have the VM. See `WarmPool.recorded`."""
+    return members is None or short_uid(vm.uid) in members
 
 
 @dataclass(frozen=True)
@@ -118,7 +123,7 @@ class WarmPool(ObjectView):
         The labels of a VM say so too, and an admission policy protects them. The status is the second record: nobody
         but the controllers may write it, and a VM cannot choose its UID. True before a release with this record has
         seen the pool, and for EC2 instances, whose tags AWS protects."""
-        return self.members is None or short_uid(vm) in self.members
+        return is_recorded(self.members, vm)
 
     @cached_property
     def template(self) -> Json:
@@ -248,9 +253,13 @@ def default_pool(pools: Iterable[WarmPool | InvalidWarmPool]) -> WarmPool | None
     return min(candidates, key=lambda p: (p.created_at, p.uid), default=None)
 
 
+def with_uid(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> WarmPool | InvalidWarmPool | None:
+    return next(iter(pools.by("uid", uid)), None)
+
+
 def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str | None:
     """The deletion policy of the pool with this UID: an empty string for an invalid spec, None for an unknown pool."""
-    found = next(iter(pools.by("uid", uid)), None)
+    found = with_uid(pools, uid)
     if found is None:
         return None
     return found.spec.deletion_policy if isinstance(found, WarmPool) else ""

@@ -114,7 +114,7 @@ def pressing(name: str, directory: Path, tenant: Tenant) -> Iterator[None]:
     process = subprocess.Popen([*command, str(tenant.seed)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        process.stdout.readline()  # it has begun
+        assert process.stdout.readline(), "the attack has ended before it began"
         time.sleep(LEAD_SECONDS)
         yield
     finally:

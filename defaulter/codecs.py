@@ -53,15 +53,6 @@ def _is_size(value: Any) -> bool:
     return size is not None and 0 < size < 2**63
 
 
-def _is_switch(value: Any) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("enabled"), bool | None)
-
-
-def _is_on(value: Any) -> bool:
-    """Whether a feature is on: KubeVirt's `{}` and `{enabled: true}` both mean on."""
-    return value.get("enabled") is not False
-
-
 def one_of(*values: str, renamed: Mapping[str, str] | None = None) -> Codec:
     """A codec for one of these words. `renamed` maps words to their spelling in XML."""
     names = {**{value: value for value in values}, **(renamed or {})}
@@ -74,12 +65,13 @@ def switch(on: str, off: str) -> Codec:
     return Codec(lambda value: on if value else off, {on: True, off: False}.get, _is_boolean, "true or false")
 
 
-def enabled(on: str = "on", off: str = "off") -> Codec:
+def enabled(on: str = "on", off: str = "off", key: str = "enabled") -> Codec:
+    """A codec for an object that is on unless its `key` is false: KubeVirt's `{}` and `{enabled: true}` both mean on."""
     return Codec(
-        lambda value: on if _is_on(value) else off,
-        lambda value: {} if value == on else {"enabled": False},
-        _is_switch,
-        "an object such as {enabled: true}",
+        lambda value: off if value.get(key) is False else on,
+        lambda value: {} if value == on else {key: False},
+        lambda value: isinstance(value, dict) and isinstance(value.get(key), bool | None),
+        f"an object such as {{{key}: true}}",
     )
 
 
@@ -100,7 +92,7 @@ COUNT = Codec(str, int, _is_count, "a whole number of at least 0")
 YES_NO, ON_OFF, STATE = switch("yes", "no"), switch("on", "off"), enabled()
 # A codec for a field that says whether an XML element exists.
 FLAG = Codec(lambda value: {} if value else None, lambda value: value is not None, _is_boolean, "true or false")
-FEATURE = Codec(lambda value: {} if _is_on(value) else None, lambda value: {}, _is_switch, STATE.expected)
+FEATURE = Codec(lambda value: None if value.get("enabled") is False else {}, lambda value: {}, STATE.accepts, STATE.expected)
 BYTES = Codec(
     lambda value: {"unit": "b", "": str(to_int(value))},
     lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,

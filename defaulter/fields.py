@@ -97,14 +97,14 @@ LINK = Codec(
     "one of absent, down, up",
 )
 
-_TIMER_ENABLED = enabled("yes", "no")
+_TIMER_PRESENT = enabled("yes", "no", key="present")
 
 
 def _timer(name: str, xml: str, *extra: str) -> tuple[Field, ...]:
     spec, element = f"domain.clock.timer.{name}", f"clock/timer[@name='{xml}']"
     attributes = {"tickPolicy": "tickpolicy", "track": "track"}
     return (
-        Field(spec, f"{element}/@present", _TIMER_ENABLED),
+        Field(spec, f"{element}/@present", _TIMER_PRESENT),
         *(Field(f"{spec}.{field}", f"{element}/@{attributes[field]}") for field in extra),
     )
 

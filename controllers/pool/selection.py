@@ -49,24 +49,30 @@ def _newest_first(vm: VM) -> tuple[Any, ...]:
 ORDERS: dict[BasePolicy, Callable[[VM], Any]] = {
     "Oldest": age_order,
     "Newest": _newest_first,
-    "Random": lambda vm: (disruption_cost(vm), random_rank(vm)),
+    "Random": disruption_cost,
 }
+"""VMs with the same value are alike to the base policy."""
+
+
+def rank(vm: VM, policy: SelectionPolicy) -> tuple[int, Any]:
+    """The place that the policy's author gives the VM. VMs with the same rank are alike to the policy, which leaves the
+    choice among them to zones and chance."""
+    return _priority(vm, policy), ORDERS[policy.base_policy](vm)
 
 
 def sort_victims(vms: Iterable[VM], policy: SelectionPolicy) -> list[VM]:
     """All VMs, sorted by the order in which they are stopped."""
-    order = ORDERS[policy.base_policy]
-    return sorted(vms, key=lambda vm: (_rank(vm, policy), order(vm)))
+    return sorted(vms, key=lambda vm: (rank(vm, policy), random_rank(vm)))
 
 
 def _descending(text: str) -> tuple[int, ...]:
     return tuple(-ord(letter) for letter in text)
 
 
-def _rank(vm: VM, policy: SelectionPolicy) -> int:
-    for rank, each in enumerate(policy.ordered_policies):
+def _priority(vm: VM, policy: SelectionPolicy) -> int:
+    for priority, each in enumerate(policy.ordered_policies):
         if matches(each.label_selector.json(), vm.labels):
-            return rank
+            return priority
     return len(policy.ordered_policies)
 
 

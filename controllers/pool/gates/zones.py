@@ -1,4 +1,5 @@
-"""Failure domains: scale-in keeps zones balanced, and updates stop VMs of one zone at a time.
+"""Failure domains: scale-in balances zones where the selection policy leaves a choice, and updates stop VMs of one zone
+at a time.
 
 The zone of a VM is the label `failureDomains.topologyKey` of its node. A VM without a node, or on a node without the
 label, has no known zone. A pool whose VMs are in fewer than two known zones has no failure domains.
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from controllers.pool.selection import update_has_begun
 from controllers.pool.snapshot import PoolSnapshot
@@ -16,19 +18,22 @@ from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 
 
-def in_zone_order(snapshot: PoolSnapshot, candidates: Iterable[VM], leaving: Iterable[VM] = ()) -> list[VM]:
-    """The candidates in the order in which their deletion keeps the zones balanced: each one is the first candidate of
-    the fullest zone, after the deletion of `leaving` and of those before it. A VM without a known zone keeps its place
-    among the first candidates of the fullest zones."""
-    found = list(candidates)
+def in_zone_order(snapshot: PoolSnapshot, groups: Iterable[Iterable[VM]]) -> list[VM]:
+    """The VMs of the groups in the order of their deletion: group by group, and within a group so that the zones stay
+    balanced. There each VM is the first of the fullest zone, after the deletion of those before it. A VM without a
+    known zone keeps its place among the first VMs of the fullest zones."""
     if not has_zones(snapshot):
-        return found
+        return list(chain.from_iterable(groups))
     left = Counter(snapshot.zones.get(vm.name, "") for vm in snapshot.active)
-    left.subtract(snapshot.zones.get(vm.name, "") for vm in leaving)
+    return [vm for group in groups for vm in _picks(_queues(snapshot, group), left)]
+
+
+def _queues(snapshot: PoolSnapshot, group: Iterable[VM]) -> dict[str, deque[tuple[int, VM]]]:
+    """The VMs of each zone, with their places in the group."""
     queues: dict[str, deque[tuple[int, VM]]] = {}
-    for index, vm in enumerate(found):
-        queues.setdefault(snapshot.zones.get(vm.name, ""), deque()).append((index, vm))
-    return list(_picks(queues, left))
+    for place, vm in enumerate(group):
+        queues.setdefault(snapshot.zones.get(vm.name, ""), deque()).append((place, vm))
+    return queues
 
 
 def _picks(queues: dict[str, deque[tuple[int, VM]]], left: Counter[str]) -> Iterator[VM]:

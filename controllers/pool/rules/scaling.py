@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import groupby
+from typing import Any
 
 from controllers.pool.actions import (
     Action,
@@ -22,7 +23,7 @@ from controllers.pool.replacement import retain as retain_disks
 from controllers.pool.rules.autohealing import was_healed
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.rules.steps import stable_revision, update_limit, with_template
-from controllers.pool.selection import DisruptionBudget, sort_victims
+from controllers.pool.selection import DisruptionBudget, random_rank, rank
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
@@ -130,8 +131,8 @@ def _deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
 
 
 def candidates(snapshot: PoolSnapshot) -> list[VM]:
-    """The VMs that the strategy allows to delete, in order. Like an Auto Scaling group, the pool first takes VMs of the
-    zone with the most VMs, and then applies the selection policy."""
+    """The VMs that the strategy allows to delete, in the order of the selection policy. Of VMs that the policy ranks
+    alike, those of the zone with the most VMs come first, as in an Auto Scaling group."""
     strategy = snapshot.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, EmptyObject):
         return []
@@ -144,14 +145,13 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
 
     # A VM with the pool's finalizer comes first, because an earlier process began its deletion. So does a VM that is
     # held before its deletion.
-    def rank(vm: VM) -> tuple[bool, ...]:
+    def place(vm: VM) -> tuple[Any, ...]:
         replaced = snapshot.surges and snapshot.outdated(vm)
-        return not vm.retains_disks, not vm.terminating, not replaced, vm.scale_in != "First"
+        return not vm.retains_disks, not vm.terminating, not replaced, vm.scale_in != "First", rank(vm, policy)
 
-    chosen = list[VM]()
-    for _, group in groupby(sorted(sort_victims(found, policy), key=rank), key=rank):
-        chosen += in_zone_order(snapshot, group, chosen)
-    return chosen
+    places = {vm.uid: place(vm) for vm in found}
+    in_order = sorted(found, key=lambda vm: (places[vm.uid], random_rank(vm)))
+    return in_zone_order(snapshot, (group for _, group in groupby(in_order, key=lambda vm: places[vm.uid])))
 
 
 def retains_disks(snapshot: PoolSnapshot) -> bool:

@@ -164,8 +164,8 @@ class PoolSpec(Model):
     default. Each VM is restarted up to a tenth of the time earlier, so that not all are restarted at once. The disks
     stay."""
     failure_domains: FailureDomains = FailureDomains()
-    """Zones of the pool's VMs. Scale-in deletes VMs of the zone with the most VMs first. Updates stop VMs of one zone
-    at a time. Defaults to the zones of the nodes."""
+    """Zones of the pool's VMs. Scale-in balances zones among VMs that the selection policy ranks alike. Updates stop
+    VMs of one zone at a time. Defaults to the zones of the nodes."""
     retained_disks: RetainedDisks = RetainedDisks()
     """How long, and how many, disks stay that were retained at scale-in or replaced by an update. Defaults to for ever.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,14 +11,16 @@ from controllers.pool.gates.zones import ZoneGuard
 from controllers.pool.observe import Stores
 from controllers.pool.plan import plan
 from controllers.pool.rules.scaling import candidates
+from controllers.pool.selection import random_rank
 from controllers.pool.snapshot import PoolSnapshot, parse_pool
 from controllers.shared.sources import parse_node_labels
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from controllers.shared.vmi import parse_vmi
-from tests.controllers.pool.builders import NOW, a_pool, ago, document, halted, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, a_pool, ago, document, snapshot, vm, vmi
 
 Json = dict[str, Any]
 OLDEST: Json = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+NEWEST: Json = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
 
 
 def aged(ordinal: int, **given: Any) -> VM:
@@ -39,44 +42,97 @@ def pool(zones: str, *vms: VM, replicas: int | None = None, limit: int = 2, **gi
     return snapshot(a_pool(len(vms) if replicas is None else replicas, **spec), *vms, zones=known)
 
 
+def alike(*given: Json) -> list[VM]:
+    """Running VMs in the order of chance, so that the policy Random ranks them alike, in this order."""
+    found = sorted(map(vm, range(1, len(given) + 1)), key=random_rank)
+    return [replace(each, **facts) for each, facts in zip(found, given, strict=True)]
+
+
+def at_random(zones: str, *given: Json, first: tuple[str, ...] = ()) -> PoolSnapshot:
+    """A pool with the policy Random, which first takes VMs with the labels `first`."""
+    ordered = [{"labelSelector": {"matchLabels": {"tier": each}}} for each in first]
+    strategy = {"proactive": {"selectionPolicy": {"orderedPolicies": ordered}}}
+    return pool(zones, *alike(*(given or [{}] * len(zones))), scaleInStrategy=strategy)
+
+
+HALTED: Json = {"should_run": False, "vmi_exists": False, "vmi": None, "ready": False}
+
+
+def tier(name: str) -> Json:
+    return {"labels": {"tier": name}}
+
+
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(pool("abbb", *map(aged, (1, 2, 3, 4))), [2, 3, 1, 4], id="from the fullest zone, then in turn"),
+        pytest.param(at_random("abbb"), [2, 3, 1, 4], id="from the fullest zone, then in turn"),
+        pytest.param(at_random("abcabc"), [1, 2, 3, 4, 5, 6], id="in balanced zones chance decides"),
+        pytest.param(at_random("aaaa"), [1, 2, 3, 4], id="one zone has nothing to balance"),
+        pytest.param(at_random("----"), [1, 2, 3, 4], id="without labels of nodes chance decides"),
         pytest.param(
-            pool("abcabc", *map(aged, (1, 2, 3, 4, 5, 6))), [1, 2, 3, 4, 5, 6], id="balanced zones: the policy"
-        ),
-        pytest.param(pool("aaaa", *map(aged, (1, 2, 3, 4))), [1, 2, 3, 4], id="one zone is none"),
-        pytest.param(pool("----", *map(aged, (1, 2, 3, 4))), [1, 2, 3, 4], id="without labels of nodes, the policy"),
-        pytest.param(
-            pool("abb", aged(1), aged(2, scale_in="Protect"), aged(3, scale_in="Protect")),
+            at_random("abb", {}, {"scale_in": "Protect"}, {"scale_in": "Protect"}),
             [1],
             id="a protected VM counts in its zone, but stays",
         ),
         pytest.param(
-            pool("abbb", aged(1, scale_in="First"), *map(aged, (2, 3, 4))),
-            [1, 2, 3, 4],
-            id="First comes before the zones",
+            at_random("abbb", {"scale_in": "First"}, {}, {}, {}), [1, 2, 3, 4], id="First comes before the zones"
         ),
         pytest.param(
-            pool("bbba", *map(aged, (1, 2, 3)), aged(4, hold=LifecycleHold("Terminating", ago(0), "run-web-4"))),
+            at_random("bbba", {}, {}, {}, {"hold": LifecycleHold("Terminating", ago(0), "run")}),
             [4, 1, 2, 3],
-            id="so does a VM that is held before its deletion",
+            id="a VM that is held before its deletion comes before the zones",
+        ),
+        pytest.param(at_random("-bba"), [1, 2, 3, 4], id="a VM without a zone keeps the first place"),
+        pytest.param(at_random("bba-"), [1, 2, 3, 4], id="a VM without a zone keeps the last place"),
+        pytest.param(
+            at_random("abbb", {"ready": False}, {}, {}, {}),
+            [1, 2, 3, 4],
+            id="Random ranks a VM that is missed less before the zones",
+            marks=pytest.mark.sentence("1.48"),
         ),
         pytest.param(
-            pool("-bba", halted(1, created_at="2026-01-01"), *map(aged, (2, 3, 4))),
+            at_random("abbb", tier("idle"), {}, {}, {}, first=("idle",)),
             [1, 2, 3, 4],
-            id="a VM without a zone keeps its place in the policy",
+            id="an ordered policy comes before the zones",
+            marks=pytest.mark.sentence("1.46", "1.49"),
         ),
         pytest.param(
-            pool("bba-", *map(aged, (1, 2, 3)), halted(4, created_at="2026-01-04")),
+            at_random("bbba", {}, {}, tier("late"), tier("early"), first=("early", "late")),
+            [4, 3, 1, 2],
+            id="ordered policies keep their order in all zones",
+            marks=pytest.mark.sentence("1.46", "1.49"),
+        ),
+        pytest.param(
+            at_random("bbabba", {}, {}, *[tier("idle")] * 4, first=("idle",)),
+            [4, 5, 3, 6, 1, 2],
+            id="zones are balanced among the VMs of one ordered policy",
+        ),
+        pytest.param(
+            pool("abbb", *map(aged, (1, 2, 3, 4))),
             [1, 2, 3, 4],
-            id="also the last place",
+            id="Oldest leaves zones no choice",
+            marks=pytest.mark.sentence("1.46"),
+        ),
+        pytest.param(
+            pool("bbba", *map(aged, (1, 2, 3, 4)), scaleInStrategy=NEWEST),
+            [4, 3, 2, 1],
+            id="Newest leaves zones no choice",
+            marks=pytest.mark.sentence("1.46"),
+        ),
+        pytest.param(
+            pool("abbb", *map(vm, (1, 2, 3, 4))),
+            [1, 2, 3, 4],
+            id="of one second, the lowest ordinal is the oldest",
+        ),
+        pytest.param(
+            pool("abbb", *alike(*[HALTED] * 4), scaleInStrategy={"opportunistic": {}}),
+            [2, 3, 1, 4],
+            id="halted VMs are alike to an opportunistic scale-in",
         ),
     ],
 )
 def test_in_which_order_scale_in_takes_vms(observed: PoolSnapshot, expected: list[int]) -> None:
-    assert [each.ordinal for each in candidates(observed)] == expected
+    assert [observed.active.index(each) + 1 for each in candidates(observed)] == expected
 
 
 @pytest.mark.parametrize(
@@ -134,10 +190,11 @@ def test_lifetimes_end_zone_by_zone() -> None:
 
 def test_ten_thousand_vms_are_ordered_by_zones_in_one_pass() -> None:
     many = [vm(n) for n in range(1, 10_001)]
-    found = candidates(pool("abcd" * 2_500, *many))
+    found = candidates(pool("abcd" * 2_500, *many, scaleInStrategy={}))
     assert len({each.name for each in found}) == 10_000
     counts = [sum(observed.ordinal % 4 == zone for observed in found[:5_000]) for zone in range(4)]  # type: ignore[operator]
     assert counts == [1_250] * 4
+    assert candidates(pool("abcd" * 2_500, *many)) == many, "each VM has a rank of its own"
     assert ZoneGuard.of(pool("ab", *map(aged, (1, 2)))).down == frozenset()
 
 

@@ -15,6 +15,16 @@ from controllers.shared.vm import VM, join_vmi
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, leaving, snapshot, vm, vmi
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+NEWEST = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
+IDLE, TEST = {"tier": "idle"}, {"tier": "test"}
+IDLE_FIRST = {
+    "proactive": {
+        "selectionPolicy": {
+            "orderedPolicies": [{"labelSelector": {"matchLabels": labels}} for labels in (IDLE, TEST)],
+            "basePolicy": "Oldest",
+        }
+    }
+}
 OPPORTUNISTIC: dict[str, Any] = {"opportunistic": {}}
 UNMANAGED: dict[str, Any] = {"unmanaged": {}}
 
@@ -38,7 +48,7 @@ def failed(of: str) -> VM:
 
 
 def four(*machines: VM, limit: int = 1, **given: Any) -> PoolSnapshot:
-    return snapshot(a_pool(4, maxUnavailable=limit, updateStrategy=OLDEST, **given), *machines)
+    return snapshot(a_pool(4, **{"maxUnavailable": limit, "updateStrategy": OLDEST, **given}), *machines)
 
 
 def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
@@ -56,6 +66,18 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             [("Update", "web-1")],
             id="one at a time, the oldest first",
             marks=pytest.mark.sentence("1.46"),
+        ),
+        pytest.param(
+            four(*map(old, range(1, 5)), updateStrategy=NEWEST),
+            [("Update", "web-4")],
+            id="the newest first",
+            marks=pytest.mark.sentence("1.46"),
+        ),
+        pytest.param(
+            four(old(1), old(2, labels=TEST), old(3), old(4, labels=IDLE), limit=3, updateStrategy=IDLE_FIRST),
+            [("Update", "web-4"), ("Update", "web-2"), ("Update", "web-1")],
+            id="ordered policies in their order, then the base policy",
+            marks=pytest.mark.sentence("1.46", "1.47", "1.49"),
         ),
         pytest.param(
             four(*map(old, range(1, 5)), limit=2), [("Update", "web-1"), ("Update", "web-2")], id="as many as may"

@@ -14,6 +14,20 @@ from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outlin
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
+IDLE_FIRST = {
+    "proactive": {
+        "selectionPolicy": {
+            "orderedPolicies": [{"labelSelector": {"matchLabels": {"tier": tier}}} for tier in ("idle", "test")],
+            "basePolicy": "Newest",
+        }
+    }
+}
+TIERS = [
+    vm(1, created_at="2026-01-01"),
+    vm(2, created_at="2026-01-02", labels={"tier": "test"}),
+    vm(3, created_at="2026-01-03", labels={"tier": "idle"}),
+    vm(4, created_at="2026-01-04"),
+]
 HALF_DOWN = [vm(n, created_at=str(n), ready=n < 4) for n in range(1, 7)]
 DOWN_AND_PROTECTED = [vm(n, ready=False, scale_in="Protect") for n in (1, 2)]
 
@@ -33,6 +47,12 @@ def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts(
             [("delete", "web-2"), ("delete", "web-1")],
             id="the base policy chooses",
             marks=pytest.mark.sentence("1.15", "1.46"),
+        ),
+        pytest.param(
+            snapshot(a_pool(1, scaleInStrategy=IDLE_FIRST), *TIERS),
+            [("delete", "web-3"), ("delete", "web-2"), ("delete", "web-4")],
+            id="ordered policies choose in their order, then the base policy",
+            marks=pytest.mark.sentence("1.46", "1.47", "1.49"),
         ),
         pytest.param(snapshot(1, vm(1), halted(2)), [("delete", "web-2")], id="by default what runs is the last to go"),
         pytest.param(

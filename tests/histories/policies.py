@@ -224,13 +224,14 @@ def active(policies: list[Json]) -> list[Json]:
 
 
 def winner(policies: list[Json], vmi: dict[str, str], namespace: dict[str, str]) -> str | None:
-    """The name of the policy that designs/3 names: the most detailed match, then the first keys, then the name."""
+    """The name of the policy that designs/3 names: the most labels, then the first keys. Of equal keys, more
+    values win, then more VMI labels, then the first name."""
 
     def order(policy: Json) -> Any:
         of_vmi, of_namespace = selectors_of(policy)
         both = [*of_vmi.items(), *of_namespace.items()]
         exact = sum(value != "" for _, value in both)
-        return -len(both), -exact, sorted(key for key, _ in both), -len(of_vmi), policy["metadata"]["name"]
+        return -len(both), sorted(key for key, _ in both), -exact, -len(of_vmi), policy["metadata"]["name"]
 
     def holds(required: dict[str, str], labels: dict[str, str]) -> bool:
         return all(key in labels and value in ("", labels[key]) for key, value in required.items())

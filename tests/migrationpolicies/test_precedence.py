@@ -100,15 +100,22 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
         pytest.param(
             policy("z", {"k": "v"}),
             policy("a", {"k": ""}),
-            "both match 1, and it requires more values, 1 to 0",
+            "the keys are the same, and it requires more values, 1 to 0",
             id="equal keys: a value is more detailed than any value",
             marks=pytest.mark.sentence("3.10"),
         ),
         pytest.param(
-            policy("z", {"k": "v", "z": "v"}),
-            policy("a", {"a": "", "b": "v"}),
+            policy("z", {"a": "", "b": ""}),
+            policy("a", {"b": "v", "c": "v"}),
+            "both match 2, and its key 'a' comes before 'b'",
+            id="the order of the keys comes before values",
+            marks=pytest.mark.sentence("3.11"),
+        ),
+        pytest.param(
+            policy("z", {"a": ""}, {"b": "v", "c": "v"}),
+            policy("a", {"a": "", "b": "", "c": "v"}),
             "it requires more values, 2 to 1",
-            id="values come before the keys' order",
+            id="equal keys: values come before more VMI labels",
             marks=pytest.mark.sentence("3.10"),
         ),
         pytest.param(

@@ -103,8 +103,8 @@ MIGRATION_POLICY = Kind(
     **vars(MIGRATION_POLICIES),
     categories=("poolhouse",),
     doc="Settings of live migrations of the VMIs that the policy selects. If several policies match a VMI, the one with"
-    " the most labels in its selectors wins; among these, the one that requires more values, then the one"
-    " whose label keys come first in lexicographic order.",
+    " the most labels in its selectors wins; among these, the one whose label keys come first in lexicographic order;"
+    " among policies with the same keys, the one that requires more values.",
     spec=MigrationPolicySpec,
     status=MigrationPolicyStatus,
     columns=(

@@ -4,12 +4,12 @@ A policy matches a VMI if *all* labels of its selectors match. The number of mat
 on the VMI, and the precedence is a fixed order of the policies. The first policy that matches a VMI applies:
 
     1. more labels in both selectors
-    2. more labels with a value, instead of "" for any value
-    3. the sorted label keys that come first in lexicographic order
+    2. the sorted label keys that come first in lexicographic order
+    3. more labels with a value, instead of "" for any value
     4. more labels in the VMI selector
     5. the name that comes first in lexicographic order
 
-Rules 1 and 2 find what designs/3 calls the most detailed policy.
+Rules 1 and 2 are those of designs/3. The others order policies with the same keys, of which the design says nothing.
 
 The value "" matches any value. An empty selector matches everything, but a policy without any label matches nothing.
 """
@@ -88,10 +88,10 @@ class RankedPolicy:
     """creationTimestamp; empty for a policy that is not created yet, which counts as the youngest"""
 
     @cached_property
-    def rank(self) -> tuple[int, int, tuple[str, ...], int, str]:
+    def rank(self) -> tuple[int, tuple[str, ...], int, int, str]:
         """The sort key of the precedence. The policy with the lowest rank applies."""
         required = self.selectors
-        return -len(required), -required.exact, required.keys, -len(required.instance), self.name
+        return -len(required), required.keys, -required.exact, -len(required.instance), self.name
 
 
 def ranked_policy(document: Any) -> RankedPolicy:
@@ -126,11 +126,11 @@ def reason(first: RankedPolicy, second: RankedPolicy) -> str:
     one, other = first.selectors, second.selectors
     if len(one) != len(other):
         return f"it matches more labels, {len(one)} to {len(other)}"
-    if one.exact != other.exact:
-        return f"both match {len(one)}, and it requires more values, {one.exact} to {other.exact}"
     for key, later in zip(one.keys, other.keys, strict=True):
         if key != later:
             return f"both match {len(one)}, and its key {key!r} comes before {later!r}"
+    if one.exact != other.exact:
+        return f"the keys are the same, and it requires more values, {one.exact} to {other.exact}"
     if len(one.instance) != len(other.instance):
         return (
             f"the keys are the same, and more of its labels are the VMI's, {len(one.instance)} to {len(other.instance)}"

@@ -66,7 +66,7 @@ def switch(on: str, off: str) -> Codec:
 
 
 def enabled(on: str = "on", off: str = "off", key: str = "enabled") -> Codec:
-    """A codec for an object that is on unless its `key` is false: KubeVirt's `{}` and `{enabled: true}` both mean on."""
+    """A codec for an object that is on unless its `key` is false: KubeVirt's `{}` means on."""
     return Codec(
         lambda value: off if value.get(key) is False else on,
         lambda value: {} if value == on else {key: False},
@@ -92,7 +92,9 @@ COUNT = Codec(str, int, _is_count, "a whole number of at least 0")
 YES_NO, ON_OFF, STATE = switch("yes", "no"), switch("on", "off"), enabled()
 # A codec for a field that says whether an XML element exists.
 FLAG = Codec(lambda value: {} if value else None, lambda value: value is not None, _is_boolean, "true or false")
-FEATURE = Codec(lambda value: None if value.get("enabled") is False else {}, lambda value: {}, STATE.accepts, STATE.expected)
+FEATURE = Codec(
+    lambda value: None if value.get("enabled") is False else {}, lambda value: {}, STATE.accepts, STATE.expected
+)
 BYTES = Codec(
     lambda value: {"unit": "b", "": str(to_int(value))},
     lambda value: f"{int(value[''])}Ki" if value.get("unit") == "KiB" else None,

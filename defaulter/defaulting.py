@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from defaulter import identity, libvirt_vm, structure, validation, xml
+from defaulter import identity, libvirt_merge, libvirt_vm, structure, validation, xml
 from defaulter.added_devices import (
     AddedDevice,
     Ports,
@@ -54,7 +54,7 @@ from defaulter.stored_values import fill_stored_values
 from defaulter.superseded import Edit, follow_author
 from defaulter.superseded import warnings as superseded_warnings
 from defaulter.undefaulted import devices_without_pci_address, fields_left_to_libvirt, interfaces_without_mac
-from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
+from defaulter.vm_paths import VMLocation, is_libvirt_vm, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import holds_addresses
 from defaulter.xml import Element
 from poolhouse.api.apimachinery.problem import Problem
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 LEFT_OPEN = "the running domain has no root port that is known to be empty, so libvirt chooses the port at the hotplug"
 
-
+LEFT_OUT = "libvirt does not get this field, and chooses the other values without it"
 FOREIGN_RECORD = f"the annotation {HARDWARE_ANNOTATION} was ignored: this cluster did not write it"
 
 
@@ -107,7 +107,7 @@ def set_defaults(
     request: VMRequest, cluster: ClusterConfig, host: Libvirt, cache: LibvirtCache | None = None
 ) -> DefaultedVM:
     """Raises `InvalidDocument` with every problem, or `LibvirtUnavailable` if this libvirt cannot decide."""
-    if libvirt_vm.is_libvirt_vm(request.document):
+    if is_libvirt_vm(request.document):
         return _set_libvirt_vm_defaults(request, host)
     location = locate(request.document, request.namespace)
     if location is None:
@@ -304,20 +304,33 @@ def _running_ports(request: VMRequest, cluster: ClusterConfig, host: Libvirt) ->
 
 
 def _set_libvirt_vm_defaults(request: VMRequest, host: Libvirt) -> DefaultedVM:
-    given = at(request.document, *libvirt_vm.SPEC)
+    given, stored = (at(document, *libvirt_vm.SPEC) for document in (request.document, request.old))
     raise_errors(libvirt_vm.SPEC, libvirt_vm.validate(given))
+    warnings = [f"{format_path(libvirt_vm.SPEC)}.{path}: {LEFT_OUT}" for path in libvirt_vm.unknown_fields(given)]
     name = str(at(request.document, "metadata", "name") or "")
     namespace = str(at(request.document, "metadata", "namespace") or request.namespace or "default")
-    if name or request.seed_is_unique:
-        given = libvirt_vm.add_identity(given, request.seed, namespace, name)
-    try:
+
+    def complete(given: Json) -> tuple[Json, Element]:
+        if name or request.seed_is_unique:
+            given = libvirt_vm.add_identity(given, request.seed, namespace, name)
         with host.scratch() as define:
             domain = xml.read(define(xml.write(libvirt_vm.build(given, name))))
+        return libvirt_merge.with_libvirt_values(given, domain), domain
+
+    try:
+        try:
+            kept = libvirt_merge.with_stored_values(given, stored) if libvirt_vm.is_valid(stored) else given
+            completed, domain = complete(kept)
+        except DomainRejected as error:
+            if kept == given:
+                raise
+            completed, domain = complete(given)
+            warnings.append(f"the hardware of the stored VM was chosen anew, because libvirt refuses the edit: {error}")
     except DomainRejected as error:
         raise InvalidDocument([libvirt_vm.locate_error(error, given).below(libvirt_vm.SPEC)]) from error
     editor = DocumentEditor(request.document)
-    editor.replace(libvirt_vm.SPEC, libvirt_vm.merge(given, domain))
-    return DefaultedVM(editor.document, [], domain)
+    editor.replace(libvirt_vm.SPEC, completed)
+    return DefaultedVM(editor.document, warnings, domain)
 
 
 def prepare(request: VMRequest, edit: Edit, location: VMLocation, cluster: ClusterConfig) -> DocumentEditor:

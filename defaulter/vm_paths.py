@@ -64,6 +64,11 @@ class VMLocation:
         return (*self.spec[:-1], "metadata", "annotations", HARDWARE_ANNOTATION)
 
 
+def is_libvirt_vm(document: Json) -> bool:
+    """Whether the document is a `VM` whose spec is a libvirt domain in JSON."""
+    return document.get("apiVersion") == "kubevirt.io/v1alpha1" and document.get("kind") == "VM"
+
+
 def locate(document: Json, namespace: str | None = None) -> VMLocation | None:
     """The location of a document's VMI spec; None for a kind without one."""
     paths = PATHS_BY_KIND.get(typed(str, document, "kind") or "")

@@ -58,9 +58,9 @@ def _read_kubevirt(source: Any) -> Json:
 
 
 def _answers(document: Json, ask: Ask, output: str) -> Iterator[Any]:
-    from defaulter.vm_paths import locate
+    from defaulter.vm_paths import is_libvirt_vm, locate
 
-    if locate(document) is None:
+    if locate(document) is None and not is_libvirt_vm(document):
         if output != "xml":
             yield document
         return

@@ -32,6 +32,14 @@ def test_vms_get_defaults_and_other_documents_stay() -> None:
     assert template["kind"] == "VirtualMachinePool"
 
 
+def test_a_libvirt_shaped_vm_gets_defaults() -> None:
+    given = {"memory": {"value": 65536}, "os": {"type": {"os": "hvm"}}, "sysinfo": {"type": "smbios"}}
+    done = run(yaml.safe_dump({"apiVersion": "kubevirt.io/v1alpha1", "kind": "VM", "spec": {"domain": given}}))
+    assert done.returncode == 0, done.stderr
+    assert yaml.safe_load(done.stdout)["spec"]["domain"]["os"]["type"]["machine"].startswith("pc-i440fx-")
+    assert done.stderr.startswith("Warning: spec.domain.sysinfo: libvirt does not get this field")
+
+
 def test_xml_is_libvirt_s_domain() -> None:
     done = run(json.dumps(vm(spec(disk(), nic()))), "-o", "xml")
     assert done.stdout.startswith('<domain type="qemu">')

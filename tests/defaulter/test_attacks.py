@@ -75,7 +75,10 @@ def os_with(**more: Any) -> Json:
 PLACES = {
     "emulator": lambda path: {"devices": {"emulator": path}},
     "emulator as an object": lambda path: {"devices": {"emulator": {"value": path, "path": path}}},
-    "loader": lambda path: os_with(loader={"value": path, "type": "pflash", "readonly": "yes"}),
+    "loader": lambda path: {
+        "features": {"acpi": {}},
+        **os_with(loader={"value": path, "path": path, "type": "pflash", "readonly": "yes"}),
+    },
     "nvram": lambda path: os_with(nvram={"value": path, "template": path}),
     "kernel and initrd": lambda path: os_with(kernel=path, initrd=path, cmdline=path),
     "source of a disk": lambda path: {

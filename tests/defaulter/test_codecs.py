@@ -17,7 +17,9 @@ from defaulter.codecs import Codec
         pytest.param(codecs.YES_NO, False, "no", id="no"),
         pytest.param(codecs.STATE, {}, "on", id="a given feature is on"),
         pytest.param(codecs.STATE, {"enabled": False}, "off", id="unless it is disabled"),
-        pytest.param(codecs.enabled(key="present"), {"present": False}, "off", id="a timer is off if it is not present"),
+        pytest.param(
+            codecs.enabled(key="present"), {"present": False}, "off", id="a timer is off if it is not present"
+        ),
         pytest.param(codecs.one_of("amd64", renamed={"amd64": "x86_64"}), "amd64", "x86_64", id="renamed words"),
         pytest.param(
             codecs.PCI,

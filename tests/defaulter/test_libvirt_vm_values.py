@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from defaulter import fields, libvirt_vm, xml
-from defaulter.libvirt_vm import DOMAIN, ElementSchema, build, validate
+from defaulter import fields, libvirt_merge, xml
+from defaulter.libvirt_schema import DOMAIN, ElementSchema
+from defaulter.libvirt_vm import build, unknown_fields, validate
 
 PATHS = (
     "/bin/sh",
@@ -24,7 +25,7 @@ PATHS = (
     "$(id)",
     "nbd://host:10809/disk",
 )
-PLACEHOLDERS = {"/source", "/kernel", "/initrd", "/dev/urandom"}
+PLACEHOLDERS = {"/source", "/kernel", "/initrd", "/dev/urandom", "/loader", "/tpm"}
 
 Row = tuple[str | int, ...]
 
@@ -66,16 +67,35 @@ def test_libvirt_gets_no_path_of_the_author(path: Row) -> None:
             assert not [text for text in sent(spec) if value in text], f"{value} reached libvirt"
 
 
-def test_every_kind_of_value_of_the_host_is_withheld() -> None:
+def test_values_of_the_host_are_withheld() -> None:
     withheld = {str(path[-1]) for path, reaches in rows() if not reaches and path[-1] != "path"}
-    assert withheld == {"emulator", "driver", "source", "backend", "kernel", "initrd", "cmdline"}
+    paths_and_backends = {"emulator", "driver", "source", "backend", "kernel", "initrd", "cmdline", "nvram", "binary"}
+    assert paths_and_backends <= withheld
+    assert set(spec_rows("loader")) == {"readonly", "secure", "type"}, "the path of the loader is no row"
+
+
+def spec_rows(key: str) -> Iterator[str]:
+    yield from (str(path[-1]) for path, reaches in rows() if reaches and key in path[:-1])
 
 
 def test_unknown_elements_are_not_sent() -> None:
-    spec = {"qemu:commandline": {"arg": "/evil"}, "os": {"loader": "/evil", "nvram": "/evil"}, "hooks": "/evil"}
+    spec = {
+        "qemu:commandline": {"arg": "/evil"},
+        "os": {"loader": {"path": "/evil"}, "nvram": "/evil"},
+        "hooks": "/evil",
+    }
     spec["devices"] = {"hostdevs": [{"source": "/evil"}], "filesystems": [{"driver": {"binary": "/evil"}}]}
     assert not list(validate(spec))
     assert not [text for text in sent(spec) if "evil" in text]
+
+
+def test_unknown_fields_are_named() -> None:
+    spec = {
+        "sysinfo": {"type": "smbios"},
+        "title": "a",
+        "devices": {"disks": [{"geometry": {}, "source": {"file": "a"}}]},
+    }
+    assert list(unknown_fields(spec)) == ["sysinfo", "devices.disks[0].geometry"]
 
 
 def specs(schema: ElementSchema = DOMAIN) -> st.SearchStrategy[Any]:
@@ -109,7 +129,9 @@ def test_a_source_has_a_placeholder_of_its_type() -> None:
 def test_the_alias_of_the_author_reaches_libvirt() -> None:
     root = build({"devices": {"disks": [{"alias": {"name": "ua-root"}}]}})
     assert [alias.get("name") for alias in root.iter("alias")] == ["ua-root"]
-    assert libvirt_vm.merge({}, root)["devices"]["disks"] == [{"type": "file", "alias": {"name": "ua-root"}}]
+    assert libvirt_merge.with_libvirt_values({}, root)["devices"]["disks"] == [
+        {"type": "file", "alias": {"name": "ua-root"}}
+    ]
 
 
 def test_the_rows_of_a_vmi_that_may_hold_a_path_are_no_files() -> None:

@@ -31,7 +31,7 @@ from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.sources import Source
 from controllers.warmpool.cache import WARM_VMIS, WARM_VMS
 from controllers.warmpool.warm_pool import SOURCE as WARM_POOL_SOURCE
-from defaulter import libvirt_vm, xml
+from defaulter import libvirt_schema, libvirt_vm, vm_paths, xml
 from defaulter.contract import API_VERSION, DEFAULTS_PATH
 from defaulter.handler import LONE_SURROGATE, HandlerConfig, handle
 from defaulter.hook import InvalidHardwareRecord, build_record, is_sealed, restore_hardware
@@ -335,7 +335,7 @@ class Domains:
         self._runner, self._workers = runner, workers
 
     def generate(self, random: Random) -> Json:
-        spec = _element(random, libvirt_vm.DOMAIN, 0)
+        spec = _element(random, libvirt_schema.DOMAIN, 0)
         if random.random() < 0.7:
             spec = {
                 "memory": {"unit": "MiB", "value": 64},
@@ -345,10 +345,10 @@ class Domains:
             }
         for name in random.sample(("commandline", "qemu:commandline", "loader", "nvram", "seclabel"), 2):
             spec[name] = {"value": "/bin/sh", "arg": ["-chardev"]}
-        return {"apiVersion": libvirt_vm.API_VERSION, "kind": "VM", "metadata": {"name": "a"}, "spec": {"domain": spec}}
+        return {"apiVersion": "kubevirt.io/v1alpha1", "kind": "VM", "metadata": {"name": "a"}, "spec": {"domain": spec}}
 
     def repair(self, given: Any) -> Json | None:
-        return given if isinstance(given, dict) and libvirt_vm.is_libvirt_vm(given) else None
+        return given if isinstance(given, dict) and vm_paths.is_libvirt_vm(given) else None
 
     def run(self, given: Json) -> None:
         if self._workers is None:
@@ -366,7 +366,7 @@ class Domains:
                     raise Finding("exec", f"{element.tag} has {text!r}")
 
 
-PLACEHOLDERS = ("/source", "/kernel", "/initrd", "/dev/urandom")
+PLACEHOLDERS = ("/source", "/kernel", "/initrd", "/dev/urandom", "/loader", "/tpm")
 DOMAIN_WORDS = (
     "virtio",
     "sata",
@@ -379,13 +379,16 @@ DOMAIN_WORDS = (
     "disk",
     "lun",
     "hvm",
+    "mount",
+    "subsystem",
+    "virtiofs",
     "x86_64",
     "vda",
 )
 HOST_FILES = ("/bin/sh", "/etc/passwd", "/dev/kvm", "../../x", "file:///x", "/proc/self/exe")
 
 
-def _element(random: Random, schema: libvirt_vm.ElementSchema, depth: int) -> Any:
+def _element(random: Random, schema: libvirt_schema.ElementSchema, depth: int) -> Any:
     found: Json = {}
     rows = {**schema.attributes, **({schema.text: schema.content} if schema.text else {})}
     for name, row in rows.items():

@@ -16,7 +16,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.generate import chart_values as values
-from poolhouse.manifests import admission_policy, plugin, rbac, webhooks
+from poolhouse.manifests import admission_policy, flow_control, plugin, rbac, webhooks
 from poolhouse.manifests.crd import crd
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -42,6 +42,7 @@ def files(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
         FOLDER / "rbac.yaml": _text(_rights()),
         FOLDER / "webhooks.yaml": _text({"configurations": _configurations(kinds), "leftAlone": "kube-system"}),
         FOLDER / "guard.yaml": _text(_guard()),
+        FOLDER / "flowcontrol.yaml": _text({"documents": flow_control.manifests()}),
         FOLDER / "plugin.yaml": _text({"documents": plugin.plugin_manifests(plugin.IMAGE)}),
         **_documentation(kinds),
     }

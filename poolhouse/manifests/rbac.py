@@ -291,7 +291,7 @@ UNINSTALL_RULES = _webhook_configuration_rules(("delete",), "to remove the webho
 
 def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
     """The user name of a service's ServiceAccount."""
-    return f"system:serviceaccount:{namespace}:{_name(service)}"
+    return f"system:serviceaccount:{namespace}:{account_name(service)}"
 
 
 def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE, *, analysis_jobs: bool = False) -> list[Json]:
@@ -331,7 +331,7 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
 
 
 def _cluster_role(service: str, namespace: str, rules: Iterable[PolicyRule]) -> list[Json]:
-    name = _name(service)
+    name = account_name(service)
     role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": _rules(rules)}
     return [
         {
@@ -346,7 +346,7 @@ def _cluster_role(service: str, namespace: str, rules: Iterable[PolicyRule]) -> 
 
 def _namespace_role(service: str, namespace: str) -> list[Json]:
     here = {"namespace": namespace}
-    metadata = {"name": _name(service), "labels": _labels(service), **here}
+    metadata = {"name": account_name(service), "labels": _labels(service), **here}
     return _role_and_binding(
         "", {"metadata": metadata, "rules": _rules(NAMESPACE_RULES.get(service, ()))}, here, service, namespace
     )
@@ -355,7 +355,7 @@ def _namespace_role(service: str, namespace: str) -> list[Json]:
 def _role_and_binding(scope: str, role: Json, here: Json, service: str, namespace: str) -> list[Json]:
     if not role["rules"]:
         return []
-    group, name = "rbac.authorization.k8s.io", _name(service)
+    group, name = "rbac.authorization.k8s.io", account_name(service)
     return [
         {"apiVersion": f"{group}/v1", "kind": f"{scope}Role", **role},
         {
@@ -372,7 +372,7 @@ def _rules(grants: Iterable[PolicyRule]) -> list[Json]:
     return [grant.rule() for grant in grants]
 
 
-def _name(service: str) -> str:
+def account_name(service: str) -> str:
     return f"{meta.POOLHOUSE}-{service}"
 
 

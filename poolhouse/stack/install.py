@@ -1,4 +1,4 @@
-"""Installs CRDs, roles, webhook configurations and the engine's APIService in each `up`.
+"""Installs CRDs, roles, priority levels, webhook configurations and the engine's APIService in each `up`.
 
 Server-side apply removes fields that an earlier version set, and keeps the fields of other field managers.
 """
@@ -24,7 +24,7 @@ from poolhouse.api.kinds.kubevirt import (
 )
 from poolhouse.api.kinds.meta import is_installed_by_us
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.manifests import admission_policy, rbac, webhooks
+from poolhouse.manifests import admission_policy, flow_control, rbac, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.manifests.rbac import READ, WRITE
 from poolhouse.runtime.api import Api
@@ -56,6 +56,8 @@ RESOURCES = {
         Resource(REGISTRATION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False),
         Resource(REGISTRATION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
         Resource(REGISTRATION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False),
+        Resource(flow_control.GROUP, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", False),
+        Resource(flow_control.GROUP, "v1", "flowschemas", "FlowSchema", namespaced=False),
     )
 }
 ALL_VERBS = (*READ, *WRITE, "deletecollection")
@@ -74,7 +76,7 @@ INVALID_POOL = {
 
 
 async def install_kinds(api: Api) -> None:
-    """Installs the namespace, CRDs, roles and the admission policy. Returns when the API server serves every kind."""
+    """Installs all that needs no running service. Returns when the API server serves every kind."""
     definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])
     labels = {meta.PART_OF: meta.POOLHOUSE}
     await apply(
@@ -92,6 +94,7 @@ async def install_kinds(api: Api) -> None:
         *admission_policy.disk_mark_policies(),
         *admission_policy.dry_run_policies(rbac.service_account_user("webhook")),
         *data_volumes.policies(),
+        *flow_control.manifests(),
     ]
     await apply(api, [*definitions, *roles])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))

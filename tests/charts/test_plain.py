@@ -17,8 +17,10 @@ import pytest
 import yaml
 
 from poolhouse.api.kinds import meta
+from poolhouse.manifests import flow_control
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
+from poolhouse.stack import install
 from poolhouse.stack.helm.plain import HELM_LABELS, main
 from tests.charts.helm import template
 from tests.waiting import until
@@ -28,14 +30,6 @@ Flow = tuple[str | None, str | None]
 
 NAMES = ("poolhouse-controllers", "poolhouse-webhook", "default")
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-SCHEMAS = Resource("flowcontrol.apiserver.k8s.io", "v1", "flowschemas", "FlowSchema", namespaced=False)
-LEVELS = Resource(
-    "flowcontrol.apiserver.k8s.io",
-    "v1",
-    "prioritylevelconfigurations",
-    "PriorityLevelConfiguration",
-    namespaced=False,
-)
 
 
 @pytest.fixture(scope="module")
@@ -72,39 +66,48 @@ def test_kubectl_applies_the_kustomization(plain: Path, control_plane: Any) -> N
     assert done.stdout.count("serverside-applied") > 25
 
 
+def test_the_chart_has_the_priority_level_of_the_embedded_stack() -> None:
+    expected = {each["kind"] + each["metadata"]["name"]: each["spec"] for each in flow_control.manifests(shares=7)}
+    assert flow_specs(shares=7) == expected
+
+
+def test_the_priority_level_follows_the_namespace_of_the_release() -> None:
+    found = flow_specs("--namespace", "other", shares=7)
+    (rule,) = found["FlowSchemapoolhouse"]["rules"]
+    accounts = [each["serviceAccount"] for each in rule["subjects"]]
+    assert accounts == [{"name": f"poolhouse-{each}", "namespace": "other"} for each in ("webhook", "controllers")]
+    assert rule["resourceRules"][0]["namespaces"] == ["*"]
+    (of_lease,) = found["FlowSchemapoolhouse-leases"]["rules"]
+    assert of_lease["resourceRules"][0]["namespaces"] == ["other"]
+
+
+def flow_specs(*options: str, shares: int) -> dict[str, Json]:
+    documents = template({"apiPriorityAndFairness": {"enabled": True, "shares": shares}}, *options)
+    ours = [each for each in documents if each["apiVersion"] == flow_control.API_VERSION]
+    return {each["kind"] + each["metadata"]["name"]: each["spec"] for each in ours}
+
+
 async def test_requests_of_poolhouse_have_their_own_priority_level(control_plane: Any) -> None:
-    documents = [
-        each
-        for each in template({"apiPriorityAndFairness": {"enabled": True}})
-        if each["apiVersion"].startswith("flowcontrol.apiserver.k8s.io/")
-    ]
-    assert len(documents) == 3
-    resources = {each.kind: each for each in (SCHEMAS, LEVELS)}
     async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        uids = {}
-        for each in documents:
-            where, name = resources[each["kind"]], each["metadata"]["name"]
-            made = await api.patch(where, None, name, each, kind="apply", field_manager="tests", force=True)
-            uids[f"{each['kind']}/{name}"] = made["metadata"]["uid"]
-        try:
-            for name in NAMES:
-                await api.patch(ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
-            tokens = {name: await _token(api, name) for name in NAMES}
-            pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
-            leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
+        for name in NAMES:
+            await api.patch(ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
+        tokens = {name: await _token(api, name) for name in NAMES}
+        pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
 
-            async def flow(name: str, path: str) -> Flow:
-                return await asyncio.to_thread(classified, control_plane.kubeconfig, tokens[name], path)
+        async def uid(kind: str, name: str) -> str:
+            return str((await api.get(install.RESOURCES[kind], None, name))["metadata"]["uid"])
 
-            ours = uids["FlowSchema/poolhouse"], uids["PriorityLevelConfiguration/poolhouse"]
-            await until(lambda: flow("poolhouse-controllers", pools), ours)
-            await until(lambda: flow("poolhouse-webhook", pools), ours)
-            by_lease = uids["FlowSchema/poolhouse-leases"]
-            await until(lambda: _first(flow("poolhouse-controllers", leases)), by_lease)
-            assert (await flow("default", pools))[0] not in uids.values(), "other clients keep their priority level"
-        finally:
-            for each in documents:
-                await api.delete(resources[each["kind"]], None, each["metadata"]["name"])
+        async def flow(name: str, path: str) -> Flow:
+            return await asyncio.to_thread(classified, control_plane.kubeconfig, tokens[name], path)
+
+        ours = await uid("FlowSchema", "poolhouse"), await uid("PriorityLevelConfiguration", "poolhouse")
+        by_lease = await uid("FlowSchema", "poolhouse-leases")
+        await until(lambda: flow("poolhouse-controllers", pools), ours)
+        await until(lambda: flow("poolhouse-webhook", pools), ours)
+        await until(lambda: _first(flow("poolhouse-controllers", leases)), by_lease)
+        others = (await flow("default", pools))[0]
+        assert others not in (ours[0], by_lease), "other clients keep their priority level"
 
 
 async def _first(flow: Awaitable[Flow]) -> str | None:

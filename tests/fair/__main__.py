@@ -25,6 +25,7 @@ from poolhouse.service.settings import DEFAULT_NAMESPACE
 from tests.bench import harness
 from tests.bench.claim import claim, watching
 from tests.bench.warmpool import CLAIMS, store_ready_vms
+from tests.fair.accounts import new_account
 from tests.fair.attacks import ATTACKS, Tenant, pool_of_halted_vms
 
 VMS_OF_POOL = 3
@@ -108,9 +109,9 @@ async def probing(url: str, found: Noticed) -> AsyncIterator[None]:
 
 
 @contextmanager
-def pressing(name: str, directory: Path, tenant: Tenant) -> Iterator[None]:
+def pressing(name: str, kubeconfig: Path, tenant: Tenant) -> Iterator[None]:
     """Runs the attack in a process of its own, so that it does not delay the victim's client."""
-    command = [sys.executable, "-m", "tests.fair.attacks", name, str(directory), tenant.namespace, tenant.controllers]
+    command = [sys.executable, "-m", "tests.fair.attacks", name, str(kubeconfig), tenant.namespace, tenant.controllers]
     process = subprocess.Popen([*command, str(tenant.seed)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -135,22 +136,23 @@ async def run(name: str, directory: Path, rounds: int, seed: int) -> None:
     async with (
         await harness.connect(directory / "kubeconfig", 100) as admin,
         await harness.connect(kubeconfig) as api,
-        harness.new_namespace(admin) as attacker,
-        harness.new_namespace(admin) as victims,
+        new_account(admin, directory) as attacker,
+        new_account(admin, directory) as other,
     ):
         await harness.prepare(admin, VMS, VMIS, POOLS, CLAIMS)
-        await store_ready_vms(admin, api, victims, 2 * rounds + 2)
-        await admin.patch(WARM_POOLS, victims, "warm", {"spec": {"paused": True}})
+        await store_ready_vms(admin, api, other.namespace, 2 * rounds + 2)
+        await admin.patch(WARM_POOLS, other.namespace, "warm", {"spec": {"paused": True}})
         environment = {"POOLHOUSE_LOG_LEVEL": "ERROR", "POOLHOUSE_DEFAULTER_URL": ""}
         async with harness.service("controllers.main", KUBECONFIG=str(kubeconfig), **environment) as process:
-            tenant, victim = Tenant(admin, attacker, process.url, seed), Victim(admin, victims)
+            victim = Victim(other.api, other.namespace)
+            tenant = Tenant(attacker.api, attacker.namespace, process.url, seed)
             await victim.measure(1, Noticed())
             await attack.prepare(tenant)
             await asyncio.sleep(SETTLE_SECONDS)
             async with probing(process.url, idle):
                 await victim.measure(rounds, idle)
             before = await transitions(admin)
-            with pressing(name, directory, tenant):
+            with pressing(name, attacker.kubeconfig, tenant):
                 async with probing(process.url, attacked):
                     await victim.measure(rounds, attacked)
             lost = await transitions(admin) - before

@@ -26,6 +26,7 @@ from tests.bench import harness
 from tests.bench.claim import claim
 from tests.bench.warmpool import CLAIMS
 from tests.bench.warmpool import manifest as warm_pool
+from tests.fair.accounts import CONNECTIONS
 
 
 @dataclass(frozen=True)
@@ -207,11 +208,11 @@ ATTACKS = {
 }
 
 
-async def main(name: str, directory: str, namespace: str, controllers: str, seed: str) -> None:
+async def main(name: str, kubeconfig: str, namespace: str, controllers: str, seed: str) -> None:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    async with await harness.connect(Path(directory) / "kubeconfig", 64) as api:
+    async with await harness.connect(Path(kubeconfig), CONNECTIONS) as api:
         print("begins", flush=True)
         await ATTACKS[name].press(Tenant(api, namespace, controllers, int(seed)))
 

@@ -26,7 +26,7 @@ RUN python3 -m venv /opt/poolhouse \
  && for each; do \
       /opt/poolhouse/bin/pip install --no-cache-dir --no-build-isolation --require-hashes -r "${each}.lock" || exit 1; \
     done
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY poolhouse/__init__.py ./poolhouse/
 COPY poolhouse/api ./poolhouse/api
 COPY poolhouse/cli ./poolhouse/cli
@@ -46,6 +46,7 @@ FROM ${BASE}${DIGEST:+@${DIGEST}} AS whole
 RUN apt-get update && apt-get install -y --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/*.bin /var/log/apt /var/log/dpkg.log
 COPY --from=build /opt/poolhouse /opt/poolhouse
+COPY LICENSE NOTICE /opt/poolhouse/
 COPY requirements/sbom.py /opt/poolhouse/
 RUN /opt/poolhouse/bin/python /opt/poolhouse/sbom.py > /opt/poolhouse/sbom.json
 
@@ -59,6 +60,7 @@ ARG VERSION=0.1.0
 ARG REVISION=
 LABEL org.opencontainers.image.title="Poolhouse" \
       org.opencontainers.image.description="Admission and controllers of Poolhouse, an add-on for KubeVirt" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 # The root filesystem may be read-only; certificates are written to POOLHOUSE_TLS_DIR. The user has no passwd entry, so

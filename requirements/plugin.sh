@@ -22,7 +22,7 @@ exec python$minor -P -c 'import sys; sys.path.insert(0, sys.argv.pop(1)); sys.ar
 EOF
   chmod +x "$draft/$1"
 done
-cp README.md "$draft/"
+cp README.md LICENSE NOTICE "$draft/"
 mkdir -p "$directory"
 tar -C "$draft" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -czf "$directory/kubectl-poolhouse-$system-$arch.tar.gz" .
 echo "$directory/kubectl-poolhouse-$system-$arch.tar.gz"

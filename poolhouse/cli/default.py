@@ -17,7 +17,7 @@ import click
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.cluster_settings import choose, excerpt
 from poolhouse.cli.manifests import print_manifests, read_manifests
-from poolhouse.cli.output import Failed, Unreachable, echo, echo_block, output_option
+from poolhouse.cli.output import Failed, Unreachable, echo, echo_block, install_extra, output_option
 
 if TYPE_CHECKING:
     from defaulter.worker_process import SingleWorker
@@ -107,7 +107,7 @@ def _connect(server: str | None, values: Json) -> Iterator[Ask]:
 
 def _start_worker() -> SingleWorker:
     if find_spec("libvirt") is None:  # the extra `cli` does not contain it
-        raise Unreachable("the Python module libvirt is missing: install poolhouse[defaulter], or give --server")
+        raise Unreachable(f"the Python module libvirt is missing: {install_extra('defaulter')}, or give --server")
     from defaulter.errors import LibvirtUnavailable
     from defaulter.settings import Settings
     from defaulter.worker_process import SingleWorker

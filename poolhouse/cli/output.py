@@ -17,6 +17,11 @@ STRUCTURED = ("json", "yaml")
 NONE = "-"
 
 
+def install_extra(extras: str) -> str:
+    """What a message says about missing packages. No package index has Poolhouse, and a name there may be anybody's."""
+    return f"run pip install '.[{extras}]' in a checkout of Poolhouse"
+
+
 def echo(line: str = "", *, err: bool = False) -> None:
     """Prints one line. All commands print by this function or by `echo_block`, because texts of the cluster may contain
     control characters that a terminal would obey, and line feeds that would look like lines of the command."""

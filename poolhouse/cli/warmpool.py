@@ -18,7 +18,7 @@ from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.health import assess, format_age
 from poolhouse.cli.manifests import as_list, print_manifests
-from poolhouse.cli.output import Column, Failed, Listing, echo, field, output_option, print_json
+from poolhouse.cli.output import Column, Failed, Listing, echo, field, install_extra, output_option, print_json
 from poolhouse.cli.overview import STATE
 from poolhouse.cli.parameters import WARM_POOL, qualified_name
 from poolhouse.cli.sizing import advise, why
@@ -162,7 +162,7 @@ async def adopt_instances(
     try:
         from controllers.warmpool.ec2.client import Boto3EC2Client
     except ImportError as error:
-        raise Failed("boto3 is not installed: install poolhouse[cli,ec2]") from error
+        raise Failed(f"boto3 is not installed: {install_extra('cli,ec2')}") from error
     from controllers.warmpool.ec2 import tags
     from controllers.warmpool.ec2.adoption import adoption
     from controllers.warmpool.ec2.poller import LISTED_STATES

@@ -50,7 +50,7 @@ def _missing(wanted: tuple[str, ...], engine: str) -> Iterator[str]:
     if (qemu or "defaulter" in wanted) and not importlib.util.find_spec("libvirt"):
         yield (
             "The Python package libvirt is missing: apt-get install libvirt-dev pkg-config gcc python3-dev, then "
-            "pip install 'poolhouse[local]'"
+            "pip install '.[local]' in a checkout of Poolhouse"
         )
     if "defaulter" in wanted and not _found("qemu-system-x86_64") and not qemu:
         yield "QEMU is missing: apt-get install qemu-system-x86, or use --without defaulter"

@@ -74,5 +74,6 @@ def test_without_the_python_module_the_extra_is_named(monkeypatch: pytest.Monkey
         "{apiVersion: kubevirt.io/v1, kind: VirtualMachine, metadata: {name: web}, spec: {template: {spec: {}}}}"
     )
     told = CliRunner().invoke(poolhouse, ["default", "-f", str(manifest)])
-    assert "the Python module libvirt is missing: install poolhouse[defaulter], or give --server" in told.stderr
+    remedy = "run pip install '.[defaulter]' in a checkout of Poolhouse, or give --server"
+    assert f"the Python module libvirt is missing: {remedy}" in told.stderr
     assert told.exit_code != 0

@@ -47,5 +47,5 @@ def read_ec2_settings(environment: Mapping[str, str]) -> EC2Settings | None:
     settings = EC2Settings.read(environment)
     missing = [module for module in REQUIRED_MODULES if settings.region and find_spec(module) is None]
     if missing:
-        raise ValueError(f"{REGION}: EC2 instances need {', '.join(missing)}; install poolhouse[controllers,ec2]")
+        raise ValueError(f"{REGION}: EC2 instances need {', '.join(missing)}; build the image with EC2=1")
     return settings if settings.region else None

@@ -512,9 +512,13 @@ class AsyncClaimedVM:
         return status.instance_ref.id if status.instance_ref is not None else ""
 
     async def extend(self, ttl_seconds: int) -> None:
-        """Lets the VM live until `ttl_seconds` after it was bound, up to the pool's maximum."""
+        """Lets the VM live until `ttl_seconds` after it was bound, up to the pool's maximum. Raises ClaimFailed if the
+        claim has ended or has lost its VM."""
         change = {"spec": {"ttlSeconds": ttl_seconds}}
         where = self.claim.metadata
+        found = await self._claims.get(where.name, namespace=where.namespace)
+        if found.ended or found.stalled:
+            raise ClaimFailed(describe(found), found)
         self.claim = await self._claims.patch(where.name, change, namespace=where.namespace)
 
 

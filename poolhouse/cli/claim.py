@@ -1,10 +1,9 @@
-"""`poolhouse claim`, `ssh` and `release`: claim a warm VM, log in to it, and release it."""
+"""`poolhouse claim` and `ssh`: claim a warm VM, and log in to it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -18,12 +17,17 @@ from uuid import uuid4
 import click
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.claim_status import FINISHED, describe
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
-from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_result, print_structured
+from poolhouse.cli.live import StatusLine
+from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
+from poolhouse.cli.release import release_or_warn
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from poolhouse.runtime.api import Api
 
 
@@ -32,9 +36,6 @@ MAX_POLL_SECONDS = 1.0
 SSH_PORT = 22
 SSH_TIMEOUT_SECONDS = 15.0
 RETRY_SECONDS = 0.5
-RELEASE_SECONDS = 3.0
-"""time in which a release is tried again, and in which a creation without an answer is expected to be carried out"""
-FINISHED = ("Released", "Expired", "Failed")
 
 
 class NotReached(Failed):
@@ -58,6 +59,7 @@ class NotReached(Failed):
 @click.option("--placement", help="Default: any placement of the pool.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the claim is Ready or Failed.")
 @click.option("--timeout", "seconds", type=Duration(), default="10m", show_default=True, help="Longest wait.")
+@click.option("--keep", is_flag=True, help="Do not release the claim if the wait is interrupted.")
 @click.option("--ssh", metavar="USER", help="Log in to the ready VM with ssh, through virtctl if it is installed.")
 @click.option("--exec", "command", metavar="COMMAND", help="Run this command in the VM instead of a shell, with --ssh.")
 @click.option("--rm", "release_after", is_flag=True, help="Release the claim when the login or the command has ended.")
@@ -74,6 +76,7 @@ def claim(
     placement: str | None,
     wait: bool,
     seconds: float,
+    keep: bool,
     ssh: str | None,
     command: str | None,
     release_after: bool,
@@ -82,13 +85,16 @@ def claim(
     """Claim a warm VM. If the pool has none, --on-empty decides.
 
     NAME is the name of the claim; the default is a random name. Delete or `release` the claim to give the VM back.
-    Exits with 1 if the claim fails, with 3 after --timeout. With --exec or --rm, the exit code is that of
-    the command or the login: `claim --ssh ci --rm --exec "make test"`.
+    While the claim waits, the command says why. Ctrl-C and SIGTERM then release it, unless --keep is given.
+    Exits with 1 if the claim fails, with 3 after --timeout, with 130 or 143 if it is interrupted. With --exec or --rm,
+    the exit code is that of the command or the login: `claim --ssh ci --rm --exec "make test"`.
     """
     if ssh and not wait:
         raise click.UsageError("--ssh needs --wait")
     if (command or release_after) and not ssh:
         raise click.UsageError("--exec and --rm need --ssh USER")
+    if keep and release_after:
+        raise click.UsageError("give --keep or --rm, not both")
     unique = name is None
     name = name or f"claim-{uuid4().hex[:12]}"
     overrides = {"instancetype": instancetype, "image": image, "placement": placement}
@@ -114,14 +120,24 @@ def claim(
         sent.append(name)
         document = await _create(api, body, unique=unique)
         created.append(document["metadata"]["uid"])
-        return await _wait_until_settled(api, document, time.monotonic() + seconds) if wait else document
+        if not wait:
+            return document
+        with StatusLine() as line:
+            return await _wait_until_settled(api, document, time.monotonic() + seconds, line.show)
 
     sent: list[str] = []
     created: list[str] = []
+    abandoned = release_after
     if release_after:  # a job of a CI system is cancelled by SIGTERM
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        status = cluster.run(create).get("status") or {}
+        try:
+            status = cluster.run(create).get("status") or {}
+        except (KeyboardInterrupt, SystemExit):
+            abandoned = not keep
+            if keep:
+                echo(f"{name} waits on; `poolhouse release {name}` cancels it", err=True)
+            raise
         _report(name, status, output, seconds if wait else None)
         if ssh and not (command or release_after):
             arguments = ssh_arguments(cluster, ssh, status)
@@ -129,8 +145,10 @@ def claim(
         if ssh:
             sys.exit(_run(cluster, ssh_arguments(cluster, ssh, status, command)))
     finally:
-        if release_after and (created or (sent and unique)):
-            _release_or_warn(cluster, name, next(iter(created), None))
+        if abandoned and (created or (sent and unique)):
+            released = release_or_warn(cluster, name, next(iter(created), None))
+            if released and not release_after:
+                echo(f"{name} is released", err=True)
 
 
 async def _create(api: Api, body: Json, *, unique: bool) -> Json:
@@ -151,25 +169,6 @@ async def _create(api: Api, body: Json, *, unique: bool) -> Json:
         return await api.create(CLAIMS, body)
     except AlreadyExists:
         return await api.get(CLAIMS, namespace, name)
-
-
-def _release_or_warn(cluster: Cluster, name: str, uid: str | None) -> None:
-    """Releases the claim, with retries. The command ends with its own exit code even if this fails."""
-    end = time.monotonic() + RELEASE_SECONDS
-    while True:
-        try:
-            found = cluster.run(lambda api: _release(api, cluster.namespace, name, uid))
-        except click.ClickException as error:
-            why = error.message
-        else:
-            if found or uid:
-                return
-            why = ""  # a request without an answer may still be carried out
-        if time.monotonic() > end:
-            break
-        time.sleep(RETRY_SECONDS)
-    if why:
-        echo(f"claim {name} was not released: {why}; `poolhouse release {name}` releases it", err=True)
 
 
 async def _why_not_served(api: Api, body: Json) -> str:
@@ -204,45 +203,6 @@ def _report(name: str, status: Json, output: str, waited_seconds: float | None) 
         echo(describe(name, status))
 
 
-async def _release(api: Api, namespace: str, name: str, uid: str | None) -> bool:
-    """Releases the claim. Returns whether it exists; with a UID, another claim of the name is left alone."""
-    from controllers.claim.snapshot import CLAIMS
-    from poolhouse.runtime.errors import Conflict, NotFound
-
-    change: Json = {"metadata": {"uid": uid} if uid else {}, "spec": {"release": True}}
-    try:
-        await api.patch(CLAIMS, namespace, name, change)
-    except (Conflict, NotFound):
-        return False
-    return True
-
-
-@click.command()
-@click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until its VM is deleted.")
-@click.option("--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="Longest wait.")
-@output_option("text")
-@cluster_options
-def release(cluster: Cluster, name: str, wait: bool, seconds: float, output: str) -> None:
-    """Release a claim. Its VM is deleted; the claim stays as a record, and can be deleted."""
-
-    async def patch(api: Api) -> str:
-        from controllers.claim.snapshot import CLAIMS
-
-        await api.patch(CLAIMS, cluster.namespace, name, {"spec": {"release": True}})
-        end = time.monotonic() + seconds
-        while True:
-            status = (await api.get(CLAIMS, cluster.namespace, name)).get("status") or {}
-            if not wait or status.get("phase") in FINISHED or time.monotonic() > end:
-                return str(status.get("phase") or "Pending")
-            await asyncio.sleep(0.2)
-
-    phase = cluster.run(patch)
-    print_result(output, f"{name} is {phase}", name=name, phase=phase)
-    if wait and phase not in FINISHED:
-        raise Unreachable(f"claim {name} is still {phase} after {seconds:g} s")
-
-
 @click.command("ssh")
 @click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
 @click.argument("user")
@@ -270,44 +230,18 @@ def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
     os.execve(arguments[0], arguments, _environment(cluster))
 
 
-def describe(name: str, status: Json) -> str:
-    phase = status.get("phase") or "Pending"
-    if phase != "Ready":
-        place = f", position {status['queuePosition']} in the queue" if status.get("queuePosition") else ""
-        return f"{name}: {phase}{place}{': ' + why if (why := reason(status)) else ''}"
-    timings = status.get("timings") or {}
-    steps = ", ".join(
-        f"{word} {timings[field]}"
-        for word, field in (("queue", "queuedMs"), ("bind", "bindMs"), ("activate", "activateMs"), ("check", "checkMs"))
-        if timings.get(field) is not None
-    )
-    took = f" after {timings['totalMs']} ms ({steps})" if timings.get("totalMs") is not None else ""
-    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
-    where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
-    until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
-    return f"{name}: {vm} is yours{where}: {status.get('launchType')}{took}{until}"
-
-
-def to_the_second(time: str) -> str:
-    """Removes the microseconds from a time."""
-    return re.sub(r"\.\d+Z$", "Z", time)
-
-
-def reason(status: Json) -> str:
-    """Returns why the claim has no VM, or why its VM is not ready."""
-    false = {c["type"]: c for c in status.get("conditions") or () if c["status"] == "False"}
-    found = false.get("Bound") or false.get("Ready")
-    return f"{found['reason']}: {found['message']}" if found else ""
-
-
-async def _wait_until_settled(api: Api, document: Json, end: float) -> Json:
+async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callable[[str], None]) -> Json:
+    """Returns the claim when it is Ready, has ended, or the time is over. Tells meanwhile what it waits for."""
     from controllers.claim.snapshot import CLAIMS
 
     metadata, pause = document["metadata"], POLL_SECONDS
     while True:
-        phase = (document.get("status") or {}).get("phase")
+        status = document.get("status") or {}
+        phase = status.get("phase")
         if phase == "Ready" or phase in FINISHED or time.monotonic() > end:
             return document
+        if phase:
+            tell(describe(metadata["name"], status))
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, MAX_POLL_SECONDS)
         document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])

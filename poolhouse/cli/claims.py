@@ -11,8 +11,8 @@ import click
 
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.claim import FINISHED, describe, to_the_second
 from poolhouse.cli.claim import claim as create
+from poolhouse.cli.claim_status import FINISHED, describe, reason, to_the_second
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
@@ -45,6 +45,7 @@ LISTING = Listing(
         field("ADDRESS", "address"),
         Column("EXPIRES", lambda row: row["left"]),
         field("AGE", "age"),
+        field("REASON", "reason"),
         field("REQUESTER", "requester", wide=True),
     ),
     name=lambda row: qualified_name("VirtualMachineClaim", row["name"]),
@@ -125,6 +126,7 @@ def claim_row(document: Json, now: datetime) -> Json:
         "expires": to_the_second(expires) if expires else None,
         "left": _left(parse_time(expires) - now) if expires and not status.get("finishedAt") else None,
         "age": format_age(document, now),
+        "reason": reason(status) or None,
         "requester": (metadata.get("annotations") or {}).get(meta.REQUESTER),
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -56,3 +57,36 @@ class LiveLines:
             for line in lines:
                 echo(line)
         self._key = key
+
+
+class StatusLine:
+    """A line on stderr that says what the command waits for. It replaces the earlier one in a terminal, and goes at the
+    end. Elsewhere each other line is printed."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._shown = ""
+
+    def __enter__(self) -> Self:
+        if in_terminal(sys.stderr):
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(file=sys.stderr), auto_refresh=False, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def show(self, line: str) -> None:
+        if line == self._shown:
+            return
+        self._shown = line
+        if self._live is None:
+            echo(line, err=True)
+            return
+        from rich.text import Text
+
+        self._live.update(Text(escaped(line, one_line=True)), refresh=True)

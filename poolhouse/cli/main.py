@@ -6,6 +6,7 @@ defaulter's image has no Kubernetes client.
 
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ COMMANDS = {
     ),
     "claim": CommandEntry("poolhouse.cli.claims:claim", "Claim a warm VM, list and extend claims, connect to a VM."),
     "ssh": CommandEntry("poolhouse.cli.claim:log_in", "Log in to the VM of a claim, or run a command in it."),
-    "release": CommandEntry("poolhouse.cli.claim:release", "Release a claim and its VM."),
+    "release": CommandEntry("poolhouse.cli.release:release", "Release claims and their VMs."),
     "warmpool": CommandEntry(
         "poolhouse.cli.warmpool:warmpool", "Inspect warm pools, and import pools of a Virtual Kubelet."
     ),
@@ -123,8 +124,11 @@ def poolhouse() -> None:
     """VM pools, hardware defaults, migration policies and warm VMs for KubeVirt."""
 
 
+INTERRUPTED = 128 + signal.SIGINT
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command and exits: 0 success, 1 refused or failed, 2 usage, 3 unreachable or timeout."""
+    """Runs a command and exits: 0 success, 1 refused or failed, 2 usage, 3 unreachable or timeout, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else arguments
     logs.escape_unconfigured()
     try:
@@ -136,8 +140,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not getattr(error, "shown", False) and (output := _structured(arguments)):
             print_structured(output, {"error": error.format_message()})
         code = error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        code = 1
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    except click.Abort as error:  # click raises it for Ctrl-C too
+        code = INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1
     except Exception as error:  # a bug, whose traceback may have texts of the cluster in it
         echo_block("".join(traceback.format_exception(error)), err=True, nl=False)
         code = 1

@@ -6,10 +6,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
+from poolhouse.cli.output import echo
+
+if TYPE_CHECKING:
+    from poolhouse.runtime.api import Api
 
 VM_KINDS = ("VirtualMachine", "VirtualMachineInstance")
 CREATION_SLACK = timedelta(seconds=5)
@@ -178,3 +183,18 @@ def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
 
 def _seconds_between(row: Json, decision: Logged) -> float:
     return abs((parse_time(str(row["time"])) - decision.time).total_seconds())
+
+
+async def events_about(api: Api, namespace: str, *names: str) -> list[Json]:
+    """The Events about objects of these names; with a note for the user if he may not list them."""
+    from poolhouse.runtime.errors import Forbidden
+    from poolhouse.runtime.events import EVENTS
+
+    found: list[Json] = []
+    for name in dict.fromkeys(filter(None, names)):
+        try:
+            found += (await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}"))[0]
+        except Forbidden as error:
+            echo(f"events are not shown, because you may not list them: {error.message}", err=True)
+            break
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -27,11 +28,13 @@ from poolhouse.cli.past import (
     concerns,
     deleted_vms,
     deletion_of,
+    events_about,
     logged,
     merge,
     of_vm,
 )
 from poolhouse.cli.pools import BURST, POOL_KIND
+from poolhouse.cli.why_claim import claim_name, show_claim
 
 if TYPE_CHECKING:
     from controllers.pool.snapshot import Pool, PoolSnapshot
@@ -43,7 +46,6 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20
 EXPLAINED_BY = {
-    "VirtualMachineClaim": "claim list",
     "VirtualMachinePool": "rollout status",
     "VirtualMachineWarmPool": "warmpool why",
     "MigrationPolicy": "policy explain",
@@ -95,6 +97,8 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
     decisions in the statuses of pools, replica sets and warm pools, which keep the last hundreds of deletions. The next
     actions are simulated with the controllers' own code.
 
+    vmclaim/NAME explains a claim: what it waits for, whose it is, and when it ends.
+
     With --deleted, list the deleted VMs that these logs have, the last deletion last.
     """
     if cluster.everywhere and not deleted:
@@ -108,6 +112,9 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
             echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
         nothing = f"no log of a pool, replica set or warm pool has a deleted VM in {cluster.place}"
         DELETED.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
+        return
+    if claim := claim_name(name):
+        show_claim(cluster, claim, output)
         return
     vm, uid = parse_reference(name)
     found = cluster.run(lambda api: _explain(api, cluster.namespace, vm, uid))
@@ -143,7 +150,7 @@ async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
         return await _explain_vmi(api, namespace, Identity.of(name, vmi), vmi, decisions)
     pool = _pool_name(vm, name, decisions)
     controller = (controller_of(vm) if vm is not None else None) or {}
-    events = await _events(api, namespace, name, pool or controller.get("name", ""))
+    events = await events_about(api, namespace, name, pool or controller.get("name", ""))
     present = Identity.of(name, vm)
     known = [*deleted_vms(present, decisions, events), *([present] if vm is not None else [])]
     identity = choose(known, name, uid)
@@ -210,7 +217,7 @@ async def _explain_vmi(
         "member": member,
         "deletion": _deletion(decisions, identity) if vmi is None else None,
         "others": [],
-        "past": _past(await _events(api, namespace, name, owner), identity, decisions),
+        "past": _past(await events_about(api, namespace, name, owner), identity, decisions),
         "present": present,
         "next": following,
     }
@@ -233,7 +240,7 @@ async def _explain_gone(
     if not found["past"]:
         raise Failed(
             f"there is no VM {name} in namespace {namespace}; no event mentions it, and no log of a pool, replica set "
-            "or warm pool that you may list"
+            "or warm pool that you may list" + await _other_object(api, namespace, name)
         )
     return found
 
@@ -311,6 +318,17 @@ def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
     return found.json() if found is not None else None
 
 
+async def _other_object(api: Api, namespace: str, name: str) -> str:
+    """Names the command for a claim of this name."""
+    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.runtime.errors import Forbidden
+
+    with contextlib.suppress(Forbidden):
+        if await _get(api, CLAIMS, namespace, name) is not None:
+            return f". It is a claim: `poolhouse why vmclaim/{name}` explains it"
+    return ""
+
+
 async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
     from poolhouse.runtime.errors import NotFound
 
@@ -349,21 +367,6 @@ def warm_state(vm: Json | None) -> Iterator[str]:
 def detached(vm: Json | None, pool: str) -> Iterator[str]:
     if vm is not None and pool and controller_of(vm) is None:
         yield f"{pool} does not manage it and gives its name to no other VM; attach puts it back"
-
-
-async def _events(api: Api, namespace: str, *names: str) -> list[Json]:
-    """The Events about objects of these names; with a note for the user if he may not list them."""
-    from poolhouse.runtime.errors import Forbidden
-    from poolhouse.runtime.events import EVENTS
-
-    found: list[Json] = []
-    for name in dict.fromkeys(filter(None, names)):
-        try:
-            found += (await api.list(EVENTS, namespace, field_selector=f"regarding.name={name}"))[0]
-        except Forbidden as error:
-            echo(f"events are not shown, because you may not list them: {error.message}", err=True)
-            break
-    return found
 
 
 def _past(events: Sequence[Json], vm: Identity, decisions: Sequence[Logged]) -> list[Json]:

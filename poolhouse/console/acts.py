@@ -16,8 +16,8 @@ from poolhouse.api.kinds import KINDS, meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.warmpool import WARM_POOL
-from poolhouse.cli import claim as claims
 from poolhouse.cli import detach, rollout
+from poolhouse.cli.claim_status import FINISHED
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import qualified_name, short_name
@@ -469,7 +469,7 @@ ACTS: tuple[Act, ...] = (
         _release,
         _patch,
         _released,
-        available=lambda target: not target.spec.get("release") and target.status.get("phase") not in claims.FINISHED,
+        available=lambda target: not target.spec.get("release") and target.status.get("phase") not in FINISHED,
     ),
 )
 BY_NAME: Mapping[str, Act] = {each.name: each for each in ACTS}

@@ -15,7 +15,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warmpool import WARM_POOL
-from poolhouse.cli.claim import describe
+from poolhouse.cli.claim_status import describe
 from poolhouse.cli.health import assess
 from poolhouse.cli.sizing import demand_of, explain, lines, replay_of
 from poolhouse.cli.svg import Series, step_chart

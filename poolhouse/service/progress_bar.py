@@ -6,7 +6,7 @@ import os
 import sys
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TextIO
 
 from poolhouse.service.terminal import escaped
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-def in_terminal() -> bool:
-    """Whether output can be redrawn in place."""
-    return sys.stdout.isatty() and os.environ.get("TERM") not in (None, "dumb")
+def in_terminal(stream: TextIO | None = None) -> bool:
+    """Whether the output to the stream, by default to stdout, can be redrawn in place."""
+    return (stream or sys.stdout).isatty() and os.environ.get("TERM") not in (None, "dumb")
 
 
 class ProgressBar:

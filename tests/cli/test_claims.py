@@ -57,6 +57,11 @@ def test_the_row_of_a_claim(status: dict[str, Any], shown: tuple[str | None, ...
     assert (row["requester"], row["age"]) == ("alice", "60m")
 
 
+def test_the_row_of_a_claim_says_what_it_waits_for() -> None:
+    waits = {"type": "Bound", "status": "False", "reason": "QuotaExceeded", "message": "alice has 2 VMs of 2"}
+    assert claim_row(claim(phase="Queued", conditions=[waits]), NOW)["reason"] == "QuotaExceeded: alice has 2 VMs of 2"
+
+
 @pytest.mark.parametrize(
     ("document", "ttl"),
     [

@@ -6,14 +6,14 @@ import io
 import os
 import pty
 from collections.abc import Iterator
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from select import select
 from typing import TextIO
 
 import click
 import pytest
 
-from poolhouse.cli.live import LiveLines, fitted
+from poolhouse.cli.live import LiveLines, StatusLine, fitted
 from poolhouse.cli.rollout import finished_vms
 from poolhouse.service.progress_bar import ProgressBar, time_left
 from tests.waiting import PATIENCE_SECONDS
@@ -45,6 +45,22 @@ def test_without_a_terminal_lines_are_printed_after_a_change_only(capsys: pytest
         for lines, key in ((["web 1s"], 1), (["web 2s"], 1), (["web ready"], 2)):
             view.show(lines, key)
     assert capsys.readouterr().out == "web 1s\n\nweb ready\n"
+
+
+def test_without_a_terminal_a_status_line_is_printed_when_it_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    with StatusLine() as line:
+        for text in ("position 2", "position 2", "position 1\x1b]0;title\x07"):
+            line.show(text)
+    assert capsys.readouterr().err == "position 2\nposition 1^[]0;title\\x07\n"
+
+
+def test_a_terminal_shows_the_status_in_one_line(terminal: tuple[int, TextIO]) -> None:
+    screen, output = terminal
+    with redirect_stderr(output), StatusLine() as line:
+        line.show("position 2")
+        line.show("position 1")
+    shown = shown_on(screen, "position 1")
+    assert "\x1b[2K" in shown.partition("position 2")[2]  # the line is erased before the next one
 
 
 def test_without_a_terminal_a_bar_prints_its_lines_only(capsys: pytest.CaptureFixture[str]) -> None:

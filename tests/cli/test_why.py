@@ -155,7 +155,7 @@ def test_the_forms_of_a_vm(text: str, name: str, uid: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [("vmclaim/mine", "claim list"), ("vmpool/web", "rollout status"), ("vmwp/ci", "warmpool why")],
+    [("vmpool/web", "rollout status"), ("vmwp/ci", "warmpool why")],
 )
 def test_another_kind_is_refused_with_its_command(text: str, command: str) -> None:
     with pytest.raises(click.UsageError, match=f"not a VM; `poolhouse {command}` explains it"):

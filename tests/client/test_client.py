@@ -258,6 +258,14 @@ def test_a_claim_of_another_program_is_not_touched() -> None:
         pytest.fail("it is not this program's")
 
 
+@pytest.mark.parametrize("now", [claim("Stalled"), claim("Ready", finishedAt="2026-03-01T12:00:00Z")])
+def test_a_claim_that_has_lost_its_vm_is_not_extended(now: Any) -> None:
+    server = Server(claim(), READY, now, answer({}))
+    with server.client as client, client.claims.claim("web") as vm, pytest.raises(ClaimFailed):
+        vm.extend(3600)
+    assert [each.method for each in server.requests] == ["POST", "GET", "GET", "DELETE"]
+
+
 def test_a_claim_that_is_gone_at_the_end_is_no_error() -> None:
     server = Server(claim(), READY, status(409, "Conflict", "the UID differs"))
     with server.client as client, client.claims.claim("web"):

@@ -524,8 +524,69 @@ async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
     if ended_by:
         os.killpg(process.pid, ended_by)
     code = await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
-    assert code == {None: 7, signal.SIGINT: 1, signal.SIGTERM: 143}[ended_by]
+    assert code == {None: 7, signal.SIGINT: 130, signal.SIGTERM: 143}[ended_by]
     await desk.becomes("mine", "Released")
+
+
+@pytest.mark.parametrize(
+    ("interrupt", "options", "left"),
+    [
+        pytest.param(signal.SIGINT, (), {"mine": "Released"}, id="Ctrl-C"),
+        pytest.param(signal.SIGTERM, (), {"mine": "Released"}, id="SIGTERM"),
+        pytest.param(signal.SIGINT, ("--keep",), {"mine": "Queued"}, id="kept"),
+    ],
+)
+async def test_a_claim_that_waits_says_why_and_ends_with_its_command(
+    simulated: StackPaths,
+    desk: Counter,
+    running: RunningControllers,
+    interrupt: signal.Signals,
+    options: tuple[str, ...],
+    left: dict[str, str],
+) -> None:
+    await desk.pool(0)
+    command = Path(sys.executable).with_name("poolhouse")
+    place = ["--kubeconfig", str(simulated.kubeconfig), "-n", desk.namespace]
+    process = await asyncio.create_subprocess_exec(
+        *(str(command), "claim", "mine", "--pool", "web", "--on-empty", "Queue", *options, *place),
+        stderr=asyncio.subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        said = await process.stderr.readline()
+        assert said == b"mine: Queued, position 1 in the queue: no VM of the pool is ready for this claim yet\n"
+        process.send_signal(interrupt)
+        last = await process.stderr.read()
+        code = await process.wait()
+    assert code == 128 + interrupt
+    assert (b"mine is released" in last, b"`poolhouse release mine` cancels it" in last) == (not options, bool(options))
+    await until(lambda: _phases(desk), left)
+
+
+async def _phases(desk: Counter) -> dict[str, str | None]:
+    claims, _ = await desk.api.list(CLAIMS, desk.namespace)
+    return {each["metadata"]["name"]: each.get("status", {}).get("phase") for each in claims}
+
+
+async def test_several_claims_are_released_at_once(
+    simulated: StackPaths, desk: Counter, running: RunningControllers
+) -> None:
+    await desk.pool(0)
+    for name in ("a", "b"):
+        await desk.claim(name, poolName="web", onEmpty="Queue")
+
+    async def run(*arguments: str) -> Result:
+        options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
+
+    await until(lambda: _phases(desk), {"a": "Queued", "b": "Queued"})
+    why = await run("why", "vmclaim/b")
+    assert "it waits for a VM of the warm pool web; `poolhouse warmpool why web` explains the pool" in why.output
+    assert "`poolhouse why vmclaim/b` explains it" in (await run("why", "b")).output
+    released = await run("release", "a", "missing", "b")
+    assert released.stdout == "a is Released\nb is Released\n"
+    assert (released.exit_code, "missing: " in released.stderr) == (1, True)
 
 
 async def test_a_finished_claim_is_deleted_after_its_time(desk: Counter, running: RunningControllers) -> None:

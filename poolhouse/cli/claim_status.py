@@ -1,0 +1,42 @@
+"""Says in a line what the status of a claim says."""
+
+import re
+
+from poolhouse.api.apimachinery.unstructured import Json
+
+FINISHED = ("Released", "Expired", "Failed")
+STEPS = {
+    "queuedMs": "in the queue",
+    "bindMs": "to assign the VM",
+    "activateMs": "to start or resume it",
+    "checkMs": "to check it",
+}
+"""the steps of a claim in its `status.timings`, in their order"""
+
+
+def describe(name: str, status: Json) -> str:
+    phase = status.get("phase") or "Pending"
+    if phase != "Ready":
+        place = f", position {status['queuePosition']} in the queue" if status.get("queuePosition") else ""
+        why = reason(status).removeprefix(f"{phase}: ")
+        return f"{name}: {phase}{place}{': ' + why if why else ''}"
+    timings = status.get("timings") or {}
+    steps = [f"{timings[field]} ms {words}" for field, words in STEPS.items() if timings.get(field)]
+    took = f" after {timings['totalMs']} ms" if timings.get("totalMs") is not None else ""
+    took += f" ({', '.join(steps)})" if len(steps) > 1 else ""
+    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
+    where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
+    until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
+    return f"{name}: {vm} is yours{where}: {status.get('launchType')}{took}{until}"
+
+
+def to_the_second(time: str) -> str:
+    """Removes the microseconds from a time."""
+    return re.sub(r"\.\d+Z$", "Z", time)
+
+
+def reason(status: Json) -> str:
+    """Returns why the claim has no VM, or why its VM is not ready."""
+    false = {c["type"]: c for c in status.get("conditions") or () if c["status"] == "False"}
+    found = false.get("Bound") or false.get("Ready")
+    return f"{found['reason']}: {found['message']}" if found else ""

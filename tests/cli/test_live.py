@@ -81,10 +81,10 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, TextIO]]:
     os.close(screen)
 
 
-def shown_on(screen: int, last: str) -> str:
-    """What the screen shows until the last text. One read may return only a part."""
+def shown_on(screen: int, *texts: str) -> str:
+    """What the screen shows until it has shown all the texts. One read may return only a part."""
     found = ""
-    while last not in found and select([screen], [], [], PATIENCE_SECONDS)[0]:
+    while not all(text in found for text in texts) and select([screen], [], [], PATIENCE_SECONDS)[0]:
         found += os.read(screen, 65536).decode()
     return found
 
@@ -94,10 +94,9 @@ def test_a_terminal_shows_a_bar_with_an_estimate_and_lines_above(terminal: tuple
     with redirect_stdout(output), ProgressBar("web", 3) as bar:
         bar.update(1, 3, 42)
         bar.echo("web: 1 of 3 VMs has the new template")
-    shown = shown_on(screen, "has the new template\r\n")
-    assert "1/3" in shown
-    assert "about 40 s left" in shown
-    assert "web: 1 of 3 VMs has the new template\r\n" in shown
+    texts = ("1/3", "about 40 s left", "web: 1 of 3 VMs has the new template\r\n")
+    shown = shown_on(screen, *texts)
+    assert [text for text in texts if text not in shown] == []
 
 
 def test_a_terminal_shows_lines_in_place(terminal: tuple[int, TextIO]) -> None:

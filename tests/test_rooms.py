@@ -30,7 +30,7 @@ ROOMS: dict[str, set[str]] = {
     # The kinds of Poolhouse, and what follows from them.
     KINDS: {APIMACHINERY, KUBEVIRT},
     MANIFESTS: {APIMACHINERY, KINDS},
-    POLICIES: {APIMACHINERY, KINDS},
+    POLICIES: {APIMACHINERY, KUBEVIRT, KINDS},
     # The client library for the Kubernetes API.
     RUNTIME: BOTTOM,
     # The three services. The defaulter knows no kind and no Kubernetes API; the others know it by its contract.

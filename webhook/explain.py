@@ -19,6 +19,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.metadata import is_label, is_label_key, is_label_value, is_subdomain
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kinds.validation import child_path, quoted
+from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.migrationpolicies.conflicts import missing_name
 from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
 from poolhouse.api.migrationpolicies.precedence import is_active
@@ -86,10 +87,9 @@ class PolicyExplainer:
             self._list_if_readable(UPSTREAM, token),
             self._list_if_readable(KUBEVIRTS, token),
         )
-        first = sorted(kubevirts or (), key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
         read = {"KubeVirt's own migration policies": upstream, "KubeVirt's configuration": kubevirts}
         unread = tuple(what for what, found in read.items() if found is None)
-        return ClusterState(tuple(policies), first[0] if first else {}, upstream, unread)
+        return ClusterState(tuple(policies), choose(kubevirts or ()) or {}, upstream, unread)
 
     async def _vmi(self, question: Question, token: str | None) -> tuple[Json, bool]:
         """The VMI and False. For a halted VM, or a VM whose VMI has ended, the VMI of the VM's template and True."""

@@ -53,6 +53,7 @@ from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.hook_sidecar import HookSidecar
 from webhook.metrics import Metrics
+from webhook.migration_settings import MigrationSettings
 from webhook.parts import WebhookParts
 from webhook.plans import PlanClient
 from webhook.references import ReferenceReview
@@ -237,12 +238,13 @@ def _parts(
     )
     limit = ReplicaLimit(api, settings.max_replicas, budget_seconds=budgets.limit_seconds)
     snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
+    migrations = MigrationSettings(lambda: _settings(kubevirts))
     claimed = ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,
         admission=Admission(
-            defaulting=defaulting, checks=(limit, *checks, snapshots, claimed), scale=limit, drift=drift
+            defaulting=defaulting, checks=(limit, *checks, snapshots, migrations, claimed), scale=limit, drift=drift
         ),
         dry_run=DryRun(api, defaulter, settings.seed, plans),
         explain=PolicyExplainer(api),

@@ -20,7 +20,6 @@ from controllers.migrationpolicy.observe import (
     VMILabels,
     observe,
     parse_enforcing_policy,
-    parse_kubevirt,
     parse_namespace,
     parse_policy,
     parse_vmi,
@@ -33,6 +32,7 @@ from controllers.shared.component import Component
 from controllers.shared.status_writer import StatusWriter
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
+from poolhouse.api.migrationpolicies.effective_settings import excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound
@@ -110,7 +110,7 @@ class PolicyController:
         memory = self._memory.setdefault(name, PolicyMemory(name))
         action, pause = plan(snapshot), 0.0
         if isinstance(action, RepairUpstream):
-            pause = memory.repair_pause(snapshot.policy.generation, self._clock())
+            pause = memory.repair_pause((snapshot.policy.generation, snapshot.cluster), self._clock())
         error = None if pause else await self._apply(snapshot.policy, action)
         refusal, unlabelled = error.message if error else "", self._unlabelled.of(name)
         snapshot = replace(snapshot, repair_postponed=pause > 0, refusal=refusal, unlabelled=unlabelled)
@@ -221,7 +221,7 @@ def build(
     namespaces = Informer(api, NAMESPACES, parse_namespace)
     vmis = Informer(api, VMIS, parse_vmi)
     upstream = OptionalInformer(api, UPSTREAM, parse_enforcing_policy, poll_seconds=poll_seconds)
-    kubevirts = OptionalInformer(api, KUBEVIRTS, parse_kubevirt, poll_seconds=poll_seconds)
+    kubevirts = OptionalInformer(api, KUBEVIRTS, excerpt, poll_seconds=poll_seconds)
     statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, POLICIES, api.monotonic)
     controller = PolicyController(
         Stores(policies.store, namespaces.store, vmis.store, upstream, kubevirts),

@@ -18,16 +18,17 @@ class PolicyMemory:
 
     name: str
     status: LastWrite = field(default_factory=LastWrite)
-    _generation: int = 0
+    _wanted: object = None
     _repairs: int = 0
     _repaired_at: float = float("-inf")
 
-    def repair_pause(self, generation: int, now: float) -> float:
+    def repair_pause(self, wanted: object, now: float) -> float:
         """Returns 0 and counts a repair if the policy may be repaired now. Otherwise returns the seconds to wait.
 
-        The pauses grow, because another client may undo each repair. A new generation of the policy resets them."""
-        if generation != self._generation or now - self._repaired_at > RESET_SECONDS:
-            self._generation, self._repairs, self._repaired_at = generation, 0, now
+        The pauses grow, because another client may undo each repair. They end when something else is `wanted`: a new
+        generation of the policy, or other settings of the cluster."""
+        if wanted != self._wanted or now - self._repaired_at > RESET_SECONDS:
+            self._wanted, self._repairs, self._repaired_at = wanted, 0, now
             wait = 0.0
         else:
             wait = self._repaired_at + PAUSES.delay(self._repairs, self.name) - now

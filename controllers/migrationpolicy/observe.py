@@ -9,7 +9,8 @@ from controllers.shared.vmi import ObjectView
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
-from poolhouse.api.migrationpolicies.effective_settings import cluster_settings
+from poolhouse.api.kubevirt.cluster_settings import choose
+from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
 from poolhouse.api.migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
 from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy
 from poolhouse.runtime.optional_informer import OptionalInformer
@@ -84,7 +85,7 @@ class PolicySnapshot:
     enforcing: EnforcingPolicy | None = None
     overriding: tuple[str, ...] = ()
     """Names of other policies that KubeVirt may prefer."""
-    configuration: Json = field(default_factory=dict)
+    cluster: ClusterMigrations = field(default_factory=ClusterMigrations)
     repair_postponed: bool = False
     """Whether a repair is postponed, because another client undid the last repairs."""
     refusal: str = ""
@@ -143,24 +144,13 @@ UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "
 
 
 @dataclass(frozen=True)
-class KubeVirt:
-    namespace: str
-    name: str
-    migrations: Json
-
-
-def parse_kubevirt(document: Json) -> KubeVirt:
-    metadata = document["metadata"]
-    return KubeVirt(metadata["namespace"], metadata["name"], cluster_settings(document))
-
-
-@dataclass(frozen=True)
 class Stores:
     policies: Store[Policy]
     namespaces: Store[Namespace]
     vmis: Store[VMILabels]
     upstream: OptionalInformer[EnforcingPolicy]
-    kubevirts: OptionalInformer[KubeVirt]
+    kubevirts: OptionalInformer[Json]
+    """excerpts of KubeVirt objects"""
 
     @property
     def known(self) -> bool:
@@ -184,16 +174,10 @@ def observe(stores: Stores, winners: Winners, name: str) -> PolicySnapshot | Non
             for each in stores.upstream.all
             if not _enforces_ours(stores, each) and each.upstream.may_override(policy.ranked)
         ),
-        configuration=_configuration(stores),
+        cluster=ClusterMigrations.of(choose(stores.kubevirts.all)),
     )
 
 
 def _enforces_ours(stores: Stores, each: EnforcingPolicy) -> bool:
     policy = stores.policies.get(("", each.name))
     return policy is not None and policy.uid == each.owner
-
-
-def _configuration(stores: Stores) -> Json:
-    """The settings of the first KubeVirt object by name. A cluster should have only one object."""
-    found = sorted(stores.kubevirts.all, key=lambda each: (each.namespace, each.name))
-    return found[0].migrations if found else {}

@@ -43,7 +43,8 @@ def plan(snapshot: PolicySnapshot) -> Action | None:
         return None
     if not snapshot.active:
         return DeleteUpstream(found.uid) if found and is_ours(snapshot, found) else None
-    wanted = upstream_spec(snapshot.policy.name, snapshot.policy.spec)
+    spec = found.spec if found is not None else {}
+    wanted = upstream_spec(snapshot.policy.name, snapshot.policy.spec, snapshot.cluster, spec)
     if found is None:
         return CreateUpstream(wanted)
     if not is_ours(snapshot, found):

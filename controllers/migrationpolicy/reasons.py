@@ -34,7 +34,8 @@ class EnforcedReason(Reason):
     )
     UNSUPPORTED = (
         "Unsupported",
-        "KubeVirt has a setting of the policy only for the whole cluster. The other settings apply.",
+        "This cluster's KubeVirt does not have a setting of the policy, or has it only for the whole cluster. The other"
+        " settings apply.",
     )
 
 

@@ -12,7 +12,7 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
-from poolhouse.api.migrationpolicies.effective_settings import unsupported_settings
+from poolhouse.api.migrationpolicies.effective_settings import ignored_settings
 
 
 @dataclass(frozen=True)
@@ -99,13 +99,13 @@ def _overridden(snapshot: PolicySnapshot) -> Finding | None:
 
 
 def _unsupported(snapshot: PolicySnapshot) -> Finding | None:
-    settings = unsupported_settings(snapshot.policy.spec, snapshot.configuration)
+    settings = ignored_settings(snapshot.policy.spec, snapshot.cluster)
     if not settings:
         return None
+    reasons = "; ".join(f"{name}: {why}" for name, why in settings.items())
     return Finding(
         EnforcedReason.UNSUPPORTED,
-        f"KubeVirt has {join_names(sorted(settings))} only for the whole cluster, with another value. The other "
-        "settings of the policy apply.",
+        f"This cluster ignores {count_noun(len(settings), 'setting')}, and applies the others. {reasons}.",
     )
 
 

@@ -19,6 +19,7 @@ from poolhouse.cli.parameters import parse_name, qualified_name
 
 if TYPE_CHECKING:
     from poolhouse.api.migrationpolicies.explanation import WinnerChange
+    from poolhouse.api.migrationpolicies.precedence import RankedPolicy
     from poolhouse.runtime.api import Api
 
 
@@ -127,8 +128,7 @@ async def impact_of(
 ) -> tuple[int, list[WinnerChange], list[str]]:
     """How many VMIs there are, which of them would get another policy, and warnings. Raises `Failed` for a conflict.
     `documents` are whole policies, as the API server would store them."""
-    from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
-    from poolhouse.api.migrationpolicies.conflicts import conflicts, overlaps
+    from poolhouse.api.migrationpolicies.conflicts import conflicts
     from poolhouse.api.migrationpolicies.explanation import impact
     from poolhouse.api.migrationpolicies.precedence import is_active, ranked_policy
     from poolhouse.runtime.resource import NAMESPACES, VMIS
@@ -151,9 +151,20 @@ async def impact_of(
         if is_active(each)
     ]
     namespace_labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
-    warnings = [warning for document in documents for warning in MIGRATION_POLICY.warnings(document)]
-    warnings += [warning for document in documents for warning in overlaps(ranked_policy(document), there)]
+    warnings = [warning for document in documents for warning in _warnings(document, there, after.kubevirt)]
     return len(vmis), impact(vmis, namespace_labels, before, after), warnings
+
+
+def _warnings(document: Json, others: Iterable[RankedPolicy], kubevirt: Json) -> Iterator[str]:
+    from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
+    from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+    from poolhouse.api.migrationpolicies.conflicts import overlaps
+    from poolhouse.api.migrationpolicies.effective_settings import missing_settings
+    from poolhouse.api.migrationpolicies.precedence import ranked_policy
+
+    yield from MIGRATION_POLICY.warnings(document)
+    yield from overlaps(ranked_policy(document), others)
+    yield from missing_settings(document.get("spec"), ClusterSettings.of(kubevirt))
 
 
 def _policies(sources: Iterable[Any]) -> list[Manifest]:
@@ -232,6 +243,8 @@ def _lines(answer: Json, others: bool) -> Iterator[str]:
     width = max(map(len, answer["settings"]))
     for name, setting in answer["settings"].items():
         source = f"policy {setting['from']}" if setting["source"] == "policy" else SOURCES[setting["source"]]
+        if setting["value"] is None:
+            source = "ignored by this cluster"
         yield f"  {name:<{width}}  {_format(setting['value']):<8}  {source}"
     for note in answer["notes"]:
         yield f"note: {note}"
@@ -240,4 +253,6 @@ def _lines(answer: Json, others: bool) -> Iterator[str]:
 
 
 def _format(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    from poolhouse.api.migrationpolicies.effective_settings import value_text
+
+    return "-" if value is None else value_text(value)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from poolhouse.api.kubevirt.versions import FEATURES, NEWEST, RELEASES, Feature, Release, Support
+from poolhouse.api.kubevirt.versions import FEATURES, MAIN, RELEASES, Feature, Release, Support
 
 SEEN = " ✓"
 WORDS: Mapping[Support, str] = {"no": "no", "gate": "gate", "default": "on", "always": "yes"}
@@ -30,8 +30,8 @@ def _page() -> Iterator[str]:
     yield "| --- |" + " --- |" * (len(RELEASES) + 1)
     for feature in FEATURES:
         cells = [_cell(feature, release) for release in RELEASES]
-        yield f"| {feature.name} | " + " | ".join([*cells, WORDS[feature.support(NEWEST)]]) + " |"
-    yield from ("", f"`main` is KubeVirt's main branch of August 2026, which equals {_name(NEWEST)} in all rows.", "")
+        yield f"| {feature.name} | " + " | ".join([*cells, WORDS[feature.support(MAIN)]]) + " |"
+    yield from ("", f"`main` is KubeVirt's main branch of August 2026, which becomes {_name(MAIN)}.", "")
     yield from ("| Feature | Feature gate |", "| --- | --- |")
     yield from (f"| {each.name} | `{each.gate.name}` |" for each in FEATURES if each.gate is not None)
     yield from ("", "## What Poolhouse does with it", "")

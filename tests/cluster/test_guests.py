@@ -14,12 +14,13 @@ import pytest
 import pytest_asyncio
 
 from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
-from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.api.kinds.meta import NAMESPACE, UNDEFAULTED
+from poolhouse.api.kubevirt.versions import STALL_DETECTION
 from poolhouse.cli.vm_streams import PLAIN_PROTOCOL, stream_path
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import KUBEVIRTS, PVCS, VMIS, VMS, Resource
 from poolhouse.stack.engine.qemu import capabilities
 from poolhouse.stack.engine.resources import MIGRATION_POLICIES, MIGRATIONS, RESTORES, SNAPSHOTS
 from poolhouse.stack.paths import StackPaths
@@ -52,6 +53,7 @@ SLOW: Json = {"bandwidthPerMigration": "8Mi", "completionTimeoutPerGiB": 30}
 WIDE: Json = {"bandwidthPerMigration": "2Gi", "completionTimeoutPerGiB": 120}
 CONVERGING: Json = {"bandwidthPerMigration": "24Mi", "completionTimeoutPerGiB": 240, "allowAutoConverge": True}
 SWITCHING: Json = {**SLOW, "allowPostCopy": True}
+PAUSING: Json = {**SLOW, "completionTimeoutPerGiB": 15, "allowWorkloadDisruption": True, "maxDowntimeMs": 70}
 
 
 class Console:
@@ -210,6 +212,13 @@ async def test_a_guest_that_dirties_memory_migrates_by_its_policy(api: Api, path
         assert said["PostCopyPossible"] == impossible
         assert impossible in (await eventually(lambda: _told(api, "PostCopyImpossible")))[0]["note"]
 
+    gates = {"developerConfiguration": {"featureGates": [STALL_DETECTION.name]}}
+    await api.patch(KUBEVIRTS, NAMESPACE, "kubevirt", {"spec": {"configuration": gates}})
+    limited = asyncio.create_task(eventually(lambda: has_downtime_limit(paths, PAUSING["maxDowntimeMs"])))
+    paused = await moved(api, console, "paused", PAUSING)
+    assert (paused["phase"], paused["migrationState"]["mode"]) == ("Succeeded", "Paused"), paused
+    await limited
+
     wanted = {"wide": (WIDE, "PreCopy"), "converging": (CONVERGING, "PreCopy")}
     for name, (terms, mode) in {**wanted, **({} if impossible else {"late": (SWITCHING, "PostCopy")})}.items():
         done = await moved(api, console, name, terms)
@@ -220,6 +229,22 @@ async def test_a_guest_that_dirties_memory_migrates_by_its_policy(api: Api, path
         assert (state["sourceNode"], state["targetNode"]) == (done["from"], done["to"])
         assert done["from"] != done["to"]
     await console.tells_of_one_start()
+
+
+async def has_downtime_limit(paths: StackPaths, milliseconds: int) -> bool:
+    """Whether QEMU has this limit for one of the migrations."""
+    import libvirt
+
+    def limits() -> set[int]:
+        found = set()
+        for socket in paths.runtime.glob("node-*/**/libvirt-sock"):
+            with contextlib.closing(libvirt.open(f"qemu+unix:///session?socket={socket}")) as connection:
+                for domain in connection.listAllDomains():
+                    with contextlib.suppress(libvirt.libvirtError):  # it may be gone
+                        found.add(domain.migrateGetMaxDowntime())
+        return found
+
+    return milliseconds in await asyncio.to_thread(limits)
 
 
 async def moved(api: Api, console: Console, name: str, terms: Json) -> Json:

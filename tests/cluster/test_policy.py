@@ -261,16 +261,38 @@ async def test_a_stamp_that_somebody_changes_is_set_right(cluster: Cluster, cont
 
 
 async def test_drift_is_repaired_and_the_owner_takes_all_with_it(cluster: Cluster, controller: None) -> None:
-    await cluster.policy("web", {"app": "web"}, allowPostCopy=True)
-    await cluster.enforcer("web", enforcing("web", allowPostCopy=True))
-    await cluster.api.patch(UPSTREAM, None, "web", {"spec": {"allowPostCopy": False, "allowWorkloadDisruption": True}})
-    await cluster.enforcer("web", enforcing("web", allowPostCopy=True))
+    allowed = {"allowPostCopy": True, "allowWorkloadDisruption": True}
+    await cluster.policy("web", {"app": "web"}, **allowed)
+    await cluster.enforcer("web", enforcing("web", **allowed))
+    await cluster.api.patch(UPSTREAM, None, "web", {"spec": dict.fromkeys(allowed, False) | {"multifd": 4}})
+    await cluster.enforcer("web", enforcing("web", **allowed, multifd=4))
     await cluster.api.delete(UPSTREAM, None, "web")
-    await cluster.enforcer("web", enforcing("web", allowPostCopy=True))
+    await cluster.enforcer("web", enforcing("web", **allowed))
     await cluster.api.patch(POLICIES, None, "web", {"spec": {"allowPostCopy": None, "allowAutoConverge": True}})
-    await cluster.enforcer("web", enforcing("web", allowAutoConverge=True))
+    await cluster.enforcer("web", enforcing("web", allowAutoConverge=True, allowWorkloadDisruption=True))
     await cluster.api.delete(POLICIES, None, "web")
     await cluster.enforcer("web", None)
+
+
+async def test_a_setting_is_sent_when_kubevirt_has_it(cluster: Cluster, controller: None) -> None:
+    metadata = {"name": "kubevirt", "namespace": cluster.namespace}
+    document = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": metadata, "spec": {}}
+    await cluster.api.create(KUBEVIRTS, document)
+    version = {"status": {"observedKubeVirtVersion": "v1.9.0"}}
+    await cluster.api.patch(KUBEVIRTS, cluster.namespace, "kubevirt", version, subresource="status")
+    await cluster.policy("web", {"app": "web"}, maxDowntimeMs=500, allowPostCopy=False)
+    assert "feature gate MigrationStallDetection" in await cluster.says("web", "Enforced", "Unsupported")
+    await cluster.enforcer("web", enforcing("web", allowPostCopy=False))
+    configuration = {
+        "developerConfiguration": {"featureGates": ["MigrationStallDetection"]},
+        "migrations": {"allowWorkloadDisruption": True},
+    }
+    changed = {"spec": {"configuration": configuration}}
+    await cluster.api.patch(KUBEVIRTS, cluster.namespace, "kubevirt", changed)
+    settings = {"allowPostCopy": False, "allowWorkloadDisruption": True, "maxDowntimeMs": 500}
+    await cluster.enforcer("web", enforcing("web", **settings))
+    await cluster.says("web", "Enforced", "InSync")
+    await cluster.api.delete(KUBEVIRTS, cluster.namespace, "kubevirt")
 
 
 async def test_of_two_made_at_the_same_moment_one_is_marked_and_never_applied(

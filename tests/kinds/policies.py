@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
 from poolhouse.api.migrationpolicies.upstream import upstream_spec
 
 Json = dict[str, Any]
@@ -43,7 +44,7 @@ def enforcer(policy: Json, **changed: Any) -> Json:
         "apiVersion": "migrations.kubevirt.io/v1alpha1",
         "kind": "MigrationPolicy",
         "metadata": metadata,
-        "spec": upstream_spec(metadata["name"], policy["spec"]) | changed,
+        "spec": upstream_spec(metadata["name"], policy["spec"], ClusterMigrations()) | changed,
     }
 
 

@@ -40,7 +40,12 @@ spec:
         operating-system: ""
 """
 
+STALLS = "spec.experimental.stallDetector"
 INSTANCE = "spec.selectors.virtualMachineInstanceSelector.matchLabels"
+
+
+def stalls(**options: Any) -> dict[str, Any]:
+    return policy("p", experimental={"stallDetector": options})
 
 
 def problems(document: dict[str, Any]) -> dict[str, str]:
@@ -86,6 +91,26 @@ def test_a_stored_boolean_is_read_as_text() -> None:
             policy("p", completionTimeoutPerGiB=-1), "spec.completionTimeoutPerGiB", "at least 0", id="timeout"
         ),
         pytest.param(policy("p", allowPostCopy="yes"), "spec.allowPostCopy", "true or false", id="text for a boolean"),
+        pytest.param(policy("p", maxDowntimeMs=0), "spec.maxDowntimeMs", "at least 1", id="no downtime"),
+        pytest.param(stalls(ewmaAlpha="0"), f"{STALLS}.ewmaAlpha", "greater than 0", id="no weight"),
+        pytest.param(stalls(ewmaAlpha="1.1"), f"{STALLS}.ewmaAlpha", "at most 1", id="too much weight"),
+        pytest.param(stalls(ewmaAlpha=0.4), f"{STALLS}.ewmaAlpha", "in quotes", id="a number"),
+        pytest.param(stalls(ewmaAlpha="0.1234"), f"{STALLS}.ewmaAlpha", "three decimal places", id="four places"),
+        pytest.param(
+            stalls(precopyPossibleFactor="0.9"), f"{STALLS}.precopyPossibleFactor", "at least 1", id="a small factor"
+        ),
+        pytest.param(
+            stalls(patienceWindowDecayFactor="2"), f"{STALLS}.patienceWindowDecayFactor", "at most 1", id="growth"
+        ),
+        pytest.param(
+            stalls(completionTimeoutFactor="0"), f"{STALLS}.completionTimeoutFactor", "at least 1", id="no time"
+        ),
+        pytest.param(
+            policy("p", experimental={"stallDetector": {}, "downtimeTuning": {}}),
+            "spec.experimental",
+            "exclude each other",
+            id="two that KubeVirt does not combine",
+        ),
         pytest.param(policy("x" * 64, {"a": ""}), "metadata.name", "63", id="a name that is no label value"),
         pytest.param(policy("p", {"a b": ""}), f'{INSTANCE}["a b"]', "label key", id="a key with a space"),
         pytest.param(policy("p", {"a": "b c"}), f"{INSTANCE}.a", "letters, digits", id="a value with a space"),
@@ -106,7 +131,9 @@ def test_an_invalid_policy_has_a_problem_with_its_path(document: dict[str, Any],
 
 
 def test_a_misplaced_field_gets_a_hint() -> None:
-    found = problems(policy("p", matchLabels={}, namespaceSelector={}))
+    found = problems(policy("p", matchLabels={}, namespaceSelector={}, progressTimeout=1, stallDetector={}))
+    assert "inside experimental" in found["spec.stallDetector"]
+    assert "spec.configuration.migrations of the KubeVirt object" in found["spec.progressTimeout"]
     assert "selectors" in found["spec.matchLabels"]
     assert "selectors" in found["spec.namespaceSelector"]
 

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import pytest
 
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.migrationpolicies.effective_settings import (
-    DEFAULTS,
+    ClusterMigrations,
     Setting,
     effective_settings,
-    unsupported_settings,
+    ignored_settings,
+    missing_settings,
 )
 from poolhouse.api.migrationpolicies.explanation import ClusterState, WinnerChange, explain, impact
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors
 from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy, upstream_spec
 from tests.kinds.policies import enforcer, policy, upstream
 
+TLS = "KubeVirt has it for the whole cluster only, where it is {}"
+STALLS, TUNING = "MigrationStallDetection", "MigrationDowntimeTuning"
+AWD = "allowWorkloadDisruption"
+NINE = ClusterMigrations.of({"status": {"observedKubeVirtVersion": "v1.9.0"}})
+GATED = "it needs KubeVirt's feature gate MigrationStallDetection, which is off"
 STAMP = "poolhouse.dev/migration-policy"
 
 
@@ -50,22 +57,116 @@ def kubevirt(**migrations):
             {"disableTLS": True},
             {},
             "disableTLS",
-            Setting(False, "default", unsupported=True),
+            Setting(False, "default", ignored=True, why=TLS.format("false")),
             id="TLS cannot be disabled",
         ),
         pytest.param(
             {"disableTLS": False},
             {"disableTLS": True},
             "disableTLS",
-            Setting(True, "kubevirt", unsupported=False),
+            Setting(True, "kubevirt", ignored=False, why=TLS.format("true")),
             id="nor enabled, for one policy",
         ),
+        pytest.param({AWD: True}, {}, AWD, Setting(True, "policy"), id="the policy allows a disruption"),
+        pytest.param({"allowPostCopy": True}, {AWD: False}, AWD, Setting(True, "policy"), id="post-copy allows it too"),
+        pytest.param(
+            {"allowPostCopy": False},
+            {AWD: True},
+            AWD,
+            Setting(True, "kubevirt"),
+            id="forbidden post-copy leaves it to KubeVirt's configuration",
+            marks=pytest.mark.sentence("3.15"),
+        ),
+        pytest.param({}, {"allowPostCopy": True}, AWD, Setting(True, "kubevirt"), id="it follows post-copy"),
+        pytest.param({}, {}, AWD, Setting(False, "default"), id="it follows the default of post-copy"),
+        pytest.param({}, NINE, "maxDowntimeMs", None, id="a setting without its feature gate has no default"),
+        pytest.param(
+            {"maxDowntimeMs": 5},
+            NINE,
+            "maxDowntimeMs",
+            Setting(None, "default", ignored=5, why=GATED),
+            id="a setting without its feature gate is ignored",
+        ),
+        pytest.param({"maxDowntimeMs": 5}, {}, "maxDowntimeMs", Setting(5, "policy"), id="the downtime limit"),
+        pytest.param({}, {}, "maxDowntimeMs", Setting(900, "default"), id="the default of the downtime limit"),
+        pytest.param(
+            {"experimental": {"compression": "zstd"}},
+            NINE,
+            "experimental.compression",
+            Setting("zstd", "policy"),
+            id="an experimental setting",
+        ),
+        pytest.param({}, {}, "experimental.compression", None, id="no experimental setting has a default"),
     ],
 )
 @pytest.mark.sentence("3.14")
 def test_effective_settings_and_their_source(said, cluster, name, setting) -> None:
-    assert effective_settings(said, cluster)[name] == setting
-    assert (name in unsupported_settings(said, cluster)) is (setting.unsupported is not None)
+    known = cluster if isinstance(cluster, ClusterMigrations) else ClusterMigrations(cluster)
+    assert effective_settings(said, known).get(name) == setting
+    assert (name in ignored_settings(said, known)) is (setting is not None and setting.ignored is not None)
+
+
+@pytest.mark.parametrize(
+    ("release", "gates", "spec", "warnings"),
+    [
+        pytest.param("v1.5.0", (), {"allowWorkloadDisruption": True}, [], id="every supported KubeVirt has it"),
+        pytest.param("", (), {"allowWorkloadDisruption": True}, [], id="also one of an unknown release"),
+        pytest.param(
+            "v1.8.4",
+            (),
+            {"maxDowntimeMs": 1},
+            ["spec.maxDowntimeMs: this cluster ignores it: it needs KubeVirt 1.9, and this cluster has 1.8"],
+            id="an older KubeVirt",
+        ),
+        pytest.param(
+            "v1.9.0",
+            (),
+            {"maxDowntimeMs": 1, "experimental": {"compression": "zstd"}},
+            [
+                "spec.maxDowntimeMs: this cluster ignores it: it needs KubeVirt's feature gate"
+                " MigrationStallDetection, which is off"
+            ],
+            id="a feature gate that is off",
+        ),
+        pytest.param("v1.9.0", (STALLS,), {"maxDowntimeMs": 1}, [], id="a feature gate that is on"),
+        pytest.param("v1.10.0", (TUNING,), {"maxDowntimeMs": 1}, [], id="the other feature gate"),
+        pytest.param(
+            "v1.10.0",
+            (),
+            {"maxDowntimeMs": 1},
+            [
+                "spec.maxDowntimeMs: this cluster ignores it: it needs KubeVirt's feature gate MigrationStallDetection"
+                " or MigrationDowntimeTuning, which is off"
+            ],
+            id="two feature gates that are off",
+        ),
+        pytest.param(
+            "v1.9.0",
+            (TUNING,),
+            {"experimental": {"downtimeTuning": {"steps": 3}}},
+            [
+                "spec.experimental.downtimeTuning: this cluster ignores it: it needs KubeVirt 1.10, and this cluster"
+                " has 1.9"
+            ],
+            id="a setting of the next release",
+        ),
+        pytest.param(
+            "v1.10.0", (TUNING,), {"experimental": {"downtimeTuning": {"steps": 3}}}, [], id="the next release"
+        ),
+        pytest.param(
+            "",
+            (STALLS,),
+            {"maxDowntimeMs": 1, "experimental": {"stallDetector": {}, "compression": "zstd"}},
+            [
+                "spec.experimental.compression: this cluster ignores it: it needs KubeVirt 1.9, and this cluster's"
+                " release is not known"
+            ],
+            id="an unknown release with a feature gate",
+        ),
+    ],
+)
+def test_settings_that_a_cluster_does_not_have(release, gates, spec, warnings) -> None:
+    assert list(missing_settings(spec, ClusterSettings((release,) if release else (), frozenset(gates)))) == warnings
 
 
 def test_the_explanation_of_one_vmi() -> None:
@@ -98,7 +199,14 @@ def test_the_explanation_of_one_vmi() -> None:
     assert "not valid" in others["wrong"]
     assert told["settings"]["bandwidthPerMigration"] == {"value": "64Mi", "source": "policy", "from": "both"}
     assert told["settings"]["allowPostCopy"] == {"value": True, "source": "kubevirt"}
-    assert set(told["settings"]) == set(DEFAULTS)
+    assert list(told["settings"]) == [
+        "allowAutoConverge",
+        "bandwidthPerMigration",
+        "completionTimeoutPerGiB",
+        "allowPostCopy",
+        "allowWorkloadDisruption",
+        "disableTLS",
+    ]
     assert told["notes"] == []
 
 
@@ -209,7 +317,7 @@ def test_other_settings_have_no_impact() -> None:
 
 def test_the_enforcing_policy_selects_by_our_label_alone() -> None:
     ours = policy("p", {"a": "1"}, allowPostCopy=True, disableTLS=True, bandwidthPerMigration="1Mi")["spec"]
-    assert upstream_spec("p", ours) == {
+    assert upstream_spec("p", ours, ClusterMigrations()) == {
         "allowPostCopy": True,
         "bandwidthPerMigration": "1Mi",
         "selectors": {"virtualMachineInstanceSelector": {STAMP: "p"}},

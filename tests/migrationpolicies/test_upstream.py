@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
 from poolhouse.api.migrationpolicies.upstream import upstream_spec
 
 
@@ -23,4 +24,5 @@ from poolhouse.api.migrationpolicies.upstream import upstream_spec
     ],
 )
 def test_a_fraction_of_a_byte_is_never_no_limit(given: Any, written: Any) -> None:
-    assert upstream_spec("p", {"bandwidthPerMigration": given}).get("bandwidthPerMigration") == written
+    found = upstream_spec("p", {"bandwidthPerMigration": given}, ClusterMigrations())
+    assert found.get("bandwidthPerMigration") == written

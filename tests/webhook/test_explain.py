@@ -76,7 +76,8 @@ async def test_the_winner_the_runner_up_and_every_setting(webhook: RunningWebhoo
     assert told["stamped"] == "a"
     assert told["supposed"] is False
     assert set(told["settings"]) == {
-        "allowAutoConverge", "bandwidthPerMigration", "completionTimeoutPerGiB", "allowPostCopy", "disableTLS",
+        "allowAutoConverge", "bandwidthPerMigration", "completionTimeoutPerGiB", "allowPostCopy",
+        "allowWorkloadDisruption", "disableTLS",
     }  # fmt: skip
 
 

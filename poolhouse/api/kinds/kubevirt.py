@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from poolhouse.api.kinds.experimental_migration import ExperimentalMigration
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.model import FreeForm, Int64, Model, OpenModel, Quantity
@@ -166,6 +167,10 @@ class MigrationSettings(OpenModel):
     """Maximum seconds of a migration per GiB of memory."""
     allow_post_copy: bool | None = None
     """Run the guest on the target before all of its memory is copied."""
+    allow_workload_disruption: bool | None = None
+    """Let a migration that exceeds its time switch to post-copy or pause the guest."""
+    max_downtime_ms: Annotated[Int64 | None, Field(ge=1, le=2_000_000)] = None
+    """Milliseconds for which the guest may stand still at the end of a migration."""
 
 
 class MigrationConfiguration(MigrationSettings):
@@ -216,8 +221,8 @@ class UpstreamPolicySpec(MigrationSettings):
 
     selectors: Selectors | None = None
     """VirtualMachineInstances that the policy applies to."""
-    allow_workload_disruption: bool | None = None
-    """Let a migration that does not converge pause the guest."""
+    experimental: ExperimentalMigration | None = None
+    """Experimental settings."""
 
 
 class ObjectName(OpenModel):

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from poolhouse.api.apimachinery.quantity import DECIMAL
 from poolhouse.api.kinds.checks import migrationpolicy
+from poolhouse.api.kinds.experimental_migration import ExperimentalMigration
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Conditions, StatusModel
 from poolhouse.api.kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
@@ -66,7 +67,13 @@ class MigrationPolicySpec(Model):
         "namespaceSelector": "put it inside selectors",
         "virtualMachineInstanceSelector": "put it inside selectors",
         "matchLabels": "put it inside selectors.virtualMachineInstanceSelector",
-        "allowWorkloadDisruption": "KubeVirt lets it follow allowPostCopy",
+        "stallDetector": "put it inside experimental",
+        "downtimeTuning": "put it inside experimental",
+        "compression": "put it inside experimental",
+        **dict.fromkeys(
+            migrationpolicy.CLUSTER_WIDE,
+            "KubeVirt has it only for the whole cluster, in spec.configuration.migrations of the KubeVirt object",
+        ),
     }
 
     allow_auto_converge: bool | None = None
@@ -75,11 +82,20 @@ class MigrationPolicySpec(Model):
     """Maximum bandwidth of one migration in bytes per second, for example `64Mi`. 0: no limit. KubeVirt rounds to whole
     MiB, at least 1Mi."""
     completion_timeout_per_gib: Annotated[Int64 | None, Field(ge=0, alias="completionTimeoutPerGiB")] = None
-    """Maximum seconds per GiB of memory. After that the migration continues as post-copy if allowed, else it is
-    aborted. 0: no limit."""
+    """Maximum seconds per GiB of memory. After that the migration continues as post-copy or with the guest paused, if
+    allowed, else it is aborted. 0: no limit."""
     allow_post_copy: bool | None = None
     """Whether the guest may run on the target before all of its memory is copied. If the connection breaks then, the
     guest is lost."""
+    allow_workload_disruption: bool | None = None
+    """Whether a migration that exceeds its time may disrupt the guest: it switches to post-copy, or pauses the guest if
+    post-copy is not allowed. Defaults to KubeVirt's configuration. KubeVirt gives it the value of allowPostCopy where
+    nobody sets it, and where the policy allows post-copy."""
+    max_downtime_ms: Annotated[Int64 | None, Field(ge=1, le=2_000_000)] = None
+    """Milliseconds for which the guest may stand still at the end of a migration. Needs KubeVirt 1.9 and its feature
+    gate MigrationStallDetection."""
+    experimental: ExperimentalMigration | None = None
+    """Experimental settings of KubeVirt 1.9 and later, which KubeVirt may remove in any release."""
     disable_tls: Annotated[bool | None, Field(alias="disableTLS")] = None
     """Whether the guest's memory is sent unencrypted. KubeVirt supports this only for the whole cluster: a policy with
     a different value has the condition Enforced=False."""

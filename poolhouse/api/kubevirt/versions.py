@@ -16,6 +16,8 @@ Release = tuple[int, int]
 
 RELEASES: tuple[Release, ...] = ((1, 5), (1, 6), (1, 7), (1, 8), (1, 9))
 OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
+MAIN: Release = (1, 10)
+"""the release that KubeVirt's main branch becomes"""
 BETA_IS_ON: Release = (1, 9)
 """the first release that enables a feature gate in beta without being told to"""
 
@@ -43,6 +45,10 @@ SNAPSHOT = FeatureGate("Snapshot", beta=(1, 6))
 IN_PLACE_RESTORE: Release = (1, 6)
 """the first release that restores disks with their names"""
 PLUGINS = FeatureGate("Plugins", alpha=(1, 9))
+STALL_DETECTION = FeatureGate("MigrationStallDetection", alpha=(1, 9))
+DOWNTIME_TUNING = FeatureGate("MigrationDowntimeTuning", alpha=(1, 10))
+MIGRATION_COMPRESSION: Release = (1, 9)
+"""the first release that can compress the memory of migrating guests"""
 
 Support = Literal["no", "gate", "default", "always"]
 """Whether a release lacks a feature, has it behind a feature gate that is off or on by default, or always has it."""
@@ -191,6 +197,40 @@ FEATURES = (
         "`migrations.kubevirt.io/v1alpha1`",
         "One is written for each of Poolhouse's policies.",
         seen=((1, 9),),
+    ),
+    Feature(
+        "Disruption by migrations",
+        "`allowWorkloadDisruption` of a migration policy",
+        "Written as the policy says. If a policy only forbids post-copy, the value of KubeVirt's configuration is"
+        " written, because KubeVirt would forbid the disruption too.",
+    ),
+    Feature(
+        "Downtime limit of migrations",
+        "`maxDowntimeMs` of a migration policy",
+        "Written as the policy says, else left out with a reason in the policy's condition. The gate of downtime tuning"
+        " allows it too.",
+        since=(1, 9),
+        gate=STALL_DETECTION,
+    ),
+    Feature(
+        "Stall detection of migrations",
+        "`experimental.stallDetector` of a migration policy",
+        "As the downtime limit.",
+        since=(1, 9),
+        gate=STALL_DETECTION,
+    ),
+    Feature(
+        "Compression of migrations",
+        "`experimental.compression` of a migration policy",
+        "As the downtime limit.",
+        since=MIGRATION_COMPRESSION,
+    ),
+    Feature(
+        "Downtime tuning of migrations",
+        "`experimental.downtimeTuning` of a migration policy",
+        "As the downtime limit.",
+        since=(1, 10),
+        gate=DOWNTIME_TUNING,
     ),
     Feature(
         "Snapshots of VMs",

@@ -10,7 +10,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.migrationpolicies import precedence
-from poolhouse.api.migrationpolicies.effective_settings import cluster_settings, effective_settings
+from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations, effective_settings, value_text
 from poolhouse.api.migrationpolicies.precedence import (
     ANY,
     Labels,
@@ -38,6 +38,10 @@ class ClusterState:
     """descriptions of the objects that the caller may not read"""
     hypothetical: frozenset[str] = frozenset()
     """names of policies that differ from the cluster's, so that KubeVirt cannot enforce them yet"""
+
+    @property
+    def migrations(self) -> ClusterMigrations:
+        return ClusterMigrations.of(self.kubevirt)
 
     def with_policies(self, policies: Iterable[Json]) -> ClusterState:
         """The state with these policies added. They replace policies of the same names."""
@@ -86,7 +90,7 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
     found = candidates(policies.active, instance, namespace)
     winner = found[0] if found else None
     obeyed = next((each for each in there.policies if winner and at(each, "metadata", "name") == winner.name), None)
-    settings = effective_settings(at(obeyed, "spec"), cluster_settings(there.kubevirt))
+    settings = effective_settings(at(obeyed, "spec"), there.migrations)
     return {
         "policy": winner.name if winner else None,
         "reason": _won(found),
@@ -101,7 +105,7 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
                 "value": each.value,
                 "source": each.source,
                 **({"from": winner.name} if winner and each.source == "policy" else {}),
-                **({"unheeded": each.unsupported} if each.unsupported is not None else {}),
+                **({"unheeded": each.ignored} if each.ignored is not None else {}),
             }
             for name, each in settings.items()
         },
@@ -110,10 +114,9 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
             *_not_enforced(obeyed, there),
             *_obeyed_instead(obeyed, instance, namespace, there),
             *(
-                f"policy {winner.name} says {name}: {_said(each.unsupported)}, which KubeVirt can do for the whole "
-                f"cluster only; there it is {_said(each.value)}"
+                f"policy {winner.name} says {name}: {value_text(each.ignored)}, which this cluster ignores: {each.why}"
                 for name, each in settings.items()
-                if winner and each.unsupported is not None
+                if winner and each.ignored is not None
             ),
         ],
     }
@@ -193,7 +196,8 @@ def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:
     if obeyed is None or name in there.hypothetical:
         return
     found = None if there.upstream is None else _enforcer(obeyed, there.upstream)
-    if found is not None and at(found, "spec") == upstream_spec(name, at(obeyed, "spec") or {}):
+    spec = at(found, "spec") or {}
+    if found is not None and spec == upstream_spec(name, at(obeyed, "spec") or {}, there.migrations, spec):
         return
     conditions = at(obeyed, "status", "conditions") or ()
     told: Json = next((each for each in conditions if each.get("type") == "Enforced"), {})
@@ -225,7 +229,3 @@ def _obeyed_instead(obeyed: Json | None, instance: Labels, namespace: Labels, th
     if best is not None and (not enforced or best.outranks(name)):
         instead = f"instead of {name}" if name else "though none of ours matches"
         yield f"KubeVirt obeys its own policy {best.name} {instead}: it is in migrations.kubevirt.io, not ours"
-
-
-def _said(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,7 +15,14 @@ from typing import Any
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
-from poolhouse.api.migrationpolicies.effective_settings import CLUSTER_WIDE, DEFAULTS
+from poolhouse.api.migrationpolicies.effective_settings import (
+    DISRUPTION,
+    POST_COPY,
+    SETTINGS,
+    ClusterMigrations,
+    follows_post_copy,
+    said,
+)
 from poolhouse.api.migrationpolicies.precedence import ANY, Labels, RankedPolicy
 
 API_VERSION = "migrations.kubevirt.io/v1alpha1"
@@ -72,15 +79,49 @@ class UpstreamPolicy:
         )
 
 
-def upstream_spec(policy: str, settings: Mapping[str, Any]) -> Json:
-    """The spec of KubeVirt's policy that enforces the MigrationPolicy `policy` with these settings."""
-    kept = {name: settings[name] for name in DEFAULTS if name not in CLUSTER_WIDE and settings.get(name) is not None}
+def upstream_spec(
+    policy: str, settings: Mapping[str, Any], cluster: ClusterMigrations, found: Mapping[str, Any] | None = None
+) -> Json:
+    """The spec of KubeVirt's policy that enforces the MigrationPolicy `policy` with these settings, as far as the
+    cluster has them. Settings in `found`, the spec as it is, that Poolhouse does not know stay."""
+    kept = _unknown(found or {})
+    for each in SETTINGS:
+        value = said(settings, each.name)
+        if value is not None and not each.cluster_wide and each.name not in cluster.missing:
+            _put(kept, each.path, value)
+    if said(settings, POST_COPY) is False and DISRUPTION not in kept and not follows_post_copy(settings, cluster):
+        # KubeVirt would forbid the disruption with post-copy.
+        kept[DISRUPTION] = cluster.configured[DISRUPTION]
     bandwidth = to_fraction(kept.get("bandwidthPerMigration"))
     if bandwidth is not None and bandwidth.denominator != 1:
         # KubeVirt subtracts 1 from a quantity with a fraction of a byte (QuantityToByte in vcpu.go), so that less than
         # one byte a second would be 0: no limit.
         kept["bandwidthPerMigration"] = str(math.ceil(bandwidth))
     return {**kept, "selectors": {"virtualMachineInstanceSelector": {meta.MIGRATION_POLICY: policy}}}
+
+
+_KNOWN = frozenset({("selectors",), *(each.path for each in SETTINGS)})
+_GROUPS = frozenset(each.path[:-1] for each in SETTINGS)
+
+
+def _unknown(found: Mapping[str, Any], path: tuple[str, ...] = ()) -> Json:
+    """The part of a spec that is neither selectors nor settings that Poolhouse knows."""
+    left: Json = {}
+    for name, value in found.items():
+        here = (*path, name)
+        if here in _GROUPS and isinstance(value, dict):
+            if more := _unknown(value, here):
+                left[name] = more
+        elif here not in _KNOWN:
+            left[name] = value
+    return left
+
+
+def _put(spec: Json, path: tuple[str, ...], value: Any) -> None:
+    *parents, name = path
+    for parent in parents:
+        spec = spec.setdefault(parent, {})
+    spec[name] = value
 
 
 def _possible(wanted: tuple[tuple[str, str], ...], there: Labels) -> bool:

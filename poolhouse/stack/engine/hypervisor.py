@@ -15,7 +15,7 @@ from poolhouse.stack.engine.vmi.devices import DeviceReport
 from poolhouse.stack.engine.vmi.probes import Probe
 
 Switched = Callable[[], Awaitable[None]]
-"""function that the hypervisor calls when a migration switches to post-copy"""
+"""function that the hypervisor calls when a migration switches to post-copy, or pauses the guest"""
 Stream = Literal["console", "vnc"]
 
 
@@ -93,8 +93,8 @@ class Hypervisor(Protocol):
     ) -> None:
         """Live-migrates the VMI. Raises `HypervisorRefused`, or `MigrationAborted` after the timeout of the settings.
 
-        If the settings allow post-copy, the migration switches to it at the timeout and calls `switched`. Cancellation
-        aborts the migration; the call returns normally if the migration has already succeeded.
+        At the timeout, the migration switches to post-copy or pauses the guest if the settings allow it, and calls
+        `switched`. Cancellation aborts the migration; the call returns normally if the migration has already succeeded.
         """
 
     def why_no_probe(self, probe: Probe) -> str:

@@ -17,4 +17,5 @@ class EngineReason(Reason):
     MIGRATED = "Migrated", "The VMI runs on its target node."
     FAILED_MIGRATION = "FailedMigration", "The live migration failed; the VMI still runs on its source node."
     POST_COPY = "PostCopy", "The live migration has switched to post-copy."
+    MIGRATION_PAUSED = "MigrationPaused", "The guest is paused, because the live migration exceeds its time."
     POST_COPY_IMPOSSIBLE = "PostCopyImpossible", "This machine does not allow post-copy; the VMI migrates by pre-copy."

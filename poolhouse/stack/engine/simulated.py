@@ -168,7 +168,7 @@ class SimulatedHypervisor:
                 await asyncio.sleep(copy_seconds(vmi.memory, settings, faults.dirty_memory))
         except TimeoutError:
             assert timeout is not None
-            if not settings.post_copy:
+            if settings.at_timeout is None:
                 raise MigrationAborted(timeout_message(timeout, {})) from None
             await switched()
 

@@ -11,15 +11,18 @@ from controllers.migrationpolicy.observe import (
     parse_enforcing_policy,
     parse_policy,
 )
+from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
 from poolhouse.api.migrationpolicies.upstream import upstream_spec
 from tests.kinds.policies import policy as document
 from tests.kinds.policies import upstream
 
 UID = "the-policys-uid"
+SETTINGS = ("allow", "band", "disable", "experimental", "max")
+"""the first letters of settings, as opposed to other fields of a policy"""
 
 
 def policy(name: str = "gold", instance: Any = None, *, uid: str = UID, **changed: Any) -> Policy:
-    settings = {key: changed.pop(key) for key in list(changed) if key.startswith(("allow", "band", "disable"))}
+    settings = {key: changed.pop(key) for key in list(changed) if key.startswith(SETTINGS)}
     found = document(name, {"app": "web"} if instance is None else instance, **settings)
     found["metadata"] |= {"uid": uid, "generation": 1, **changed.pop("metadata", {})}
     return parse_policy({**found, **changed})
@@ -33,8 +36,17 @@ def enforcing(name: str = "gold", *, owner: str = UID, managed: bool = True, **c
         "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
         **changed.pop("metadata", {}),
     }
-    return parse_enforcing_policy({**found, "spec": changed.pop("spec", None) or upstream_spec(name, {})})
+    spec = changed.pop("spec", None) or upstream_spec(name, {}, ClusterMigrations())
+    return parse_enforcing_policy({**found, "spec": spec})
 
 
 def given(of: Policy | None = None, **known: Any) -> PolicySnapshot:
     return PolicySnapshot(of or policy(), **known)
+
+
+def cluster(*gates: str, release: str = "v1.9.0", **configured: Any) -> ClusterMigrations:
+    """A cluster with these feature gates, and these migration settings in its KubeVirt object."""
+    configuration = {"migrations": configured, "developerConfiguration": {"featureGates": list(gates)}}
+    return ClusterMigrations.of(
+        {"spec": {"configuration": configuration}, "status": {"observedKubeVirtVersion": release}}
+    )

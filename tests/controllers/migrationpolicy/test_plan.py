@@ -2,37 +2,107 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from controllers.migrationpolicy.observe import parse_vmi
 from controllers.migrationpolicy.plan import CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream, plan, plan_label
-from poolhouse.api.migrationpolicies.upstream import upstream_spec
-from tests.controllers.migrationpolicy.builders import enforcing, given, policy
+from tests.controllers.migrationpolicy.builders import cluster, enforcing, given, policy
 
+LABEL = {"virtualMachineInstanceSelector": {"poolhouse.dev/migration-policy": "gold"}}
+
+
+def spec(**settings: Any) -> dict[str, Any]:
+    return {**settings, "selectors": LABEL}
+
+
+STALLS = "MigrationStallDetection"
+STALL, ZSTD = {"stallDetector": {"stallMargin": 8}}, {"compression": "zstd"}
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
 @pytest.mark.parametrize(
     ("known", "action"),
     [
-        pytest.param(given(), CreateUpstream(upstream_spec("gold", {})), id="KubeVirt has no policy of this name"),
+        pytest.param(given(), CreateUpstream(spec()), id="KubeVirt has no policy of this name"),
         pytest.param(given(enforcing=enforcing()), None, id="in sync"),
         pytest.param(given(served=False), None, id="the CRD is not installed"),
         pytest.param(given(policy(metadata=DELETED), enforcing=enforcing()), None, id="the policy is being deleted"),
         pytest.param(given(enforcing=enforcing(metadata=DELETED)), None, id="KubeVirt's policy is being deleted"),
         pytest.param(
             given(enforcing=enforcing(spec={"allowPostCopy": True})),
-            RepairUpstream(
-                "uid-of-gold", upstream_spec("gold", {}), "allowPostCopy, selectors differed from the policy"
-            ),
+            RepairUpstream("uid-of-gold", spec(), "allowPostCopy, selectors differed from the policy"),
             id="another client changed it",
         ),
         pytest.param(
             given(policy(allowPostCopy=True, disableTLS=True), enforcing=enforcing()),
-            RepairUpstream(
-                "uid-of-gold", upstream_spec("gold", {"allowPostCopy": True}), "allowPostCopy differed from the policy"
-            ),
+            RepairUpstream("uid-of-gold", spec(allowPostCopy=True), "allowPostCopy differed from the policy"),
             id="the author changed the policy",
+        ),
+        pytest.param(
+            given(policy(allowWorkloadDisruption=True, maxDowntimeMs=500), cluster=cluster(STALLS)),
+            CreateUpstream(spec(allowWorkloadDisruption=True, maxDowntimeMs=500)),
+            id="all settings that KubeVirt has",
+            marks=pytest.mark.sentence("3.14"),
+        ),
+        pytest.param(
+            given(policy(allowWorkloadDisruption=True, maxDowntimeMs=500), cluster=cluster()),
+            CreateUpstream(spec(allowWorkloadDisruption=True)),
+            id="a setting whose feature gate is off is not sent",
+        ),
+        pytest.param(
+            given(policy(maxDowntimeMs=500), cluster=cluster(STALLS), enforcing=enforcing()),
+            RepairUpstream("uid-of-gold", spec(maxDowntimeMs=500), "maxDowntimeMs differed from the policy"),
+            id="a setting whose feature gate was switched on is added",
+        ),
+        pytest.param(
+            given(policy(maxDowntimeMs=500), cluster=cluster(), enforcing=enforcing(spec=spec(maxDowntimeMs=500))),
+            RepairUpstream("uid-of-gold", spec(), "maxDowntimeMs differed from the policy"),
+            id="a setting whose feature gate was switched off is removed",
+        ),
+        pytest.param(
+            given(policy(experimental=STALL | ZSTD), cluster=cluster(release="v1.8.4")),
+            CreateUpstream(spec()),
+            id="an older KubeVirt gets no experimental settings",
+        ),
+        pytest.param(
+            given(policy(experimental=STALL | ZSTD), cluster=cluster(STALLS)),
+            CreateUpstream(spec(experimental=STALL | ZSTD)),
+            id="experimental settings",
+        ),
+        pytest.param(
+            given(policy(experimental=STALL | ZSTD), cluster=cluster()),
+            CreateUpstream(spec(experimental=ZSTD)),
+            id="experimental settings without the feature gate of some",
+        ),
+        pytest.param(
+            given(policy(allowPostCopy=False), cluster=cluster(allowWorkloadDisruption=True)),
+            CreateUpstream(spec(allowPostCopy=False, allowWorkloadDisruption=True)),
+            id="forbidden post-copy does not forbid the disruption that KubeVirt's configuration allows",
+            marks=pytest.mark.sentence("3.15"),
+        ),
+        pytest.param(
+            given(policy(allowPostCopy=True), cluster=cluster(allowWorkloadDisruption=False)),
+            CreateUpstream(spec(allowPostCopy=True)),
+            id="allowed post-copy allows its disruption",
+        ),
+        pytest.param(
+            given(enforcing=enforcing(spec=spec(multifd=4, experimental={"new": 1}))),
+            None,
+            id="settings that Poolhouse does not know stay",
+        ),
+        pytest.param(
+            given(policy(experimental=ZSTD), enforcing=enforcing(spec=spec(experimental={"new": 1}))),
+            RepairUpstream(
+                "uid-of-gold", spec(experimental={"new": 1, **ZSTD}), "experimental differed from the policy"
+            ),
+            id="settings that Poolhouse does not know stay when others change",
+        ),
+        pytest.param(
+            given(enforcing=enforcing(spec=spec(allowWorkloadDisruption=True))),
+            RepairUpstream("uid-of-gold", spec(), "allowWorkloadDisruption differed from the policy"),
+            id="another client added a setting that the policy leaves to KubeVirt's configuration",
         ),
         pytest.param(given(enforcing=enforcing(owner="", managed=False)), None, id="a foreign policy of the same name"),
         pytest.param(
@@ -40,7 +110,7 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
         ),
         pytest.param(
             given(enforcing=enforcing(owner="")),
-            RepairUpstream("uid-of-gold", upstream_spec("gold", {}), "its owner reference was missing"),
+            RepairUpstream("uid-of-gold", spec(), "its owner reference was missing"),
             id="an orphan of a deleted policy is adopted",
         ),
         pytest.param(

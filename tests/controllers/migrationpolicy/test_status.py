@@ -10,7 +10,7 @@ import pytest
 from controllers.migrationpolicy.plan import plan
 from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason
 from controllers.migrationpolicy.status import CHECKS, active, changed, enforced, status
-from tests.controllers.migrationpolicy.builders import enforcing, given, policy
+from tests.controllers.migrationpolicy.builders import cluster, enforcing, given, policy
 
 NOW, LATER = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -31,12 +31,20 @@ ENFORCED = [
     pytest.param(given(policy(disableTLS=True), enforcing=enforcing()), "Unsupported", id="TLS cannot be disabled"),
     pytest.param(given(policy(disableTLS=False), enforcing=enforcing()), "InSync", id="TLS by default"),
     pytest.param(
-        given(policy(disableTLS=True), enforcing=enforcing(), configuration={"disableTLS": True}),
+        given(policy(maxDowntimeMs=500), enforcing=enforcing(), cluster=cluster()), "Unsupported", id="the gate is off"
+    ),
+    pytest.param(
+        given(policy(maxDowntimeMs=500), enforcing=enforcing(), cluster=cluster("MigrationStallDetection")),
+        "InSync",
+        id="the gate is on",
+    ),
+    pytest.param(
+        given(policy(disableTLS=True), enforcing=enforcing(), cluster=cluster(disableTLS=True)),
         "InSync",
         id="TLS disabled for the whole cluster",
     ),
     pytest.param(
-        given(policy(disableTLS=False), enforcing=enforcing(), configuration={"disableTLS": True}),
+        given(policy(disableTLS=False), enforcing=enforcing(), cluster=cluster(disableTLS=True)),
         "Unsupported",
         id="TLS cannot be enabled for one policy",
     ),
@@ -77,6 +85,14 @@ def test_a_condition_is_true_only_for_its_good_reason(known, reason) -> None:
 
 def test_a_duplicate_names_the_older_policy() -> None:
     assert "Policy old " in active(given(older="old")).message
+
+
+def test_ignored_settings_are_named_with_the_reason() -> None:
+    asked = policy(maxDowntimeMs=500, experimental={"compression": "zstd"})
+    assert enforced(given(asked, cluster=cluster(release="v1.8.4"))).message == (
+        "This cluster ignores 2 settings, and applies the others. maxDowntimeMs: it needs KubeVirt 1.9, and this"
+        " cluster has 1.8; experimental.compression: it needs KubeVirt 1.9, and this cluster has 1.8."
+    )
 
 
 def test_an_unchanged_status_stays_equal() -> None:

@@ -1,10 +1,11 @@
 """Checks of a MigrationPolicy that its schema cannot express."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from typing import Any
 
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.quantity import MAX_INT64, to_int
+from poolhouse.api.apimachinery.quantity import MAX_INT64, to_fraction, to_int
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.checks.metadata import booleans_to_text, name_rule, not_text, selector_problems
 from poolhouse.api.kinds.meta import MIGRATION_POLICY
@@ -12,6 +13,17 @@ from poolhouse.api.kinds.validation import child_path, quoted
 
 INSTANCE, NAMESPACE = "virtualMachineInstanceSelector", "namespaceSelector"
 _MEBIBYTE = 1 << 20
+CLUSTER_WIDE = (
+    "matchSELinuxLevelOnMigration",
+    "network",
+    "nodeDrainTaintKey",
+    "parallelMigrationsPerCluster",
+    "parallelOutboundMigrationsPerNode",
+    "progressTimeout",
+    "unsafeMigrationOverride",
+    "utilityVolumesTimeout",
+)
+"""settings of KubeVirt's MigrationConfiguration that its migration policies do not have; `disableTLS` is one too"""
 
 
 NAME_RULE = name_rule(63, "the name becomes a label's value on the VMIs of the policy: at most 63 characters")
@@ -38,6 +50,27 @@ def bandwidth(document: Json) -> Iterator[Problem]:
     bytes_a_second = to_int(value := at(document, "spec", "bandwidthPerMigration"))
     if bytes_a_second is not None and bytes_a_second > MAX_INT64:
         yield Problem("spec.bandwidthPerMigration", f"must be less than 8Ei, not {quoted(value)}")
+
+
+_FACTORS: dict[str, tuple[Callable[[Fraction], bool], str]] = {
+    "ewmaAlpha": (lambda factor: 0 < factor <= 1, "must be greater than 0 and at most 1"),
+    "precopyPossibleFactor": (lambda factor: factor >= 1, "must be at least 1"),
+    "patienceWindowDecayFactor": (lambda factor: factor <= 1, "must be at most 1"),
+    "completionTimeoutFactor": (lambda factor: factor >= 1, "must be at least 1"),
+}
+
+
+def experiments(document: Json) -> Iterator[Problem]:
+    given = at(document, "spec", "experimental")
+    detector = at(given, "stallDetector")
+    if detector is not None and at(given, "downtimeTuning") is not None:
+        yield Problem(
+            "spec.experimental", "has stallDetector and downtimeTuning, which exclude each other: remove one of them"
+        )
+    for name, (valid, bounds) in _FACTORS.items():
+        factor = to_fraction(value := at(detector, name))
+        if factor is not None and not valid(factor):
+            yield Problem(f"spec.experimental.stallDetector.{name}", f"{bounds}, not {quoted(value)}")
 
 
 def match_labels(document: Any, selector: str) -> dict[str, str]:
@@ -72,5 +105,5 @@ def normalize(document: Json) -> Json:
     return document
 
 
-CHECKS = (labels, bandwidth)
+CHECKS = (labels, bandwidth, experiments)
 WARNINGS = (matches_nothing, tls_is_cluster_wide, rounded_bandwidth)

@@ -162,7 +162,7 @@ class MigrationController:
         state = plan.started_state(vmi, migration, target, settings, self._informers.now())
         conditions = []
         if settings.post_copy and (why := await self._hypervisor.why_no_post_copy()) is not None:
-            settings = replace(settings, post_copy=False)
+            settings = replace(settings, post_copy=False, disruption=False)
             conditions = [plan.post_copy_unavailable(why)]
             self._emit(vmi, "Warning", EngineReason.POST_COPY_IMPOSSIBLE, f"{why}. The VMI migrates by pre-copy.")
         self._starting.add(migration.uid)
@@ -192,14 +192,18 @@ class MigrationController:
 
         async def switched() -> None:
             nonlocal state
-            state = plan.post_copy_state(state)
-            note = f"The VMI runs on {target}, and its memory follows."
-            self._emit(vmi, "Normal", EngineReason.POST_COPY, note)
+            state = plan.switched_state(state, settings.at_timeout)
+            if settings.at_timeout == "PostCopy":
+                note = f"The VMI runs on {target}, and its memory follows."
+                self._emit(vmi, "Normal", EngineReason.POST_COPY, note)
+            else:
+                note = f"The VMI stands still until it runs on {target}."
+                self._emit(vmi, "Normal", EngineReason.MIGRATION_PAUSED, note)
             try:
                 await self._write_state(vmi, state)
             except ApiError as error:
                 # The migration continues. Its final migrationState also contains the mode.
-                log.warning("%s/%s: the switch to post-copy is not written: %s", *vmi.key, error)
+                log.warning("%s/%s: the switch to mode %s is not written: %s", *vmi.key, settings.at_timeout, error)
 
         faults, _ = self._informers.faults_of(vmi)
         migrating = self._hypervisor.migrate(vmi, target, settings, faults, switched)

@@ -165,9 +165,9 @@ def started_state(vmi: VMI, migration: Migration, target: str, settings: Migrati
     return {**state, "migrationPolicyName": settings.policy} if settings.policy else state
 
 
-def post_copy_state(state: Json) -> Json:
-    """Returns the migrationState after the switch to post-copy."""
-    return {**state, "mode": "PostCopy"}
+def switched_state(state: Json, mode: str | None) -> Json:
+    """Returns the migrationState after the switch to post-copy, or after the guest is paused."""
+    return {**state, "mode": mode}
 
 
 def finished_state(state: Json, now: datetime, outcome: Outcome) -> Json:

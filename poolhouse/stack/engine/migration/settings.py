@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.migrationpolicies import effective_settings as policy_settings
+from poolhouse.api.migrationpolicies.effective_settings import DISRUPTION, POST_COPY, ClusterMigrations
 from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy
 
 
@@ -18,8 +21,19 @@ class MigrationSettings:
     seconds_per_gib: int = 150
     auto_converge: bool = False
     post_copy: bool = False
+    disruption: bool = False
+    """whether a migration that exceeds its timeout may disrupt the guest"""
+    max_downtime_ms: int | None = None
+    """None: QEMU's default"""
     values: Json | None = None
     """the settings as KubeVirt writes them into the VMI's migrationState"""
+
+    @property
+    def at_timeout(self) -> Literal["PostCopy", "Paused"] | None:
+        """The mode in which the migration goes on after its timeout. None: it is aborted."""
+        if not self.disruption:
+            return None
+        return "PostCopy" if self.post_copy else "Paused"
 
     def timeout_seconds(self, memory: int) -> float | None:
         """Returns the timeout of a migration for an amount of memory, in whole GiB as in KubeVirt. None: no timeout."""
@@ -47,17 +61,20 @@ def effective_settings(
     labels: Mapping[str, str], namespace: Mapping[str, str], policies: Iterable[Json], kubevirts: Iterable[Json]
 ) -> MigrationSettings:
     winner = winning_policy(labels, namespace, policies)
-    cluster = next((each for each in sorted(kubevirts, key=lambda each: str(each["metadata"]["name"]))), None)
-    found = policy_settings.effective_settings(
-        winner["spec"] if winner is not None else None, policy_settings.cluster_settings(cluster)
-    )
-    values = {name: setting.value for name, setting in found.items()}
+    spec = dict(winner["spec"]) if winner is not None else {}
+    if spec.get(POST_COPY) is not None and spec.get(DISRUPTION) is None:
+        spec[DISRUPTION] = spec[POST_COPY]  # as KubeVirt does, also against its configuration
+    found = policy_settings.effective_settings(spec, ClusterMigrations.of(choose(kubevirts)))
+    # The engine has no experimental settings.
+    values = {name: setting.value for name, setting in found.items() if "." not in name}
     return MigrationSettings(
         policy=winner["metadata"]["name"] if winner is not None else "",
         bandwidth=mebibytes(to_int(str(values["bandwidthPerMigration"])) or 0) << 20,
         seconds_per_gib=int(values["completionTimeoutPerGiB"]),
         auto_converge=bool(values["allowAutoConverge"]),
-        post_copy=bool(values["allowPostCopy"]),
+        post_copy=bool(values[POST_COPY]),
+        disruption=bool(values[DISRUPTION]),
+        max_downtime_ms=values.get("maxDowntimeMs"),
         values=values,
     )
 

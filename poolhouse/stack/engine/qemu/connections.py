@@ -197,33 +197,43 @@ class NodeConnections:
         seconds: float | None,
         switched: Switched,
     ) -> None:
-        """Live-migrates a domain. After `seconds`, switches to post-copy and calls `switched` if the settings allow
-        post-copy. Otherwise aborts the migration and raises MigrationTimeout.
+        """Live-migrates a domain. After `seconds`, switches to post-copy or pauses the guest, and calls `switched`, if
+        the settings allow it. Otherwise aborts the migration and raises MigrationTimeout.
 
         After NodeUnavailable or LibvirtRefused, the domain may be on either node; a list of domains shows its node.
         """
         here, there = self.nodes[source], self.nodes[target].connection
         migration = asyncio.create_task(here.call(lambda c: driver.migrate(c, there, uid, socket, settings), None))
+        job = _LibvirtJob(here, uid, pauses=settings.at_timeout == "Paused")
         try:
-            await await_migration(migration, _LibvirtJob(here, uid), seconds, switched if settings.post_copy else None)
+            await await_migration(migration, job, seconds, switched if settings.at_timeout else None)
         finally:
             for node in (here, self.nodes[target]):
                 with contextlib.suppress(NodeUnavailable, LibvirtRefused):
+                    if job.paused:
+                        await node.call(lambda connection: driver.continue_paused(connection, uid))
                     await node.list_domains()
 
 
 class _LibvirtJob:
     """The migration job of a domain on its source node."""
 
-    def __init__(self, node: NodeConnection, uid: str) -> None:
-        self._node, self._uid = node, uid
+    def __init__(self, node: NodeConnection, uid: str, *, pauses: bool) -> None:
+        self._node, self._uid, self._pauses = node, uid, pauses
+        self.paused = False
+        """whether the guest was paused"""
 
-    async def start_post_copy(self) -> bool:
+    async def disrupt(self) -> bool:
         try:
-            await self._node.call(lambda connection: driver.start_post_copy(connection, self._uid))
+            if self._pauses:
+                await self._node.call(lambda connection: driver.pause(connection, self._uid, True))
+            else:
+                await self._node.call(lambda connection: driver.start_post_copy(connection, self._uid))
         except (NodeUnavailable, LibvirtRefused) as error:
-            log.info("%s: %s cannot switch to post-copy yet: %s", self._node.name, self._uid, error)
+            what = "be paused" if self._pauses else "switch to post-copy"
+            log.info("%s: %s cannot %s yet: %s", self._node.name, self._uid, what, error)
             return False
+        self.paused = self._pauses
         return True
 
     async def abort(self) -> None:

@@ -184,6 +184,8 @@ def migrate(here: Any, there: Any, uid: str, socket: Path, settings: MigrationSe
     parameters: dict[str, Any] = {libvirt.VIR_MIGRATE_PARAM_URI: f"unix://{socket}"}
     if settings.bandwidth:
         parameters[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = settings.bandwidth >> 20  # in MiB/s
+    if settings.max_downtime_ms is not None:
+        domain.migrateSetMaxDowntime(settings.max_downtime_ms)
     domain.migrate3(there, parameters, flags)
 
 
@@ -193,6 +195,13 @@ def start_post_copy(connection: Any, uid: str) -> None:
     if domain is None:
         raise LibvirtError("the domain is no longer on its source node")
     domain.migrateStartPostCopy()
+
+
+def continue_paused(connection: Any, uid: str) -> None:
+    """Lets a domain continue that was paused during its migration. libvirt does so where it can."""
+    domain = _find(connection, uid)
+    if domain is not None and domain.state()[0] == libvirt.VIR_DOMAIN_PAUSED:
+        domain.resume()
 
 
 def abort(connection: Any, uid: str) -> None:

@@ -1,4 +1,4 @@
-"""Waits for a live migration. Switches to post-copy or aborts at the timeout, and aborts after a cancellation."""
+"""Waits for a live migration. Lets it end or aborts it at the timeout, and aborts it after a cancellation."""
 
 import asyncio
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ class MigrationTimeout(Exception):
 class MigrationJob(Protocol):
     """The migration job on the source node. The methods do not raise; the caller retries failed operations."""
 
-    async def start_post_copy(self) -> bool:
-        """Switches to post-copy. Returns whether libvirt accepted the switch."""
+    async def disrupt(self) -> bool:
+        """Switches to post-copy, or pauses the guest. Returns whether libvirt accepted it."""
 
     async def abort(self) -> None: ...
 
@@ -40,8 +40,8 @@ async def await_migration(
     """Returns when the domain has migrated. Otherwise the domain runs on its source node, and the call raises
     MigrationTimeout or the error of `migration`.
 
-    With `switched`, the migration switches to post-copy at the timeout and then calls `switched`. A cancelled call
-    aborts the migration; the call returns normally if the migration has already succeeded.
+    With `switched`, the migration disrupts the guest at the timeout and then calls `switched`. A cancelled call aborts
+    the migration; the call returns normally if the migration has already succeeded.
     """
     try:
         await _conduct(migration, job, seconds, switched, retry_seconds)
@@ -60,7 +60,7 @@ async def _conduct(
 ) -> None:
     done, _ = await asyncio.wait({migration}, timeout=seconds)
     if not done and switched is not None:
-        if await _switched_to_post_copy(migration, job, retry_seconds):
+        if await _disrupted(migration, job, retry_seconds):
             await switched()
     elif not done:
         progress = await job.progress()
@@ -69,11 +69,11 @@ async def _conduct(
     await asyncio.shield(migration)
 
 
-async def _switched_to_post_copy(migration: asyncio.Task[None], job: MigrationJob, retry_seconds: float) -> bool:
-    """Retries the switch. Returns False if the migration ends first."""
+async def _disrupted(migration: asyncio.Task[None], job: MigrationJob, retry_seconds: float) -> bool:
+    """Retries the disruption. Returns False if the migration ends first."""
     while not migration.done():
-        # QEMU refuses the switch before the first byte and after the last byte, so a single try is not enough.
-        if await job.start_post_copy():
+        # QEMU refuses post-copy before the first byte and after the last byte, so a single try is not enough.
+        if await job.disrupt():
             return True
         await asyncio.wait({migration}, timeout=retry_seconds)
     return False

@@ -74,12 +74,13 @@ class Server:
         self._fails_at = fails_at
         self._written = written
         self.writes = 0
+        self.kubevirts: list[Json] = []
 
     async def get(self, resource: Any, namespace: str | None, name: str) -> Json:
         return {"metadata": {"namespace": namespace, "name": name}}
 
     async def list(self, resource: Any) -> tuple[list[Json], str]:
-        return [], ""
+        return (self.kubevirts if resource.plural == "kubevirts" else []), ""
 
     async def delete(self, resource: Any, namespace: str, name: str, uid: str) -> None:
         informer = self._seen[resource.plural]
@@ -272,15 +273,24 @@ async def test_a_migration_deleted_at_its_start_does_not_start() -> None:
     assert (mover.moved, state["completed"], state["abortStatus"]) == ([], True, "Succeeded")
 
 
-async def test_a_failed_write_does_not_stop_post_copy() -> None:
+@pytest.mark.parametrize(
+    ("migrations", "mode"),
+    [({"allowPostCopy": True}, "PostCopy"), ({"allowWorkloadDisruption": True}, "Paused")],
+)
+async def test_a_failed_write_does_not_stop_a_migration_that_disrupts_the_guest(migrations: Json, mode: str) -> None:
     informers = a_world()
 
     class Hurried(Mover):
         async def migrate(self, vmi: Any, target: str, settings: Any, faults: Any, switched: Any) -> None:
             await switched()
 
+        async def why_no_post_copy(self) -> str | None:
+            return None
+
+    server = Server(informers, 3, False)
+    server.kubevirts = [{"metadata": {"name": "kubevirt"}, "spec": {"configuration": {"migrations": migrations}}}]
     engine = MigrationController(
-        Server(informers, 3, False),  # type: ignore[arg-type]
+        server,  # type: ignore[arg-type]
         informers,
         Hurried(),  # type: ignore[arg-type]
         SimpleNamespace(emit=lambda *args, **named: None),  # type: ignore[arg-type]
@@ -288,7 +298,7 @@ async def test_a_failed_write_does_not_stop_post_copy() -> None:
     )
     assert await worked_on(engine) == 0
     state = informers.vmis.store.get(("default", "vm")).status["migrationState"]
-    assert (state["completed"], state["mode"], "failed" in state) == (True, "PostCopy", False)
+    assert (state["completed"], state["mode"], "failed" in state) == (True, mode, False)
 
 
 async def test_parallel_migrations_do_not_use_the_same_memory(monkeypatch: pytest.MonkeyPatch) -> None:

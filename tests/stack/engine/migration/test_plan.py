@@ -16,11 +16,11 @@ from poolhouse.stack.engine.migration.plan import (
     finished_state,
     migration_status,
     plan_migration,
-    post_copy_state,
     post_copy_unavailable,
     started_state,
     state_patch,
     surplus_migrations,
+    switched_state,
     vmis_to_evacuate,
 )
 from poolhouse.stack.engine.migration.settings import (
@@ -141,7 +141,7 @@ def test_migration_state_looks_like_kubevirts() -> None:
     assert finished_state(state, NOW, Outcome("why", "Succeeded", requested=True))["abortRequested"] is True
     late = finished_state(state, NOW, Outcome(aborted="Failed", requested=True))
     assert (late["abortRequested"], late["abortStatus"], "failed" in late) == (True, "Failed", False)
-    assert finished_state(post_copy_state(state), NOW, Outcome())["mode"] == "PostCopy"
+    assert finished_state(switched_state(state, "PostCopy"), NOW, Outcome())["mode"] == "PostCopy"
 
 
 def test_the_patch_clears_the_earlier_migration() -> None:
@@ -202,6 +202,42 @@ def test_policies_take_precedence_over_kubevirts_configuration() -> None:
         False,
     )
     assert [settings.timeout_seconds(size << 20) for size in (64, 1024, 1025, 2048)] == [7, 7, 14, 14]
+
+
+@pytest.mark.parametrize(
+    ("spec", "configured", "mode"),
+    [
+        pytest.param({}, {}, None, id="it is aborted by default"),
+        pytest.param({"allowPostCopy": True}, {}, "PostCopy", id="it switches to post-copy"),
+        pytest.param({"allowWorkloadDisruption": True}, {}, "Paused", id="it pauses the guest"),
+        pytest.param({"allowPostCopy": True, "allowWorkloadDisruption": False}, {}, None, id="no disruption at all"),
+        pytest.param({}, {"allowWorkloadDisruption": True}, "Paused", id="for the whole cluster"),
+        pytest.param(
+            {"allowPostCopy": False},
+            {"allowWorkloadDisruption": True},
+            None,
+            id="a foreign policy that forbids post-copy forbids the disruption, as in KubeVirt",
+        ),
+    ],
+)
+def test_how_a_migration_goes_on_at_its_timeout(spec: Any, configured: Any, mode: str | None) -> None:
+    cluster = {"metadata": {"name": "kv"}, "spec": {"configuration": {"migrations": configured}}}
+    settings = effective_settings({"x": "1"}, {}, [policy("a", {"x": "1"}, **spec)], [cluster])
+    assert settings.at_timeout == mode
+
+
+def test_the_downtime_limit_is_one_of_the_settings() -> None:
+    cluster = {
+        "metadata": {"name": "kv"},
+        "spec": {"configuration": {"developerConfiguration": {"featureGates": ["MigrationStallDetection"]}}},
+        "status": {"observedKubeVirtVersion": "v1.9.0"},
+    }
+    limited = policy("a", {"x": "1"}, maxDowntimeMs=70, experimental={"compression": "zstd"})
+    settings = effective_settings({"x": "1"}, {}, [limited], [cluster])
+    assert settings.max_downtime_ms == 70
+    assert settings.values is not None
+    assert settings.values["maxDowntimeMs"] == 70
+    assert "experimental.compression" not in settings.values
 
 
 def test_the_timeout_message_has_job_statistics() -> None:

@@ -38,7 +38,7 @@ class Guest:
         else:
             self._over.set_exception(Lost())
 
-    async def start_post_copy(self) -> bool:
+    async def disrupt(self) -> bool:
         if self._refusals == 0:
             self.ends(True)
             return True
@@ -58,7 +58,7 @@ class Guest:
 
 
 @pytest.mark.parametrize("refusals", [0, 3, 40])
-async def test_the_switch_to_post_copy_is_retried(refusals: int) -> None:
+async def test_the_disruption_is_retried(refusals: int) -> None:
     guest = Guest(refusals)
     await await_migration(guest.move, guest, 0, guest.told, 0)
     assert guest.switched == 1
@@ -120,13 +120,13 @@ async def test_a_cancelled_migration_may_complete(aborts: int) -> None:
 async def test_an_error_of_the_callback_aborts_the_migration() -> None:
     guest = Guest(aborts=1)
 
-    async def start_post_copy() -> bool:
+    async def disrupt() -> bool:
         return True
 
     async def told() -> None:
         raise RuntimeError
 
-    guest.start_post_copy = start_post_copy  # type: ignore[method-assign]
+    guest.disrupt = disrupt  # type: ignore[method-assign]
     with pytest.raises(RuntimeError):
         await await_migration(guest.move, guest, 0, told, 0)
     assert guest.move.done()

@@ -1,5 +1,6 @@
 """Runs libvirt's embedded QEMU driver below a root directory. No other module of the package imports libvirt."""
 
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,7 +10,7 @@ from pathlib import Path
 import libvirt
 
 from defaulter import xml
-from defaulter.errors import DomainRejected, LibvirtFailed
+from defaulter.errors import DomainRejected, LibvirtFailed, LibvirtUnavailable
 
 # Error codes that mean an invalid domain. Other codes, such as "internal error", may mean that libvirt is broken.
 _DOMAIN_ERRORS = frozenset(
@@ -27,7 +28,9 @@ _DOMAIN_ERRORS = frozenset(
 )
 
 
-_PLAIN = "<domain type='qemu'><name>plain</name><memory>65536</memory><os><type>hvm</type></os></domain>"
+_PLAIN = "<domain type='qemu'><name>plain</name><memory>65536</memory><os><type{}>hvm</type></os></domain>"
+_NO_EMULATOR = re.compile(r"No emulator found for arch '([\w-]+)'")
+_EMULATOR_PATH = re.compile(r"/[^\s']*/(qemu-[\w-]+)")
 _PLAIN_CPU = "qemu64"
 _MAX_CACHED_FEATURES = 1024
 _MAX_CACHED_NAME_LENGTH = 64
@@ -51,8 +54,8 @@ class Libvirt:
 
     def __init__(self, root: Path, connect: Callable[[Path], libvirt.virConnect] = _embedded) -> None:
         self._connection = connect(root)
-        self.failed = False
-        """whether libvirt has failed for a valid domain"""
+        self.failure = ""
+        """what libvirt said when it, or an emulator, failed for a valid domain; empty while both work"""
         self._machines: dict[str, dict[str, str | None]] = {}
         self._cpu_models: dict[str, frozenset[str]] = {}
         self._knows_cpu_feature = lru_cache(_MAX_CACHED_FEATURES)(self._find_cpu_feature)
@@ -68,11 +71,7 @@ class Libvirt:
                 defined[:] = [domain]
                 return str(domain.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE))
             except libvirt.libvirtError as error:
-                message = error.get_error_message() or str(error)
-                if error.get_error_code() in _DOMAIN_ERRORS or self._works():
-                    raise DomainRejected(message) from error
-                self.failed = True
-                raise LibvirtFailed(message) from error
+                raise self._explain(error, text) from error
 
         try:
             yield define
@@ -83,10 +82,30 @@ class Libvirt:
                 except libvirt.libvirtError as error:
                     raise LibvirtFailed(f"a domain stays defined: {error}") from error
 
-    def _works(self) -> bool:
-        """Whether libvirt can define a valid domain."""
+    def _explain(self, error: libvirt.libvirtError, text: str) -> DomainRejected | LibvirtUnavailable:
+        """Whether the domain, its emulator or libvirt is the cause. A new worker may find the emulator again: somebody
+        may have replaced its program, which this worker may not start."""
+        said = error.get_error_message() or str(error)
+        message = _EMULATOR_PATH.sub(r"\1", said)
+        if found := _NO_EMULATOR.search(said):
+            self.failure = said if found[1] in self.machines() else ""
+            return LibvirtUnavailable(f"there is no emulator for {found[1]} here")
+        if error.get_error_code() in _DOMAIN_ERRORS:
+            return DomainRejected(message)
+        if not self._works():
+            self.failure = said
+            return LibvirtFailed(message)
+        type_element = xml.read(text).find("os/type")
+        arch = type_element.get("arch", "") if type_element is not None else ""
+        if arch and not self._works(arch):
+            self.failure = said
+            return LibvirtUnavailable(f"the emulator for {arch} does not work: {message}")
+        return DomainRejected(message)
+
+    def _works(self, arch: str = "") -> bool:
+        """Whether libvirt can define a valid domain, of this or any architecture."""
         with suppress(libvirt.libvirtError):
-            self._connection.defineXMLFlags(_PLAIN, 0).undefine()
+            self._connection.defineXMLFlags(_PLAIN.format(f" arch='{arch}'" if arch else ""), 0).undefine()
             return True
         return False
 

@@ -103,7 +103,11 @@ def serve(
         responses.write(pack(*respond(*message, config, host, confinement)))
         # The end of the process removes domains that libvirt could not undefine. A libvirt that fails may want to probe
         # a new QEMU, which only a new worker may do.
-        if host.leftovers() or host.failed:
+        if host.failure:
+            print(
+                f"a new worker replaces this one, because libvirt failed: {host.failure}", file=sys.stderr, flush=True
+            )
+        if host.leftovers() or host.failure:
             return
 
 

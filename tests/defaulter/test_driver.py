@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from defaulter import xml
+from defaulter.errors import DomainRejected, LibvirtFailed, LibvirtUnavailable
 
 libvirt = pytest.importorskip("libvirt")
 
@@ -51,3 +52,101 @@ def test_the_cache_of_cpu_features_is_bounded() -> None:
     host.knows_cpu_feature("x86_64", long)
     host.knows_cpu_feature("x86_64", long)
     assert connection.asked == ["made-up-0", long, long]
+
+
+ARM = "<domain type='qemu'><name>a</name><os><type arch='aarch64'>hvm</type></os></domain>"
+PROBE_FAILED = "internal error: Failed to start QEMU binary /opt/bin/qemu-system-aarch64 for probing: "
+
+
+class Failing:
+    """Refuses each domain with one error, apart from those of the architectures that work."""
+
+    def __init__(self, code: int, message: str, *working: str) -> None:
+        self._code, self._message, self._working = code, message, working
+
+    def defineXMLFlags(self, text: str, flags: int) -> Any:
+        domain = xml.read(text)
+        type_element = domain.find("os/type")
+        assert type_element is not None
+        if domain.findtext("name") == "plain" and type_element.get("arch", "x86_64") in self._working:
+            return self
+        error = libvirt.libvirtError("")
+        error.err = (self._code, 0, self._message)
+        raise error
+
+    def undefine(self) -> None:
+        pass
+
+    def getCapabilities(self) -> str:
+        machine = "<os_type>hvm</os_type><arch name='aarch64'><machine>virt</machine></arch>"
+        return f"<capabilities><guest>{machine}</guest></capabilities>"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "working", "expected", "said", "ends"),
+    [
+        pytest.param(
+            libvirt.VIR_ERR_INTERNAL_ERROR,
+            PROBE_FAILED,
+            ("x86_64",),
+            LibvirtUnavailable,
+            "the emulator for aarch64 does not work: "
+            "internal error: Failed to start QEMU binary qemu-system-aarch64 for probing: ",
+            True,
+            id="an emulator that fails is not the author's fault, and its path is not told",
+        ),
+        pytest.param(
+            libvirt.VIR_ERR_INTERNAL_ERROR,
+            "internal error: malformed uuid element",
+            ("x86_64", "aarch64"),
+            DomainRejected,
+            "internal error: malformed uuid element",
+            False,
+            id="the domain is the cause if the emulator works",
+        ),
+        pytest.param(
+            libvirt.VIR_ERR_INTERNAL_ERROR,
+            "internal error: no memory",
+            (),
+            LibvirtFailed,
+            "internal error: no memory",
+            True,
+            id="libvirt fails for every domain",
+        ),
+        pytest.param(
+            libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+            "unsupported configuration: No emulator found for arch 'aarch64'",
+            ("x86_64",),
+            LibvirtUnavailable,
+            "there is no emulator for aarch64 here",
+            True,
+            id="an emulator that this libvirt had is gone",
+        ),
+        pytest.param(
+            libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+            "unsupported configuration: No emulator found for arch 'ppc64'",
+            ("x86_64",),
+            LibvirtUnavailable,
+            "there is no emulator for ppc64 here",
+            False,
+            id="a new worker would not have it either",
+        ),
+        pytest.param(
+            libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+            "unsupported configuration: Emulator '/usr/bin/qemu-system-aarch64' does not support machine type 'x'",
+            (),
+            DomainRejected,
+            "unsupported configuration: Emulator 'qemu-system-aarch64' does not support machine type 'x'",
+            False,
+            id="a value that the emulator does not support",
+        ),
+    ],
+)
+def test_an_error_is_the_author_s_the_emulator_s_or_libvirt_s(
+    code: int, message: str, working: tuple[str, ...], expected: type[Exception], said: str, ends: bool
+) -> None:
+    host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, Failing(code, message, *working)))
+    with pytest.raises(Exception, match=r".") as raised, host.scratch() as define:
+        define(ARM)
+    assert (type(raised.value), str(raised.value)) == (expected, said)
+    assert bool(host.failure) is ends, "a worker whose libvirt or emulator failed is replaced"

@@ -279,3 +279,61 @@ async def test_a_request_fails_in_time_when_the_emulator_hangs(start: Start, hun
                     await workers.ask(Operation.DOCUMENT, BODY)
         await eventually(lambda: "did not start" in workers.counts.restarts)
         assert workers.counts.ready == 0
+
+
+ARM = "qemu-system-aarch64"
+
+
+@pytest.fixture
+def arm() -> Iterator[Path]:
+    """A copy of the emulator for arm64."""
+    program = shutil.which(ARM)
+    if program is None:
+        pytest.skip(f"{ARM} is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp"))
+    modules = Path(program).resolve().parents[1] / "lib"
+    (folder / "bin").mkdir()
+    (folder / "lib").symlink_to(modules)
+    shutil.copy2(program, folder / "bin" / ARM)
+    for path in (folder, folder / "bin"):
+        path.chmod(0o755)
+    yield folder / "bin" / ARM
+    shutil.rmtree(folder)
+
+
+def replace_with(program: Path, other: str) -> None:
+    program.unlink()
+    shutil.copy2(other, program)
+
+
+def arm_vm(name: str) -> bytes:
+    """A VM whose shape no worker knows."""
+    return json.dumps({**vm(spec(disk(name))), "spec": {"template": {"spec": {**spec(disk(name)), **ON_ARM}}}}).encode()
+
+
+ON_ARM = {"architecture": "arm64"}
+
+
+async def test_an_emulator_that_is_replaced_is_found_again_by_new_workers(start: Start, arm: Path) -> None:
+    limits = WorkerLimits(workers=1, spares=0, deadline_seconds=PATIENCE_SECONDS)
+    original = shutil.which(ARM) or ""
+    async with start(limits, path=f"{arm.parent}:/usr/bin:/bin", known=None) as workers:
+        assert (await workers.ask(Operation.DOCUMENT, arm_vm("a")))[0] == 200
+        replace_with(arm, "/bin/false")
+        status, content = await workers.ask(Operation.DOCUMENT, arm_vm("b"))
+        assert status == 501
+        assert b"the emulator for aarch64 does not work" in content
+        assert str(arm.parent).encode() not in content
+        await eventually(lambda: workers.counts.restarts["died"] == 1 and workers.counts.ready == 1)
+        for name in "cd":  # the new worker has no such emulator, and needs not be replaced
+            status, content = await workers.ask(Operation.DOCUMENT, arm_vm(name))
+            assert (status, b"there is no emulator for arm64 here" in content) == (501, True)
+        assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
+        assert workers.counts.restarts["died"] == 1
+        replace_with(arm, original)
+    async with start(limits, path=f"{arm.parent}:/usr/bin:/bin", known=None) as workers:
+        assert (await workers.ask(Operation.DOCUMENT, arm_vm("e")))[0] == 200
+        replace_with(arm, original)
+        assert (await workers.ask(Operation.DOCUMENT, arm_vm("f")))[0] == 501
+        await eventually(lambda: workers.counts.restarts["died"] == 1 and workers.counts.ready == 1)
+        assert (await workers.ask(Operation.DOCUMENT, arm_vm("f")))[0] == 200

@@ -205,6 +205,7 @@ def simulate_pool(
 ) -> Json:
     """The answer for a pool in the document, with the VMs of the stores."""
     from controllers.pool.describe import describe_update
+    from controllers.pool.disk_fates import disk_fates, disk_lines
     from controllers.pool.rollback import with_abort
     from controllers.pool.simulate import hypothetical_snapshot, rows, simulate
     from controllers.shared.invalid_spec import InvalidSpec
@@ -214,6 +215,7 @@ def simulate_pool(
     if isinstance(snapshot, InvalidSpec):
         raise Failed(f"{metadata['name']}: {snapshot.problem}")
     found = simulate(snapshot, now, MAX_STEPS, max_actions)
+    disks = disk_fates(snapshot, found)
     return {
         "pool": metadata["name"],
         "plan": list(rows(found)),
@@ -222,6 +224,8 @@ def simulate_pool(
         "refused": found.refused,
         "complete": found.complete,
         "update": describe_update(with_abort(snapshot, now), now),
+        "disks": disks,
+        "notes": list(disk_lines(disks, snapshot.pool.spec.retained_disks)),
     }
 
 
@@ -262,7 +266,7 @@ def _print(answer: Json, output: str) -> None:
             echo(f"  {line}")
     if not answer["complete"]:
         echo("  more actions follow; the simulation ends here")
-    for line in update_lines(answer.get("update") or {}):
+    for line in (*answer.get("notes", ()), *update_lines(answer.get("update") or {})):
         echo(f"  {line}")
     for wait in answer["waits"]:
         echo(f"  {wait['vm']} waits: {wait['reason']}")

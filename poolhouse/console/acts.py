@@ -162,7 +162,22 @@ async def _scale(api: Api, cluster: Cluster, target: Target, values: Values) -> 
 def _scaled_in(target: Target, values: Values) -> str:
     fewer = int(target.spec.get("replicas", 1)) - _replicas(values)
     noun = "VMI" if target.kind == "VirtualMachineInstanceReplicaSet" else "VM"
-    return f"{target.name} deletes {count_noun(fewer, noun)}." if fewer > 0 else ""
+    return f"{target.name} deletes {count_noun(fewer, noun)}.{_disks(target)}" if fewer > 0 else ""
+
+
+def _disks(target: Target) -> str:
+    """What scale-in does with the disks of the VMs."""
+    from controllers.pool.disk_fates import retention
+    from controllers.pool.snapshot import Pool, parse_pool
+    from controllers.shared.vm import disk_names
+
+    if target.kind != POOL_KIND or not disk_names(target.spec.get("template") or {}):
+        return ""
+    pool = parse_pool(target.document)
+    if not isinstance(pool, Pool):
+        return ""
+    retained = pool.spec.scale_in_strategy.retains_disks
+    return f" The disks are {f'retained {retention(pool.spec.retained_disks)}' if retained else 'deleted'}."
 
 
 # pause and resume

@@ -302,6 +302,7 @@ def _plan(answer: Json) -> Json:
 
 
 def _notes(answer: Json) -> Iterator[str]:
+    yield from answer.get("notes", ())
     yield from update_lines(answer.get("update") or {})
     yield from (f"{each['vm']} waits: {each['reason']}" for each in answer["waits"][:MAX_ROWS])
     yield from (each for each in (answer["blocked"], answer["refused"]) if each)

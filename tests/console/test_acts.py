@@ -118,10 +118,28 @@ def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
         assert {word for word in rest if word.startswith("-")} <= options
 
 
+WITH_DISK = {"spec": {"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {}}], "template": {"spec": {}}}}
+OFFLINE = {"proactive": {"statePreservation": "Offline"}}
+
+
 @pytest.mark.parametrize(
     ("name", "found", "values", "says"),
     [
         pytest.param("scale", target(POOL, {"replicas": 3}), {"replicas": "1"}, "web deletes 2 VMs.", id="scale-in"),
+        pytest.param(
+            "scale",
+            target(POOL, {"replicas": 3, "template": WITH_DISK}, uid="u"),
+            {"replicas": "2"},
+            "web deletes 1 VM. The disks are deleted.",
+            id="disks are deleted",
+        ),
+        pytest.param(
+            "scale",
+            target(POOL, {"replicas": 3, "template": WITH_DISK, "scaleInStrategy": OFFLINE}, uid="u"),
+            {"replicas": "2"},
+            "web deletes 1 VM. The disks are retained without a time limit, for the next VM of the same name.",
+            id="disks are retained",
+        ),
         pytest.param("scale", target(POOL, {"replicas": 3}), {"replicas": "3"}, "", id="the same size"),
         pytest.param("scale", target(POOL, {"replicas": 3}), {"replicas": "9"}, "", id="scale-out"),
         pytest.param("scale", target(SET, {"replicas": 1}), {"replicas": "0"}, "web deletes 1 VMI.", id="VMIs"),

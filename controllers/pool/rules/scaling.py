@@ -124,7 +124,7 @@ def _cause(snapshot: PoolSnapshot, now: datetime) -> Cause:
 def _deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
     why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
     if not vm.replaced_disks:
-        retain = retains_disks(snapshot)
+        retain = snapshot.pool.spec.scale_in_strategy.retains_disks
         return Delete(vm.name, vm.uid, vm.resource_version, why, retain, vm.may_become_available)
     # Its replaced disks would be deleted with it. Those that its VMI no longer uses are being retained.
     return retain_disks(vm, "the VM is about to be deleted") if snapshot.uses_replaced_disk(vm) else None
@@ -152,11 +152,6 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     places = {vm.uid: place(vm) for vm in found}
     in_order = sorted(found, key=lambda vm: (places[vm.uid], random_rank(vm)))
     return in_zone_order(snapshot, (group for _, group in groupby(in_order, key=lambda vm: places[vm.uid])))
-
-
-def retains_disks(snapshot: PoolSnapshot) -> bool:
-    strategy = snapshot.pool.spec.scale_in_strategy.chosen
-    return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
 
 
 def blocked_reason(snapshot: PoolSnapshot, possible: int, now: datetime) -> str:

@@ -136,6 +136,12 @@ class ScaleInStrategy(Model):
     def chosen(self) -> EmptyObject | ScaleInOpportunistic | ScaleInProactive:
         return self.unmanaged or self.opportunistic or self.proactive or ScaleInProactive()
 
+    @property
+    def retains_disks(self) -> bool:
+        """Whether scale-in keeps the disks of the VMs that it deletes."""
+        strategy = self.chosen
+        return not isinstance(strategy, EmptyObject) and strategy.state_preservation == "Offline"
+
 
 class PauseStep(Model):
     """A pause of an update."""

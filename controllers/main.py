@@ -28,6 +28,7 @@ from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate
 from controllers.shared.component import Component
+from controllers.shared.hardware_reports import HardwareReports
 from controllers.shared.planner import SWITCH_SECONDS, Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
@@ -171,14 +172,16 @@ async def run(
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         limits = ReplicaLimits(api, settings.max_replicas)
         planner, burst, seed = Planner(), settings.burst, settings.seed
-        machines = settings.machine_cidrs
+        machines, kept = settings.machine_cidrs, HardwareReports(events, registry).kept
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
-            ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits)),
+            ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits, kept)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, planner, burst, seed, limits)),
             ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
             (
                 (WARM_POOL, CLAIM),
-                lambda: warm(api, events, defaulter, registry, planner, seed, ec2, limits, machines=machines),
+                lambda: warm(
+                    api, events, defaulter, registry, planner, seed, ec2, limits, machines=machines, report_kept=kept
+                ),
             ),
         ]
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]

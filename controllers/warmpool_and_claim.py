@@ -18,6 +18,7 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
+from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
@@ -230,6 +231,7 @@ def build(
     *,
     process_id: str = "",
     machines: Sequence[Network] = (),
+    report_kept: ReportKept = lambda vm, why: None,
 ) -> Component:
     """`machines` are networks outside the Pod network in which VMs have addresses. `process_id` differs between
     processes, so that they generate different VM names. The default is random."""
@@ -244,7 +246,7 @@ def build(
     subresources = Subresources(api, api.monotonic)
 
     def vm_backend(api: Api) -> VMBackend:
-        creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic)
+        creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept)
         return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)

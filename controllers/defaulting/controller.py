@@ -31,8 +31,8 @@ from controllers.defaulting.plan import (
     parse_scope,
     plan,
 )
-from controllers.defaulting.reasons import VMEvent
 from controllers.shared.component import Component
+from controllers.shared.vm_reasons import VMEvent
 from defaulter.contract import (
     Defaulter,
     DefaulterClient,

@@ -48,6 +48,7 @@ from controllers.sets.write_batches import WriteBatches, retry_unless_done
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
+from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.planner import Planner, PlanTooExpensive
@@ -487,6 +488,7 @@ def build(
     seed: str,
     prometheus: Prometheus | None = None,
     limits: ReplicaLimits | None = None,
+    report_kept: ReportKept = lambda vm, why: None,
 ) -> Component:
     """Without a Prometheus, the queries of analyses are errors."""
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
@@ -522,7 +524,7 @@ def build(
         writer=PoolWriter(
             api,
             WriteBatches(events, Expectations(EXPECTATIONS_SECONDS), api.monotonic),
-            DefaultingCreator(api, VMS, defaulter, seed, api.monotonic),
+            DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept),
             Subresources(api, api.monotonic),
             events,
         ),

@@ -19,6 +19,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
+from controllers.shared.hardware_reports import ReportKept
 from defaulter.contract import (
     Defaulter,
     DefaulterUnavailable,
@@ -50,9 +51,16 @@ class DefaultingCreator:
     """Creates objects of one resource: VMs, or VMIs, whose spec cannot be changed later."""
 
     def __init__(
-        self, api: Api, resource: Resource, defaulter: Defaulter | None, seed: str, clock: Callable[[], float]
+        self,
+        api: Api,
+        resource: Resource,
+        defaulter: Defaulter | None,
+        seed: str,
+        clock: Callable[[], float],
+        report_kept: ReportKept = lambda vm, why: None,
     ) -> None:
         self._api, self._resource, self._defaulter, self._seed, self._clock = api, resource, defaulter, seed, clock
+        self._report_kept = report_kept
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._present_until = float("-inf")
         self._absent = False
@@ -176,6 +184,7 @@ class DefaultingCreator:
                 problem = str(error)
                 break
         log.warning("%s/%s: keeps its hardware for now: %s", namespace, name, problem)
+        self._report_kept(document, problem)
         return document
 
     async def _will_be_completed(self, document: Json) -> bool:

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 
 import controllers.claim.reasons
-import controllers.defaulting.reasons
 import controllers.migrationpolicy.reasons
 import controllers.pool.reasons
 import controllers.replicaset.reasons
+import controllers.shared.vm_reasons
 import controllers.warmpool.ec2.reasons
 import controllers.warmpool.reasons
 import webhook.reasons
@@ -20,7 +20,7 @@ MODULES: Mapping[str, ModuleType] = {
     "VirtualMachineWarmPool": controllers.warmpool.reasons,
     "VirtualMachineClaim": controllers.claim.reasons,
     "EC2 instance": controllers.warmpool.ec2.reasons,
-    "VirtualMachine": controllers.defaulting.reasons,
+    "VirtualMachine": controllers.shared.vm_reasons,
     "Admission": webhook.reasons,
 }
 """modules that declare reasons, by the object of the reasons"""

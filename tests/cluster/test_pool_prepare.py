@@ -8,14 +8,17 @@ from copy import deepcopy
 from typing import Any, cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controllers.shared import creation
+from controllers.shared.hardware_reports import HardwareReports
 from defaulter.contract import Defaulter, Problem, undefaulted_fields, with_firmware_ids
 from defaulter.field_record import flatten, with_record
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Invalid
+from poolhouse.runtime.errors import Conflict, Invalid
+from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import NAMESPACES, VMS, Resource
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import condition, said, web
@@ -228,6 +231,44 @@ async def test_a_known_vm_that_another_webhook_changes_gets_the_hardware_of_a_re
     found = await hardware(place)
     assert at(found, "a", "domain", "devices", "disks", 0, "disk").keys() == {"bus", "pciAddress"}
     assert at(found, "b", "domain", "devices", "disks", 0, "disk") == {"bus": "sata"}, "it has no PCI address"
+
+
+async def test_a_known_vm_that_another_webhook_changes_and_that_has_started_is_reported(
+    place: Place, defaulter: FakeDefaulter
+) -> None:
+    class Starting(WithWebhook):
+        """KubeVirt starts each VM before another client can change it."""
+
+        async def replace(self, resource: Resource, body: Json) -> Json:
+            raise Conflict("the object has been modified", status=409)
+
+        async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+            found = await super().get(resource, namespace, name)
+            return {**found, "status": {"created": True}} if resource is VMS else found
+
+    registry, recorder = CollectorRegistry(), Recorded()
+    reports = HardwareReports(cast(EventRecorder, recorder), registry)
+    api: Any = Starting(place.api)
+    creating = creation.DefaultingCreator(
+        api, VMS, cast(Defaulter, defaulter), "", lambda: 0.0, report_kept=reports.kept
+    )
+    await creating.create(named(place, "a"))
+    assert recorder.notes == []
+    api.other = lambda spec: spec["domain"]["devices"]["disks"][0]["disk"].update(bus="sata")
+    await creating.create(named(place, "b"))
+    ((reason, note),) = recorder.notes
+    assert reason == "HardwareKept"
+    assert note.startswith("the VM keeps hardware that Poolhouse did not choose: the VM has started. Another webhook")
+    assert registry.get_sample_value("kubevirt_poolhouse_vm_hardware_kept_total") == 1
+
+
+class Recorded:
+    def __init__(self) -> None:
+        self.notes: list[tuple[str, str]] = []
+
+    def emit(self, regarding: Json, type: str, reason: str, note: str, *, action: str) -> None:
+        assert regarding["name"] == "b"
+        self.notes.append((reason, note))
 
 
 async def test_a_known_vm_that_is_refused_is_reviewed(place: Place, defaulter: FakeDefaulter) -> None:

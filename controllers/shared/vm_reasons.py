@@ -13,4 +13,8 @@ class VMEvent(Reason):
         "GuestKept",
         "The controller wrote MAC addresses and other values of the guest into the spec of a VM that stops.",
     )
+    HARDWARE_KEPT = (
+        "HardwareKept",
+        "Another webhook has changed the VM's hardware, and the VM has started before it could be chosen again.",
+    )
     DUPLICATE_MAC = "DuplicateMAC", "Another VM has the same MAC address."

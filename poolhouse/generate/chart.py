@@ -41,7 +41,7 @@ def files(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
         FOLDER / "kinds.yaml": _text({kind.crd_name: _kind(kind) for kind in kinds}),
         FOLDER / "rbac.yaml": _text(_rights()),
         FOLDER / "webhooks.yaml": _text({"configurations": _configurations(kinds), "leftAlone": "kube-system"}),
-        FOLDER / "guard.yaml": _text(_guard()),
+        FOLDER / "guard.yaml": _text({"documents": admission_policy.documents()}),
         FOLDER / "flowcontrol.yaml": _text({"documents": flow_control.manifests()}),
         FOLDER / "plugin.yaml": _text({"documents": plugin.plugin_manifests(plugin.IMAGE)}),
         **_documentation(kinds),
@@ -124,27 +124,6 @@ def _configurations(kinds: Iterable[Kind]) -> list[Json]:
         for webhook in configuration["webhooks"]:
             webhook["path"] = webhook.pop("clientConfig")["service"]["path"]
     return found
-
-
-def _guard() -> Json:
-    """The admission policies without user names, which the chart adds."""
-    policy, binding = admission_policy.policies(())
-    pod_policy, pod_binding = admission_policy.pod_policies("")
-    disk_policy, disk_binding = admission_policy.disk_policies("")
-    mark_policy, mark_binding = admission_policy.disk_mark_policies()
-    dry_run_policy, dry_run_binding = admission_policy.dry_run_policies("")
-    return {
-        "policy": policy,
-        "binding": binding,
-        "podPolicy": pod_policy,
-        "podBinding": pod_binding,
-        "diskPolicy": disk_policy,
-        "diskBinding": disk_binding,
-        "diskMarkPolicy": mark_policy,
-        "diskMarkBinding": mark_binding,
-        "dryRunPolicy": dry_run_policy,
-        "dryRunBinding": dry_run_binding,
-    }
 
 
 def _text(document: Json) -> str:

@@ -1,4 +1,4 @@
-"""The ValidatingAdmissionPolicies: one protects labels of VMs and VMIs, two limit what the services may write.
+"""The ValidatingAdmissionPolicies. They protect labels and disks, limit the services, and warn of autoscalers.
 
 Only Poolhouse's ServiceAccounts may write the labels.
 
@@ -16,17 +16,31 @@ label, so a policy does. The webhook tries templates as dry runs, to which RBAC 
 from collections.abc import Iterable
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import meta
+from poolhouse.api.kinds import KINDS, meta
 
 POLICY_NAME = "poolhouse-labels"
 PODS_POLICY_NAME = "poolhouse-pods"
 DISKS_POLICY_NAME = "poolhouse-disks"
 DISK_MARKS_POLICY_NAME = "poolhouse-disk-marks"
 DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
+AUTOSCALERS_POLICY_NAME = "poolhouse-autoscalers"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
 """user that may create the VMI of a VM with these labels: it copies them from the VM, which the policy has checked"""
+
+
+def documents(*, webhook: str = "", controllers: str = "", copiers: Iterable[str] = ()) -> list[Json]:
+    """All policies, each before its binding, with the user names of the services. Without user names they are those of
+    the chart, which adds them."""
+    return [
+        *policies([user for user in (webhook, controllers) if user], copiers),
+        *pod_policies(controllers),
+        *disk_policies(controllers),
+        *disk_mark_policies(),
+        *dry_run_policies(webhook),
+        *autoscaler_policies(),
+    ]
 
 
 def policies(writers: Iterable[str], copiers: Iterable[str] = ()) -> list[Json]:
@@ -142,6 +156,35 @@ def dry_run_policies(webhook: str) -> list[Json]:
     return [policy, _binding(DRY_RUNS_POLICY_NAME)]
 
 
+def autoscaler_policies() -> list[Json]:
+    """The policy and its binding. They warn of a HorizontalPodAutoscaler that scales one of our kinds by the CPU or
+    memory of Pods, and never refuse one."""
+    groups = ", ".join(repr(group) for group in dict.fromkeys(kind.group for kind in _SCALED))
+    kinds = ", ".join(repr(kind.kind) for kind in _SCALED)
+    target = "object.spec.scaleTargetRef"
+    ours = f"{target}.kind in [{kinds}] && {target}.?apiVersion.orValue('').split('/')[0] in [{groups}]"
+    policy = {
+        **_named("ValidatingAdmissionPolicy", AUTOSCALERS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Ignore",
+            # The API server converts those of v1, which have no metrics.
+            "matchConstraints": _matches("autoscaling", ["CREATE", "UPDATE"], ["horizontalpodautoscalers"], "v2"),
+            "matchConditions": [{"name": "ours", "expression": ours}],
+            "validations": [
+                {
+                    "expression": "!object.spec.?metrics.orValue([]).exists(each, each.type in "
+                    "['Resource', 'ContainerResource'])",
+                    "message": "spec.metrics: Resource metrics count virt-launcher Pods, and a VM that is being created"
+                    " has none; use an External or Object metric with target type AverageValue"
+                    " (docs/tasks/scale.md#use-an-autoscaler)",
+                }
+            ],
+        },
+    }
+    return [policy, _binding(AUTOSCALERS_POLICY_NAME, "Warn")]
+
+
+_SCALED = tuple(kind for kind in KINDS if kind.scale)
 _METADATA = ("annotations", "finalizers", "ownerReferences")
 _POD_IS_UNCHANGED = " && ".join(
     (
@@ -181,15 +224,15 @@ def _validation(path: tuple[str, ...], label: str) -> Json:
     }
 
 
-def _matches(group: str, operations: Iterable[str], resources: Iterable[str]) -> Json:
-    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": [*operations], "resources": [*resources]}
+def _matches(group: str, operations: Iterable[str], resources: Iterable[str], version: str = "*") -> Json:
+    rule = {"apiGroups": [group], "apiVersions": [version], "operations": [*operations], "resources": [*resources]}
     return {"resourceRules": [rule]}
 
 
-def _binding(policy: str) -> Json:
+def _binding(policy: str, action: str = "Deny") -> Json:
     return {
         **_named("ValidatingAdmissionPolicyBinding", policy),
-        "spec": {"policyName": policy, "validationActions": ["Deny"]},
+        "spec": {"policyName": policy, "validationActions": [action]},
     }
 
 

@@ -86,13 +86,11 @@ async def install_kinds(api: Api) -> None:
         *rbac.manifests(ACCOUNTS, analysis_jobs=True),
         *rbac.user_roles(),
         *kubevirt_roles(),
-        *admission_policy.policies(
-            map(rbac.service_account_user, ("webhook", "controllers")), [rbac.service_account_user("engine")]
+        *admission_policy.documents(
+            webhook=rbac.service_account_user("webhook"),
+            controllers=rbac.service_account_user("controllers"),
+            copiers=[rbac.service_account_user("engine")],
         ),
-        *admission_policy.pod_policies(rbac.service_account_user("controllers")),
-        *admission_policy.disk_policies(rbac.service_account_user("controllers")),
-        *admission_policy.disk_mark_policies(),
-        *admission_policy.dry_run_policies(rbac.service_account_user("webhook")),
         *data_volumes.policies(),
         *flow_control.manifests(),
     ]

@@ -104,11 +104,7 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *crds(),
         *rbac.manifests(["webhook", "controllers"]),
         *rbac.user_roles(),
-        *admission_policy.policies(()),
-        *admission_policy.pod_policies(""),
-        *admission_policy.disk_policies(""),
-        *admission_policy.disk_mark_policies(),
-        *admission_policy.dry_run_policies(""),
+        *admission_policy.documents(),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for document in crds():

@@ -135,3 +135,41 @@ def autoscaler(namespace: str) -> Json:
 async def ready(place: Place) -> int:
     found = ((await place.seen()).get("status") or {}).get("readyReplicas", 0)
     return int(found) if len(await place.machines()) == found else -1
+
+
+POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"}
+EXTERNAL = autoscaler("")["spec"]["metrics"]
+CPU = [{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}}]
+
+
+@pytest.mark.parametrize(
+    ("version", "spec", "warned"),
+    [
+        pytest.param("v2", {"scaleTargetRef": POOL, "metrics": CPU}, True, id="CPU"),
+        pytest.param("v2", {"scaleTargetRef": POOL, "metrics": [*EXTERNAL, *CPU]}, True, id="also CPU"),
+        pytest.param("v2", {"scaleTargetRef": POOL}, True, id="no metric, which means CPU"),
+        pytest.param("v1", {"scaleTargetRef": POOL, "targetCPUUtilizationPercentage": 60}, True, id="version 1"),
+        pytest.param("v2", {"scaleTargetRef": POOL, "metrics": EXTERNAL}, False, id="an external metric"),
+        pytest.param(
+            "v2",
+            {"scaleTargetRef": {**POOL, "apiVersion": "pool.kubevirt.io/v1beta1"}, "metrics": CPU},
+            False,
+            id="KubeVirt's pool",
+        ),
+        pytest.param(
+            "v2",
+            {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "metrics": CPU},
+            False,
+            id="another kind",
+        ),
+    ],
+)
+async def test_an_autoscaler_by_the_resources_of_pods_gets_a_warning(
+    place: Place, version: str, spec: Json, warned: bool
+) -> None:
+    warnings: list[str] = []
+    path = f"/apis/autoscaling/{version}/namespaces/{place.namespace}/horizontalpodautoscalers"
+    body = {"metadata": {"name": "web"}, "spec": {"maxReplicas": 10, **spec}}
+    await place.api.request("POST", path, body=body, query={"dryRun": "All"}, warnings=warnings)
+    assert [each for each in warnings if "use an External or Object metric" in each] == warnings
+    assert bool(warnings) == warned

@@ -13,3 +13,10 @@ def test_every_protected_label_is_checked_on_the_vm_and_its_vmi_template() -> No
         assert any(text.startswith(f"metadata.labels[{label}]") for text in texts)
         assert any(text.startswith(f"spec.template.metadata.labels[{label}]") for text in texts)
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+
+
+def test_no_policy_is_left_out() -> None:
+    """The chart, the embedded stack and the tests install those of one list."""
+    functions = [each for name, each in vars(admission_policy).items() if name.endswith("policies")]
+    names = {each["metadata"]["name"] for each in admission_policy.documents()}
+    assert len(admission_policy.documents()) == 2 * len(functions) == 2 * len(names)

@@ -14,6 +14,7 @@ from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.api.migrationpolicies.conflicts import conflicts, overlaps
+from poolhouse.api.migrationpolicies.expiry import is_expired
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, ranked_policy
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
@@ -65,7 +66,7 @@ class PolicyConflicts(_ConflictCheck):
         new = ranked_policy(request.object)
         new = RankedPolicy(new.name or request.name, new.selectors)
         # The controller reports conflicts of unchanged selectors: the user must be able to change other fields.
-        if not new.selectors or (request.old is not None and ranked_policy(request.old).selectors == new.selectors):
+        if not new.selectors or self._applied_before(request.old, new):
             return AdmissionResponse()
         try:
             async with asyncio.timeout(self._budget_seconds):
@@ -77,9 +78,19 @@ class PolicyConflicts(_ConflictCheck):
                     "the same selectors, this policy never applies; its condition Active then says so.",
                 )
             )
-        existing = [ranked_policy(each) for each in others if not at(each, "metadata", "deletionTimestamp")]
+        now = self._api.now()
+        existing = [
+            ranked_policy(each)
+            for each in others
+            if not at(each, "metadata", "deletionTimestamp") and not is_expired(each, now)
+        ]
         problems = tuple(conflicts(new, existing))
         return AdmissionResponse(problems=problems, warnings=() if problems else tuple(overlaps(new, existing)))
+
+    def _applied_before(self, old: Json | None, new: RankedPolicy) -> bool:
+        """Whether the selectors applied before this change. An expired policy, which gets another time, is new."""
+        same = old is not None and ranked_policy(old).selectors == new.selectors
+        return same and not is_expired(old, self._api.now())
 
 
 class DefaultPoolConflicts(_ConflictCheck):

@@ -89,7 +89,7 @@ class PolicyExplainer:
         )
         read = {"KubeVirt's own migration policies": upstream, "KubeVirt's configuration": kubevirts}
         unread = tuple(what for what, found in read.items() if found is None)
-        return ClusterState(tuple(policies), choose(kubevirts or ()) or {}, upstream, unread)
+        return ClusterState(tuple(policies), choose(kubevirts or ()) or {}, upstream, unread, self._api.now())
 
     async def _vmi(self, question: Question, token: str | None) -> tuple[Json, bool]:
         """The VMI and False. For a halted VM, or a VM whose VMI has ended, the VMI of the VM's template and True."""

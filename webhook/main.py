@@ -238,7 +238,7 @@ def _parts(
     )
     limit = ReplicaLimit(api, settings.max_replicas, budget_seconds=budgets.limit_seconds)
     snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
-    migrations = MigrationSettings(lambda: _settings(kubevirts))
+    migrations = MigrationSettings(lambda: _settings(kubevirts), api.now)
     claimed = ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(

@@ -1,25 +1,29 @@
-"""Warns about settings of a migration policy that this cluster's KubeVirt does not have."""
+"""Warns about a migration policy that has expired, or whose settings this cluster's KubeVirt does not have."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import datetime
 
-from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.migrationpolicies.effective_settings import missing_settings
+from poolhouse.api.migrationpolicies.expiry import is_expired
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 
 class MigrationSettings:
     """Asks the KubeVirt object for its release and feature gates."""
 
-    def __init__(self, settings: Callable[[], ClusterSettings | None]) -> None:
-        self._settings = settings
+    def __init__(self, settings: Callable[[], ClusterSettings | None], now: Callable[[], datetime]) -> None:
+        self._settings, self._now = settings, now
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        cluster = self._settings()
-        if cluster is None or (request.api_version, request.kind) != (
-            MIGRATION_POLICY.api_version,
-            MIGRATION_POLICY.kind,
-        ):
+        if (request.api_version, request.kind) != (MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind):
             return AdmissionResponse()
-        return AdmissionResponse(warnings=tuple(missing_settings(at(request.object, "spec"), cluster)))
+        return AdmissionResponse(warnings=tuple(self._warnings(request.object)))
+
+    def _warnings(self, policy: Json | None) -> Iterator[str]:
+        if is_expired(policy, self._now()):
+            yield "spec.expiresAt: is in the past, so the policy matches no VM"
+        if (cluster := self._settings()) is not None:
+            yield from missing_settings(at(policy, "spec"), cluster)

@@ -25,7 +25,7 @@ from controllers.migrationpolicy.observe import (
     parse_vmi,
 )
 from controllers.migrationpolicy.plan import Action, RepairUpstream, plan, plan_label
-from controllers.migrationpolicy.reasons import EnforcedReason, PolicyEvent
+from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason, PolicyEvent
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
 from controllers.shared.component import Component
@@ -36,7 +36,7 @@ from poolhouse.api.migrationpolicies.effective_settings import excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound
-from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.events import EventRecorder, EventType
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.optional_informer import POLL_SECONDS, OptionalInformer
@@ -87,9 +87,9 @@ class PolicyController:
             self._metrics.clear()
 
     def start(self) -> None:
-        self.winners = Winners()
+        self.winners, now = Winners(), self._now()
         self.winners.load(
-            (candidate for each in self._stores.policies if (candidate := each.candidate)),
+            (candidate for each in self._stores.policies if (candidate := each.candidate(now))),
             {each.name: each.labels for each in self._stores.namespaces},
             ((each.key, each.labels) for each in self._stores.vmis if each.active),
         )
@@ -102,7 +102,9 @@ class PolicyController:
             return None
         if not self._stores.known:
             return RETRY_SECONDS
-        snapshot = observe(self._stores, self.winners, name)
+        now = self._now()
+        self._expire(name, now)
+        snapshot = observe(self._stores, self.winners, name, now)
         if snapshot is None:
             self._memory.pop(name, None)
             self._metrics.gone((name,))
@@ -117,7 +119,14 @@ class PolicyController:
         wait = await self._write_status(snapshot, memory)
         if error is not None:
             raise error
-        return min((each for each in (pause, wait) if each), default=None)
+        return min((each for each in (pause, wait, _seconds_left(snapshot.policy, now)) if each), default=None)
+
+    def _expire(self, name: str, now: datetime) -> None:
+        """Takes VMIs from a policy that has expired. Each reconcile of the policy asks to be called at its end."""
+        assert self.winners is not None
+        policy = self._stores.policies.get(("", name))
+        if policy is not None and policy.expired(now):
+            self._enqueue_changes(self.winners.policy(name, None))
 
     async def _apply(self, policy: Policy, action: Action | None) -> ApiError | None:
         """Returns errors that the status reports. Raises other errors, so that the controller retries."""
@@ -145,7 +154,8 @@ class PolicyController:
     def _emit(self, policy: Policy, condition: Condition) -> None:
         if condition.status == "False":
             if condition.reason != EnforcedReason.NOT_ACTIVE:  # the event of the condition Active has the reason
-                self._writer.emit(policy, "Warning", condition.reason, condition.message)
+                type: EventType = "Normal" if condition.reason == ActiveReason.EXPIRED else "Warning"
+                self._writer.emit(policy, type, condition.reason, condition.message)
         elif condition.type == "Enforced" and policy.status.conditions:  # a new policy needs no event
             self._writer.emit(policy, "Normal", PolicyEvent.ENFORCED, condition.message)
 
@@ -174,7 +184,7 @@ class PolicyController:
         if self.winners is None:
             return
         for name in {each.name for each in (old, new) if each is not None}:
-            self._enqueue_changes(self.winners.policy(name, new.candidate if new is not None else None))
+            self._enqueue_changes(self.winners.policy(name, new.candidate(self._now()) if new is not None else None))
             self.policies.enqueue(name)
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
@@ -212,6 +222,13 @@ class PolicyController:
     def _enqueue(self, names: Iterable[str]) -> None:
         for name in names:
             self.policies.enqueue(name, BATCH_SECONDS)
+
+
+def _seconds_left(policy: Policy, now: datetime) -> float | None:
+    """Seconds until the policy expires; None if it does not, or has."""
+    if policy.expires_at is None or policy.expired(now):
+        return None
+    return (policy.expires_at - now).total_seconds()
 
 
 def build(

@@ -1,7 +1,10 @@
 """Metrics of migration policies."""
 
+from contextlib import suppress
+
 from prometheus_client import CollectorRegistry, Counter
 
+from controllers.migrationpolicy.reasons import ActiveReason
 from controllers.shared.metrics import ObjectMetrics
 from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
 from poolhouse.runtime.metrics import PREFIX
@@ -15,7 +18,7 @@ class PolicyMetrics(ObjectMetrics):
         super().__init__(registry, "migration_policy", ("policy",))
         self._wins = self.gauge("wins", "VMIs that use the policy.")
         self._losses = self.gauge("losses", "VMIs that match the policy and use another.")
-        self._enforced = self.gauge("enforced", "1 while KubeVirt applies the policy.")
+        self._enforced = self.gauge("enforced", "1 while KubeVirt applies the policy. An expired policy has no value.")
         self.labels = count("stamps", "Labels of VMIs that were written or removed.")
         self.repairs = count("repairs", "Repairs of KubeVirt's policies after a foreign change.")
 
@@ -23,4 +26,8 @@ class PolicyMetrics(ObjectMetrics):
         self._wins.labels(name).set(status.wins)
         self._losses.labels(name).set(status.losses)
         enforced = any(each.type == "Enforced" and each.status == "True" for each in status.conditions)
-        self._enforced.labels(name).set(enforced)
+        if any(each.reason == ActiveReason.EXPIRED for each in status.conditions):
+            with suppress(KeyError):
+                self._enforced.remove(name)
+        else:
+            self._enforced.labels(name).set(enforced)

@@ -1,6 +1,7 @@
 """The views of policies, VMIs and KubeVirt's policies, and the snapshot as the input of a plan."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from sys import intern
 
 from controllers.migrationpolicy.winners import Winners
@@ -11,6 +12,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
 from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
+from poolhouse.api.migrationpolicies.expiry import expires_at
 from poolhouse.api.migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
 from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy
 from poolhouse.runtime.optional_informer import OptionalInformer
@@ -46,13 +48,21 @@ class Policy:
     """Why the stored policy is invalid, or an empty string."""
     spec: Json
     status: MigrationPolicyStatus
+    expires_at: datetime | None = None
 
     namespace = ""
 
     @property
-    def candidate(self) -> RankedPolicy | None:
+    def usable(self) -> bool:
+        """Whether the policy could win VMIs before it expired."""
+        return not self.deleting and not self.problem
+
+    def expired(self, now: datetime) -> bool:
+        return self.expires_at is not None and self.expires_at <= now
+
+    def candidate(self, now: datetime) -> RankedPolicy | None:
         """The policy as a candidate for VMIs. None if it cannot win any VMI."""
-        return None if self.deleting or self.problem else self.ranked
+        return self.ranked if self.usable and not self.expired(now) else None
 
 
 @dataclass(frozen=True)
@@ -76,6 +86,7 @@ class EnforcingPolicy:
 @dataclass(frozen=True)
 class PolicySnapshot:
     policy: Policy
+    expired: bool = False
     older: str | None = None
     """The name of an older policy with the same selectors."""
     wins: int = 0
@@ -95,7 +106,7 @@ class PolicySnapshot:
 
     @property
     def active(self) -> bool:
-        return self.policy.candidate is not None and self.older is None and bool(self.policy.ranked.selectors)
+        return self.policy.usable and not self.expired and self.older is None and bool(self.policy.ranked.selectors)
 
 
 def parse_vmi(document: Json) -> VMILabels:
@@ -124,6 +135,7 @@ def parse_policy(document: Json) -> Policy:
         problem=str(problems[0]) if problems else "",
         spec=spec if isinstance(spec, dict) else {},
         status=parse_status(MigrationPolicyStatus, document),
+        expires_at=expires_at(document),
     )
 
 
@@ -158,12 +170,13 @@ class Stores:
         return self.upstream.known and self.kubevirts.known
 
 
-def observe(stores: Stores, winners: Winners, name: str) -> PolicySnapshot | None:
+def observe(stores: Stores, winners: Winners, name: str, now: datetime) -> PolicySnapshot | None:
     policy = stores.policies.get(("", name))
     if policy is None:
         return None
     return PolicySnapshot(
         policy=policy,
+        expired=policy.expired(now),
         older=winners.older_duplicate(name),
         wins=winners.wins(name),
         losses=winners.losses(name),

@@ -8,6 +8,7 @@ class ActiveReason(Reason):
 
     ACCEPTED = "Accepted", "The policy can win VMIs."
     INVALID_SPEC = "InvalidSpec", "The stored policy is invalid and never applies. The message has the path."
+    EXPIRED = "Expired", "The time in `expiresAt` has come, and the policy matches no VMI any more."
     SAME_SELECTORS = "SameSelectors", "An older policy has the same selectors. This policy never applies."
     NO_SELECTORS = "NoSelectors", "The policy has no label in either selector, so it matches no VMI."
 

@@ -10,6 +10,7 @@ from controllers.shared.conditions import condition, join_names, set_times
 from controllers.shared.readiness import Readiness
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
 from poolhouse.api.migrationpolicies.effective_settings import ignored_settings
@@ -25,6 +26,11 @@ def active(snapshot: PolicySnapshot) -> Finding:
     policy = snapshot.policy
     if policy.problem:
         return Finding(ActiveReason.INVALID_SPEC, f"The policy is invalid and never applies: {policy.problem}.")
+    if snapshot.expired:
+        return Finding(
+            ActiveReason.EXPIRED,
+            f"The policy expired at {_end(snapshot)} and matches no VMI. Delete it, or set another expiresAt.",
+        )
     if snapshot.older is not None:
         return Finding(
             ActiveReason.SAME_SELECTORS,
@@ -32,7 +38,12 @@ def active(snapshot: PolicySnapshot) -> Finding:
         )
     if not policy.ranked.selectors:
         return Finding(ActiveReason.NO_SELECTORS, "The policy has no label in either selector and matches no VMI.")
-    return Finding(ActiveReason.ACCEPTED, "The policy can win VMIs.")
+    until = f" until {_end(snapshot)}" if policy.expires_at is not None else ""
+    return Finding(ActiveReason.ACCEPTED, f"The policy can win VMIs{until}.")
+
+
+def _end(snapshot: PolicySnapshot) -> str:
+    return format_time(snapshot.policy.expires_at) if snapshot.policy.expires_at is not None else ""
 
 
 def enforced(snapshot: PolicySnapshot) -> Finding:
@@ -143,7 +154,9 @@ RETRIED = (EnforcedReason.FAILED_UPDATE, EnforcedReason.FAILED_LABEL)
 
 
 def readiness(active: Finding, enforced: Finding) -> Readiness:
-    """The policy is ready if it can win VMIs and KubeVirt applies it."""
+    """The policy is ready if it can win VMIs and KubeVirt applies it. An expired policy is as its author wants it."""
+    if active.reason == ActiveReason.EXPIRED:
+        return Readiness("Ready", active.reason, active.message)
     if active.reason != ActiveReason.ACCEPTED:
         return Readiness("Stalled", active.reason, active.message)
     if enforced.reason == EnforcedReason.IN_SYNC:

@@ -145,7 +145,7 @@ async def fleet(context: Context, query: Query) -> Page:
 async def policies(context: Context, query: Query) -> Page:
     state = context.state
     labels = await _namespace_labels(state)
-    found = policies_page.matrix(state.pools.vmis, state.list(MIGRATION_POLICY), labels or {})
+    found = policies_page.matrix(state.pools.vmis, state.list(MIGRATION_POLICY), labels or {}, state.now())
     without, impact = query.get("without", ""), None
     if without:
         impact = await _impact(state, without)

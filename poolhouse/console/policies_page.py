@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 
 from controllers.shared.vmi import VMI
@@ -69,9 +70,11 @@ def groups(
     return sorted(found.values(), key=lambda each: (each.namespace, -len(each.names)))
 
 
-def matrix(vmis: Iterable[VMI], documents: Sequence[Json], labels: Mapping[str, Mapping[str, str]]) -> Json:
+def matrix(
+    vmis: Iterable[VMI], documents: Sequence[Json], labels: Mapping[str, Mapping[str, str]], now: datetime
+) -> Json:
     """Who wins where: a row for each group of VMIs, a column for each policy in the order of precedence."""
-    there = ActivePolicies.of(documents)
+    there = ActivePolicies.of(documents, now)
     active = sorted(there.active, key=lambda each: each.rank)
     found = groups(vmis, active, labels)
     wins: dict[str, int] = defaultdict(int)

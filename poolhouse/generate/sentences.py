@@ -122,6 +122,7 @@ SENTENCES = (
     Sentence("3.20", "The full manifest can be applied as it is written."),
     Sentence("3.21", "A test tells a pre-copy migration from a post-copy migration."),
     Sentence("3.22", "A throttled migration fails reliably."),
+    Sentence("3.23", "An administrator tunes migrations temporarily, for an event."),
 )
 
 

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds import kubevirt, meta
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
@@ -293,6 +295,25 @@ async def test_a_setting_is_sent_when_kubevirt_has_it(cluster: Cluster, controll
     await cluster.enforcer("web", enforcing("web", **settings))
     await cluster.says("web", "Enforced", "InSync")
     await cluster.api.delete(KUBEVIRTS, cluster.namespace, "kubevirt")
+
+
+@pytest.mark.sentence("3.23")
+async def test_an_expired_policy_returns_its_vmis_to_their_former_policy(cluster: Cluster, controller: None) -> None:
+    await cluster.instance("vm", {"app": "web"})
+    await cluster.policy("web", {"app": "web"})
+    await cluster.obeys("vm", "web")
+    ends = format_time(datetime.now(UTC) + timedelta(seconds=6))
+    await cluster.policy("event", {"app": "web"}, {"kubernetes.io/metadata.name": ""}, expiresAt=ends)
+    await cluster.obeys("vm", "event")
+    assert ends in await cluster.says("event", "Active", "Accepted")
+    await cluster.obeys("vm", "web")
+    assert datetime.now(UTC) >= parse_time(ends)
+    assert ends in await cluster.says("event", "Active", "Expired")
+    await cluster.enforcer("event", None)
+    await cluster.counts("event", 0, 0)
+    later = {"spec": {"expiresAt": format_time(datetime.now(UTC) + timedelta(hours=1))}}
+    await cluster.api.patch(POLICIES, None, "event", later)
+    await cluster.obeys("vm", "event")
 
 
 async def test_of_two_made_at_the_same_moment_one_is_marked_and_never_applied(

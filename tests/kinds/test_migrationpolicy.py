@@ -92,6 +92,13 @@ def test_a_stored_boolean_is_read_as_text() -> None:
         ),
         pytest.param(policy("p", allowPostCopy="yes"), "spec.allowPostCopy", "true or false", id="text for a boolean"),
         pytest.param(policy("p", maxDowntimeMs=0), "spec.maxDowntimeMs", "at least 1", id="no downtime"),
+        pytest.param(policy("p", expiresAt="tomorrow"), "spec.expiresAt", "time with its zone", id="no time"),
+        pytest.param(
+            policy("p", expiresAt="2026-12-01T06:00:00"),
+            "spec.expiresAt",
+            "time with its zone",
+            id="a time without a zone",
+        ),
         pytest.param(stalls(ewmaAlpha="0"), f"{STALLS}.ewmaAlpha", "greater than 0", id="no weight"),
         pytest.param(stalls(ewmaAlpha="1.1"), f"{STALLS}.ewmaAlpha", "at most 1", id="too much weight"),
         pytest.param(stalls(ewmaAlpha=0.4), f"{STALLS}.ewmaAlpha", "in quotes", id="a number"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
@@ -208,6 +210,23 @@ def test_the_explanation_of_one_vmi() -> None:
         "disableTLS",
     ]
     assert told["notes"] == []
+
+
+def test_an_expired_policy_matches_nothing() -> None:
+    event = policy("event", {"app": "web"}, {"site": ""}, expiresAt="2026-12-01T06:00:00Z")
+    policies = (policy("web", {"app": "web"}), event)
+    labels = {"app": "web"}, {"site": "a"}
+    before = explain(*labels, ClusterState(policies, now=datetime(2026, 12, 1, 5, 59, 59, tzinfo=UTC)))
+    assert before["policy"] == "event"
+    assert "policy event expires at 2026-12-01T06:00:00Z; after that, policy web applies" in before["notes"]
+    then = ClusterState(policies, now=datetime(2026, 12, 1, 6, tzinfo=UTC))
+    after = explain(*labels, then)
+    assert after["policy"] == "web"
+    assert after["others"] == [{"name": "event", "reason": "it expired at 2026-12-01T06:00:00Z"}]
+    renewed = then.with_policies([{**event, "spec": {**event["spec"], "expiresAt": "2027-01-01T00:00:00Z"}}])
+    assert impact([("shop", "vm", labels[0])], {"shop": labels[1]}, then, renewed) == [
+        WinnerChange("shop", "vm", "web", "event")
+    ]
 
 
 @pytest.mark.sentence("3.16")

@@ -63,6 +63,13 @@ def test_skipped_ordinals_are_a_warning(machines: list[Json], expected: list[str
     assert all(wanted in said for wanted, said in zip(expected, found, strict=True))
 
 
+PAST, FUTURE = "2026-01-01T00:00:00Z", "2999-01-01T00:00:00Z"
+
+
+def until(time: str | None) -> Json:
+    return {"expiresAt": time} if time else {}
+
+
 async def test_equal_selectors_are_denied(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     told = await webhook.review(review(policy("new", {"gpu": ""})))
@@ -99,6 +106,22 @@ async def test_a_policy_that_is_being_deleted_is_no_conflict(webhook: RunningWeb
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     webhook.api_server.script = api_server([going])
     assert (await webhook.review(review(policy("new", {"gpu": ""}))))["allowed"] is True
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "allowed"),
+    [
+        pytest.param(PAST, None, True, id="an expired policy is no conflict"),
+        pytest.param(FUTURE, None, False, id="a policy that will expire is one"),
+        pytest.param(None, PAST, False, id="an expired policy that gets another time is compared again"),
+        pytest.param(None, FUTURE, True, id="a policy that applies already is not compared"),
+    ],
+)
+async def test_expired_policies(webhook: RunningWebhook, theirs: str | None, ours: str | None, allowed: bool) -> None:
+    webhook.api_server.script = api_server([policy("gpu", {"gpu": ""}, created="1", **until(theirs))])
+    old = policy("late", {"gpu": ""}, created="2", **until(ours)) if ours else None
+    asked = policy("late", {"gpu": ""}, created="2", **until("2999-02-01T00:00:00Z" if ours else None))
+    assert (await webhook.review(review(asked, old)))["allowed"] is allowed
 
 
 POOLS = "/apis/poolhouse.dev/v1alpha1/namespaces/shop/virtualmachinewarmpools"

@@ -10,7 +10,7 @@ from poolhouse.api.kinds.checks import migrationpolicy
 from poolhouse.api.kinds.experimental_migration import ExperimentalMigration
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Conditions, StatusModel
-from poolhouse.api.kinds.model import AtomicModel, Count, Int64, IntOrString, Model, expected
+from poolhouse.api.kinds.model import AtomicModel, Count, Int64, IntOrString, Model, Time, expected
 from poolhouse.api.kinds.resource_types import MIGRATION_POLICIES
 from poolhouse.api.kinds.validation import quoted
 
@@ -99,6 +99,9 @@ class MigrationPolicySpec(Model):
     disable_tls: Annotated[bool | None, Field(alias="disableTLS")] = None
     """Whether the guest's memory is sent unencrypted. KubeVirt supports this only for the whole cluster: a policy with
     a different value has the condition Enforced=False."""
+    expires_at: Time | None = None
+    """Time from which the policy applies to no VMI, such as `2026-12-01T06:00:00Z`, for a drain or an upgrade. VMIs get
+    the policy back that they had before. Defaults to never."""
     selectors: Selectors | None = None
     """VirtualMachineInstances that the policy applies to. Defaults to none."""
 
@@ -136,6 +139,7 @@ MIGRATION_POLICY = Kind(
         Column(
             "Reason", ".status.conditions[?(@.type=='Enforced')].reason", "Reason of the condition Enforced", wide=True
         ),
+        Column("Expires", ".spec.expiresAt", "Time from which the policy applies to no VMI", wide=True),
         Column("Auto-Converge", ".spec.allowAutoConverge", "Slow down guests", "boolean", wide=True),
         Column("Bandwidth", ".spec.bandwidthPerMigration", "Maximum bytes per second", wide=True),
         Column("Timeout", ".spec.completionTimeoutPerGiB", "Maximum seconds per GiB", "integer", wide=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -11,6 +12,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.migrationpolicies import precedence
 from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations, effective_settings, value_text
+from poolhouse.api.migrationpolicies.expiry import expires_at, is_expired
 from poolhouse.api.migrationpolicies.precedence import (
     ANY,
     Labels,
@@ -36,6 +38,8 @@ class ClusterState:
     """KubeVirt's own migration policies; None if the caller may not list them"""
     unreadable: tuple[str, ...] = ()
     """descriptions of the objects that the caller may not read"""
+    now: datetime | None = None
+    """None for documents that are compared without a time, in which no policy has expired"""
     hypothetical: frozenset[str] = frozenset()
     """names of policies that differ from the cluster's, so that KubeVirt cannot enforce them yet"""
 
@@ -67,13 +71,15 @@ class ActivePolicies:
     excluded: Mapping[str, str]
 
     @classmethod
-    def of(cls, policies: Iterable[Json]) -> ActivePolicies:
+    def of(cls, policies: Iterable[Json], now: datetime | None) -> ActivePolicies:
         out = {}
         found = []
         for document in policies:
             policy = ranked_policy(document)
             if problems := MIGRATION_POLICY.problems(document):
                 out[policy.name] = f"it is not valid, and so never applied: {problems[0]}"
+            elif now is not None and is_expired(document, now):
+                out[policy.name] = f"it expired at {at(document, 'spec', 'expiresAt')}"
             elif not policy.selectors:
                 out[policy.name] = "it has no label in either selector, and so matches nothing"
             else:
@@ -86,7 +92,7 @@ class ActivePolicies:
 def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
     """An `ExplainResponse` as JSON. `instance` and `namespace` are the labels of the VMI and of its namespace."""
     instance = {key: value for key, value in instance.items() if key != meta.MIGRATION_POLICY}
-    policies = ActivePolicies.of(there.policies)
+    policies = ActivePolicies.of(there.policies, there.now)
     found = candidates(policies.active, instance, namespace)
     winner = found[0] if found else None
     obeyed = next((each for each in there.policies if winner and at(each, "metadata", "name") == winner.name), None)
@@ -113,6 +119,7 @@ def explain(instance: Labels, namespace: Labels, there: ClusterState) -> Json:
             *(f"{what} could not be read, and is not counted here" for what in there.unreadable),
             *_not_enforced(obeyed, there),
             *_obeyed_instead(obeyed, instance, namespace, there),
+            *_ends(obeyed, found),
             *(
                 f"policy {winner.name} says {name}: {value_text(each.ignored)}, which this cluster ignores: {each.why}"
                 for name, each in settings.items()
@@ -136,7 +143,7 @@ def impact(
     instances: Iterable[tuple[str, str, Labels]], namespaces: Mapping[str, Labels], old: ClusterState, new: ClusterState
 ) -> list[WinnerChange]:
     """The VMIs (namespace, name, labels) whose policy differs between the two states."""
-    before, after = ActivePolicies.of(old.policies).active, ActivePolicies.of(new.policies).active
+    before, after = (ActivePolicies.of(each.policies, each.now).active for each in (old, new))
     changed = [each for each in {*before, *after} if (each in before) is not (each in after)]
     found = []
     for namespace, name, labels in instances:
@@ -188,6 +195,13 @@ def _wants(scope: str, key: str, value: str, found: str | None) -> str:
     owner = "VMI" if scope == "instance" else "namespace"
     asked = f"{key}={value}" if value != ANY else f"{key} with any value"
     return f"it wants {asked}; the {owner} has " + (f"no label {key}" if found is None else f"{key}={found}")
+
+
+def _ends(obeyed: Json | None, found: tuple[RankedPolicy, ...]) -> Iterable[str]:
+    """Says when the winner expires, and which policy applies then."""
+    if obeyed is not None and expires_at(obeyed) is not None:
+        then = f"policy {found[1].name}" if len(found) > 1 else "no policy"
+        yield f"policy {found[0].name} expires at {at(obeyed, 'spec', 'expiresAt')}; after that, {then} applies"
 
 
 def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:

@@ -17,7 +17,7 @@ from tests.kinds.policies import policy as document
 from tests.kinds.policies import upstream
 
 UID = "the-policys-uid"
-SETTINGS = ("allow", "band", "disable", "experimental", "max")
+SETTINGS = ("allow", "band", "disable", "experimental", "expires", "max")
 """the first letters of settings, as opposed to other fields of a policy"""
 
 

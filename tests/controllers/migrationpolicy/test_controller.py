@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from controllers.migrationpolicy.controller import PolicyController
 from controllers.migrationpolicy.memory import PAUSES, RESET_SECONDS, PolicyMemory, UnlabelledVMIs
 from controllers.migrationpolicy.metrics import PolicyMetrics
-from controllers.migrationpolicy.observe import Namespace, Stores, VMILabels
+from controllers.migrationpolicy.observe import Namespace, Policy, Stores, VMILabels
 from controllers.shared.status_writer import StatusUpdate
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Unreachable
 from poolhouse.runtime.metrics import Metrics
@@ -22,6 +22,7 @@ from poolhouse.runtime.store import Store
 from tests.controllers.migrationpolicy.builders import enforcing, policy
 
 A, B = ("shop", "a"), ("shop", "b")
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def vmi(**changed: Any) -> VMILabels:
@@ -46,6 +47,9 @@ class FakeWriter:
         if self.answer is not None:
             raise self.answer
 
+    async def apply(self, policy: Any, action: Any) -> None:
+        pass
+
     async def update(self, policy: Any, status: Any, last: Any) -> StatusUpdate:
         self.said.append(status.conditions[1].reason)
         return StatusUpdate(written=True)
@@ -57,10 +61,11 @@ class FakeWriter:
 class Cluster:
     """A leading controller, one policy, and one VMI that it wins."""
 
-    def __init__(self) -> None:
+    def __init__(self, gold: Policy | None = None) -> None:
         self.vmis: Store[VMILabels] = Store()
         policies, namespaces = Store(), Store()  # type: ignore[var-annotated]
-        policies.put(("", "gold"), policy())
+        policies.put(("", "gold"), gold or policy())
+        policies.put(("", "bronze"), policy("bronze", {"app": ""}, uid="another"))
         namespaces.put(("", "shop"), Namespace("shop", {}))
         self.vmis.put(A, vmi(active=True))
         upstream = SimpleNamespace(known=True, served=True, get=lambda name: enforcing(), all=())
@@ -72,7 +77,7 @@ class Cluster:
             self.writer,  # type: ignore[arg-type]
             PolicyMetrics(CollectorRegistry()),
             clock=lambda: self.time,
-            now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+            now=lambda: NOW + timedelta(seconds=self.time),
             metrics=Metrics(),
         )
         self.controller.start()
@@ -85,6 +90,23 @@ class Cluster:
         self.time += 60
         await self.controller.reconcile("gold")
         return self.writer.said[-1]
+
+
+@pytest.mark.sentence("3.23")
+async def test_a_policy_that_expires_leaves_its_vmis_to_the_next_at_that_time() -> None:
+    cluster = Cluster(policy(expiresAt="2026-01-01T01:00:00Z"))
+    controller = cluster.controller
+    assert controller.winners is not None
+    assert await controller.reconcile("gold") == 3600
+    cluster.time = 3599.5
+    assert await controller.reconcile("gold") == 0.5
+    assert controller.winners.winner(A) == "gold"
+    cluster.time = 3600
+    assert await controller.reconcile("gold") is None
+    assert controller.winners.winner(A) == "bronze"
+    assert (controller.winners.wins("gold"), controller.winners.losses("gold")) == (0, 0)
+    controller.start()
+    assert controller.winners.winner(A) == "bronze", "also after a restart"
 
 
 @pytest.mark.parametrize("refused", [Forbidden("it is forbidden"), Invalid("a webhook denied it")])

@@ -118,6 +118,11 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
             DeleteUpstream("uid-of-gold", "the policy is not active"),
             id="a duplicate of an older policy",
         ),
+        pytest.param(
+            given(expired=True, enforcing=enforcing()),
+            DeleteUpstream("uid-of-gold", "the policy is not active"),
+            id="it has expired",
+        ),
         pytest.param(given(older="old"), None, id="a duplicate without a policy of KubeVirt"),
         pytest.param(
             given(older="old", enforcing=enforcing(owner="", managed=False)),

@@ -64,6 +64,8 @@ def test_every_check_has_a_case() -> None:
 
 ACTIVE = [
     pytest.param(given(), "Accepted", id="valid"),
+    pytest.param(given(policy(expiresAt="2026-01-01T00:00:00Z"), expired=True), "Expired", id="expired"),
+    pytest.param(given(policy(expiresAt="2026-01-01T00:00:00Z")), "Accepted", id="not expired yet"),
     pytest.param(given(older="old"), "SameSelectors", id="a duplicate of an older policy"),
     pytest.param(given(policy(instance={})), "NoSelectors", id="no selectors"),
     pytest.param(given(policy(instance={"bad key": ""})), "InvalidSpec", id="invalid"),
@@ -85,6 +87,21 @@ def test_a_condition_is_true_only_for_its_good_reason(known, reason) -> None:
 
 def test_a_duplicate_names_the_older_policy() -> None:
     assert "Policy old " in active(given(older="old")).message
+
+
+def test_the_end_of_a_policy_is_named() -> None:
+    temporary = policy(expiresAt="2026-01-01T02:00:00+02:00")
+    assert active(given(temporary)).message == "The policy can win VMIs until 2026-01-01T00:00:00Z."
+    assert active(given(temporary, expired=True)).message.startswith("The policy expired at 2026-01-01T00:00:00Z and")
+
+
+def test_an_expired_policy_is_ready() -> None:
+    found = status(given(policy(expiresAt="2026-01-01T00:00:00Z"), expired=True), NOW)
+    assert {each.type: each.status for each in found.conditions} == {
+        "Active": "False",
+        "Enforced": "False",
+        "Ready": "True",
+    }
 
 
 def test_ignored_settings_are_named_with_the_reason() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.quantity import MAX_INT64, to_fraction, to_int
+from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.checks.metadata import booleans_to_text, name_rule, not_text, selector_problems
 from poolhouse.api.kinds.meta import MIGRATION_POLICY
@@ -73,6 +74,13 @@ def experiments(document: Json) -> Iterator[Problem]:
             yield Problem(f"spec.experimental.stallDetector.{name}", f"{bounds}, not {quoted(value)}")
 
 
+def expiry(document: Json) -> Iterator[Problem]:
+    given = at(document, "spec", "expiresAt")
+    if isinstance(given, str) and known_time(given) is None:
+        wanted = 'must be a time with its zone, such as "2026-12-01T06:00:00Z"'
+        yield Problem("spec.expiresAt", f"{wanted}, not {quoted(given)}")
+
+
 def match_labels(document: Any, selector: str) -> dict[str, str]:
     """The valid labels of `namespaceSelector` or `virtualMachineInstanceSelector`."""
     matches = at(normalize(document), "spec", "selectors", selector, "matchLabels")
@@ -105,5 +113,5 @@ def normalize(document: Json) -> Json:
     return document
 
 
-CHECKS = (labels, bandwidth, experiments)
+CHECKS = (labels, bandwidth, experiments, expiry)
 WARNINGS = (matches_nothing, tls_is_cluster_wide, rounded_bandwidth)

@@ -61,7 +61,7 @@ from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceS
 log = logging.getLogger(__name__)
 
 KINDS_OFF = "POOLHOUSE_KINDS_OFF"
-LEASE = "poolhouse-controllers"
+LEASE = meta.CONTROLLERS
 LEASE_SECONDS = 8.0
 RENEW_DEADLINE_SECONDS = 5.0
 RETRY_SECONDS = 1.0

@@ -88,16 +88,20 @@ class Cluster:
             raise self._exit(_first(refused)) from None
 
     def _exit(self, error: ApiError) -> click.ClickException:
-        from poolhouse.runtime.errors import Throttled, Unavailable
+        from poolhouse.runtime.errors import Throttled, Unavailable, WebhookFailed
         from poolhouse.runtime.errors import Unreachable as NoAnswer
 
         source = str(self.kubeconfig or "the pod's ServiceAccount")
         source = f"context {self.context} of {source}" if self.context else source
         if isinstance(error, NoAnswer) and not error.call:
             return Failed(error.message)  # the kubeconfig is invalid, so no request was sent
+        if isinstance(error, WebhookFailed):
+            return Failed(with_namespace(error))
         if isinstance(error, NoAnswer | Unavailable | Throttled):
             if self.kubeconfig and (stack := _stopped_stack(self.kubeconfig)) is not None:
                 return Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it")
+            if isinstance(error, Unavailable):
+                return Unreachable(f"the API server of {source} has failed: {error}; `poolhouse doctor` checks more")
             return Unreachable(
                 f"no answer from the cluster of {source}: {error}; check the connection with `kubectl version`, "
                 "or choose another cluster with --context, --kubeconfig or (an embedded stack) --dir"
@@ -132,7 +136,13 @@ async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
 
 
 def with_namespace(error: ApiError) -> str:
-    """The message of the error. For a missing object, it names the namespace, which the API server leaves out."""
+    """The message of the error. For a missing object, it names the namespace, which the API server leaves out. For a
+    webhook that is down, it says whose webhook it is."""
+    from poolhouse.cli.service_health import describe_webhook_failure
+    from poolhouse.runtime.errors import WebhookFailed
+
+    if isinstance(error, WebhookFailed):
+        return describe_webhook_failure(error)
     found = OBJECT_PATH.search(error.call) if error.status == NOT_FOUND else None
     is_object = found is not None and error.details.get("name") == found["name"]
     return f"{error.message} in namespace {found['namespace']}" if found and is_object else error.message

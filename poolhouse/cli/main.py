@@ -68,6 +68,9 @@ COMMANDS = {
     ),
     "hook": CommandEntry("poolhouse.cli.hook:hook", "Print manifests that restore recorded hardware."),
     "crds": CommandEntry("poolhouse.cli.crds:crds", "Print the CustomResourceDefinitions of Poolhouse."),
+    "doctor": CommandEntry(
+        "poolhouse.cli.doctor:doctor", "Check whether Poolhouse itself works, and say what to do if it does not."
+    ),
     "conformance": CommandEntry(
         "poolhouse.cli.conformance:conformance", "Check that a cluster's KubeVirt behaves as Poolhouse expects."
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -16,14 +17,18 @@ from poolhouse.api.kinds.resource_types import OURS, ResourceType
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from poolhouse.cli.health import COLOURS, assess, format_age
 from poolhouse.cli.live import LiveLines
-from poolhouse.cli.output import Column, Failed, Listing, echo, field, is_structured
+from poolhouse.cli.output import Column, Failed, Listing, echo, field, is_structured, style
 from poolhouse.cli.parameters import qualified_name, short_name
+from poolhouse.cli.service_facts import brief_checks
+from poolhouse.cli.service_health import Check, describe_unknown, failed, summarize
 from poolhouse.runtime.resource import Resource
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
 
 POLL_SECONDS = 2.0
+HEALTH_SECONDS = 20.0
+"""pause between the questions of `--watch` whether Poolhouse itself works"""
 FAILURE_SHOWN = timedelta(hours=1)
 """time for which an object that failed for good is shown"""
 STATE = Column("STATE", lambda row: row["state"], colour=lambda row: COLOURS[row["state"]])
@@ -43,7 +48,9 @@ LISTING = Listing(
 
 
 @click.command()
-@click.option("--wrong", is_flag=True, help="Show only degraded objects; exit with 1 if there are any.")
+@click.option(
+    "--wrong", is_flag=True, help="Show only degraded objects; exit with 1 if there are any, or if Poolhouse is down."
+)
 @click.option(
     "--watch", "-w", is_flag=True, help="Follow the changes until Ctrl-C: in place in a terminal, else as a new list."
 )
@@ -54,39 +61,88 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
     """Show all pools, replica sets, warm pools, claims and migration policies, with their health.
 
     The state is Healthy, Progressing, Suspended or Degraded, by the conditions Ready, Reconciling and Stalled, as in
-    Argo CD. Finished claims are left out.
+    Argo CD. Finished claims are left out. If Poolhouse itself does not work, a line on stderr says so.
     """
-    nothing = f"no object is degraded in {cluster.place}" if wrong else f"no objects of Poolhouse in {cluster.place}"
+    view = View(cluster, wrong, output)
+    if watch:
+        cluster.run(view.follow)
+    rows, checks = cluster.run(view.read_all)
+    outage = summarize(checks)
+    if outage:
+        echo(style(outage, "red"), err=True)
+    if rows or not (wrong and outage) or is_structured(output):
+        view.show(rows, describe_unknown(checks))
+    if wrong and (rows or outage):
+        down = ", ".join(each.name for each in failed(checks))
+        parts = (f"an outage of Poolhouse itself ({down})" if down else "", _degraded(len(rows)))
+        raise Failed("; ".join(filter(None, parts)), shown=True)
 
-    async def read(api: Api) -> list[Json]:
-        rows = await _rows(api, cluster.scope, datetime.now(UTC))
-        return [row for row in rows if row["state"] == "Degraded"] if wrong else rows
 
-    def show(rows: list[Json]) -> None:
-        LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
+def _degraded(number: int) -> str:
+    return count_noun(number, "degraded object") if number else ""
 
-    async def follow(api: Api) -> list[Json]:
+
+@dataclass(frozen=True)
+class View:
+    """What the command reads and prints."""
+
+    cluster: Cluster
+    wrong: bool
+    output: str
+
+    @property
+    def nothing(self) -> str:
+        place = self.cluster.place
+        return f"no object is degraded in {place}" if self.wrong else f"no objects of Poolhouse in {place}"
+
+    async def read(self, api: Api) -> list[Json]:
+        rows = await _rows(api, self.cluster.scope, datetime.now(UTC))
+        return [row for row in rows if row["state"] == "Degraded"] if self.wrong else rows
+
+    async def read_all(self, api: Api) -> tuple[list[Json], list[Check]]:
+        return await asyncio.gather(self.read(api), brief_checks(api, self.cluster.namespace))
+
+    def show(self, rows: list[Json], unknown: str = "") -> None:
+        nothing = f"{self.nothing}; {unknown}" if self.wrong and unknown else self.nothing
+        LISTING.show(self.output, rows, nothing=nothing, everywhere=self.cluster.everywhere)
+
+    async def follow(self, api: Api) -> NoReturn:
         before: list[Json] | None = None
+        health = HealthLine(api, self.cluster.namespace)
         with LiveLines() as view:
             while True:
-                rows = await read(api)
-                if is_structured(output):
+                rows, line = await asyncio.gather(self.read(api), health.read())
+                if is_structured(self.output):
                     if before is None or _without_age(before) != _without_age(rows):
-                        if before is not None and output == "yaml":
+                        if before is not None and self.output == "yaml":
                             echo("---")
-                        show(rows)
+                        self.show(rows)
                     before = rows
                 else:
-                    lines = LISTING.lines(output, rows, everywhere=cluster.everywhere) if rows else [nothing]
-                    view.show([*lines], str(_without_age(rows)))
+                    view.show(list(self._lines(rows, line)), f"{line}{_without_age(rows)}")
                 await asyncio.sleep(POLL_SECONDS)
 
-    if watch:
-        cluster.run(follow)
-    rows = cluster.run(read)
-    show(rows)
-    if wrong and rows:
-        raise Failed(f"{count_noun(len(rows), 'degraded object')}", shown=True)
+    def _lines(self, rows: list[Json], outage: str) -> Iterator[str]:
+        if outage:
+            yield outage
+        if rows:
+            yield from LISTING.lines(self.output, rows, everywhere=self.cluster.everywhere)
+        elif not (self.wrong and outage):
+            yield self.nothing
+
+
+class HealthLine:
+    """The line about an outage of Poolhouse, which is read again after some time."""
+
+    def __init__(self, api: Api, namespace: str) -> None:
+        self._api, self._namespace = api, namespace
+        self._line, self._read_at = "", float("-inf")
+
+    async def read(self) -> str:
+        if self._api.monotonic() - self._read_at >= HEALTH_SECONDS:
+            self._line = summarize(await brief_checks(self._api, self._namespace))
+            self._read_at = self._api.monotonic()
+        return self._line
 
 
 def object_row(kind: ResourceType, document: Json, now: datetime) -> Json:

@@ -18,6 +18,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from poolhouse.cli.completion import complete_names
+from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.output import Failed, Listing, echo, field, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import parse_name, short_name, spellings
 from poolhouse.cli.past import (
@@ -117,7 +118,7 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
         show_claim(cluster, claim, output)
         return
     vm, uid = parse_reference(name)
-    found = cluster.run(lambda api: _explain(api, cluster.namespace, vm, uid))
+    found = cluster.run(lambda api: with_outage(api, cluster, _explain(api, cluster.namespace, vm, uid)))
     if is_structured(output):
         print_structured(output, found)
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.claim_status import FINISHED, describe, to_the_second
 from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.output import echo, is_structured, print_structured
 from poolhouse.cli.parameters import spellings
 from poolhouse.cli.past import events_about
@@ -25,7 +26,7 @@ def claim_name(text: str) -> str:
 
 
 def show_claim(cluster: Cluster, name: str, output: str) -> None:
-    found = cluster.run(lambda api: _explain(api, cluster.namespace, name))
+    found = cluster.run(lambda api: with_outage(api, cluster, _explain(api, cluster.namespace, name)))
     if is_structured(output):
         print_structured(output, found)
         return

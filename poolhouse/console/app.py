@@ -86,7 +86,9 @@ class Renderer:
         return html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest()
 
     def parts(self, page: Page) -> dict[str, tuple[str, str]]:
-        connection = Part("connection", "connection.html", connection_values(self.context.state.problems))
+        state = self.context.state
+        values = {**connection_values(state.problems), "outage": state.outage}
+        connection = Part("connection", "connection.html", values)
         return {each.name: self.part(each) for each in (connection, *page.parts)}
 
     def page(self, page: Page, live: str = "", message: str = "", failed: bool = False) -> str:
@@ -100,7 +102,7 @@ class Renderer:
         )
 
 
-OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": ""}
+OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": "", "outage": ""}
 """values that some parts leave out"""
 
 

@@ -17,7 +17,7 @@ from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.cli.apply import Change, read_change, send
-from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.cluster import Cluster, with_namespace
 from poolhouse.cli.manifests import Manifest, read_manifests
 from poolhouse.cli.output import Failed, yaml_text
 from poolhouse.cli.plan import simulate_pool, simulate_replica_set, update_lines
@@ -197,7 +197,7 @@ async def _apply(state: ClusterState, changes: list[Change], text: Text) -> Draf
             await send(state.api, each, dry_run=False, warnings=[], manager=MANAGER, version=version)
         except ApiError as error:
             before = f"{', '.join(done)} {'is' if len(done) == 1 else 'are'} applied. " if done else ""
-            return Draft(text, f"{before}{_title(each)}: {error.message}")
+            return Draft(text, f"{before}{_title(each)}: {with_namespace(error)}")
         done.append(_title(each))
     first = changes[0]
     path = object_path(first.kind.short_name, first.namespace, first.name)
@@ -242,7 +242,7 @@ async def _result(state: ClusterState, change: Change) -> Json:
             after = await send(state.api, change, dry_run=True, warnings=warnings, manager=MANAGER)
         except ApiError as error:
             causes = [{"path": each.get("field") or "", "message": each.get("message") or ""} for each in error.causes]
-            problems = causes or [{"path": "", "message": error.message}]
+            problems = causes or [{"path": "", "message": with_namespace(error)}]
     result = {
         "name": _title(change),
         "namespace": change.namespace,

@@ -19,7 +19,10 @@ from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.cli.overview import HEALTH_SECONDS
 from poolhouse.cli.pools import BURST
+from poolhouse.cli.service_facts import brief_checks
+from poolhouse.cli.service_health import summarize
 from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound, Unavailable, Unreachable
@@ -69,8 +72,20 @@ class Sample:
 class ClusterState:
     """The views of all objects in a namespace, or in all namespaces if `namespace` is None."""
 
-    def __init__(self, api: Api, namespace: str | None, user: str, *, serves_snapshots: bool = False) -> None:
+    def __init__(
+        self,
+        api: Api,
+        namespace: str | None,
+        user: str,
+        *,
+        serves_snapshots: bool = False,
+        own_namespace: str = "default",
+    ) -> None:
+        """`own_namespace`: where dry runs show whether Poolhouse itself works, if all namespaces are shown."""
         self.api, self.namespace, self.user = api, namespace, user
+        self.outage = ""
+        """what does not work of Poolhouse itself"""
+        self._own_namespace = namespace or own_namespace
         self._changes = 0
         self._fetched: dict[Hashable, tuple[float, Hashable, Any]] = {}
         self._rights: dict[tuple[Right, str], tuple[float, bool]] = {}
@@ -118,7 +133,16 @@ class ClusterState:
         async with asyncio.TaskGroup() as group:
             for each in self._reflectors:
                 group.create_task(each.run(), name=f"reflector-{each.resource.plural}")
+            group.create_task(self._watch_services(), name="services")
         raise AssertionError("a reflector has ended")
+
+    async def _watch_services(self) -> NoReturn:
+        while True:
+            outage = summarize(await brief_checks(self.api, self._own_namespace))
+            if outage != self.outage:
+                self.outage = outage
+                self._note()
+            await asyncio.sleep(HEALTH_SECONDS)
 
     async def synced(self, timeout_seconds: float) -> None:
         """Waits until each resource is listed or has a problem, or for the timeout."""
@@ -242,7 +266,8 @@ async def connect(api: Api, namespace: str | None, fallback: str) -> ClusterStat
         review = self_subject_access_review("list", Resource.of(POOL), "")
         allowed = is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
         namespace = None if allowed else fallback
-    return ClusterState(api, namespace, await _user(api), serves_snapshots=await _serves_snapshots(api))
+    user, snapshots = await _user(api), await _serves_snapshots(api)
+    return ClusterState(api, namespace, user, serves_snapshots=snapshots, own_namespace=fallback)
 
 
 async def _user(api: Api) -> str:

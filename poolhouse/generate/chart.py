@@ -110,6 +110,7 @@ def _rights() -> Json:
         "analysisJobs": {"cluster": _rules(rbac.ANALYSIS_JOB_RULES)},
         "retire": {"cluster": _rules(rbac.UNINSTALL_RULES)},
         "users": [view, edit],
+        "everyone": _rules(rbac.LEADER_RULES),
     }
 
 

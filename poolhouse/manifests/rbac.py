@@ -289,6 +289,14 @@ UNINSTALL_RULES = _webhook_configuration_rules(("delete",), "to remove the webho
 """cluster-wide rules of the pre-uninstall hook"""
 
 
+LEADER_RULES = (
+    PolicyRule(
+        "coordination.k8s.io", ("leases",), ("get",), "to see whether the controllers work", names=(meta.CONTROLLERS,)
+    ),
+)
+"""rules of every user, in Poolhouse's namespace"""
+
+
 def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
     """The user name of a service's ServiceAccount."""
     return f"system:serviceaccount:{namespace}:{account_name(service)}"
@@ -328,6 +336,16 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
             }
         )
     return found
+
+
+def health_role(namespace: str = meta.NAMESPACE) -> list[Json]:
+    """A role by which every user sees whether the controllers work: an outage concerns all of them."""
+    role = {"metadata": {"name": account_name("health"), "namespace": namespace, "labels": _labels()}}
+    found = _role_and_binding(
+        "", {**role, "rules": _rules(LEADER_RULES)}, {"namespace": namespace}, "health", namespace
+    )
+    group = {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}
+    return [found[0], {**found[1], "subjects": [group]}]
 
 
 def _cluster_role(service: str, namespace: str, rules: Iterable[PolicyRule]) -> list[Json]:

@@ -10,6 +10,7 @@ ApiError
 ├── Expired        the resourceVersion is too old: list again
 ├── Throttled      retry, but not before `retry_after_seconds`
 ├── Unavailable    the server failed; a write may have been done
+│   └── WebhookFailed  an admission webhook did not answer the server; the write was not done
 └── Unreachable    no response, or an incomplete response; a write MAY HAVE BEEN DONE
 """
 
@@ -80,6 +81,20 @@ class Throttled(ApiError): ...
 class Unavailable(ApiError): ...
 
 
+class WebhookFailed(Unavailable):
+    @property
+    def webhook(self) -> str:
+        """The name of the webhook, such as `pools.poolhouse.dev`."""
+        found = WEBHOOK_FAILURE.search(self.message)
+        return found["name"] if found else ""
+
+    @property
+    def cause(self) -> str:
+        """Why the API server got no answer, without the address that it called."""
+        found = WEBHOOK_FAILURE.search(self.message)
+        return found["cause"] if found else self.message
+
+
 class Unreachable(ApiError): ...
 
 
@@ -88,6 +103,11 @@ OUTCOME_UNKNOWN: tuple[type[Exception], ...] = (Unreachable, Unavailable, Timeou
 
 QUOTA = re.compile(r"is forbidden: (exceeded quota|status unknown for quota): ")
 """Message of the API server when a quota is full, or when the usage of a new quota is not counted yet."""
+
+WEBHOOK_FAILURE = re.compile(
+    r'failed calling webhook "(?P<name>[^"]*)": (?:failed to call webhook: )?(?:\w+ "[^"]*": )?(?P<cause>.*)', re.DOTALL
+)
+"""Message of the API server, which has the code of every other internal error."""
 
 CLASSES: dict[int, type[ApiError]] = {
     400: Invalid,
@@ -147,6 +167,8 @@ def _class(code: int, reason: str, retry_after_seconds: float | None, message: s
     # An exceeded quota has the code and the reason of every other `Forbidden`. Only the message differs.
     if code == 403 and QUOTA.search(message):
         return QuotaExceeded
+    if code == 500 and WEBHOOK_FAILURE.search(message):
+        return WebhookFailed
     return CLASSES.get(code, Unavailable if code >= 500 else ApiError)
 
 

@@ -85,6 +85,7 @@ async def install_kinds(api: Api) -> None:
     roles = [
         *rbac.manifests(ACCOUNTS, analysis_jobs=True),
         *rbac.user_roles(),
+        *rbac.health_role(),
         *kubevirt_roles(),
         *admission_policy.documents(
             webhook=rbac.service_account_user("webhook"),

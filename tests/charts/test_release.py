@@ -104,6 +104,7 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *crds(),
         *rbac.manifests(["webhook", "controllers"]),
         *rbac.user_roles(),
+        *rbac.health_role(),
         *admission_policy.documents(),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
@@ -179,6 +180,8 @@ async def test_documented_checks_pass(cluster: Cluster) -> None:
     printed = await cluster.run_documented("install.md", "kubectl get deployments")
     for word in ("poolhouse-webhook", "poolhouse-defaulter", "virtualmachinepools.kubevirt.io", "Phase:", "Succeeded"):
         assert word in printed
+    checks = json.loads(await cluster.run("poolhouse doctor -o json --request-timeout 60s"))
+    assert {each["check"]: each["verdict"] for each in checks if each["verdict"] != "ok"} == {}, checks
 
 
 async def test_pods_comply_with_the_enforced_restricted_standard(cluster: Cluster, api: Api) -> None:
@@ -405,6 +408,7 @@ async def test_cluster_works_while_poolhouse_is_down(cluster: Cluster, api: Api)
     await api.patch(POOLS, WORK, "web", {"spec": {"replicas": 3}}, subresource="scale")
     await api.patch(POOLS, WORK, "web", {"status": {"replicas": 2}}, subresource="status")
     await _evict_a_pod(api)
+    assert "failed   webhook: " in await cluster.run("poolhouse doctor --request-timeout 60s || test $? = 1")
     await api.delete(POLICIES, None, "back")
     await api.delete(VMS, WORK, "while-down")
     await until(lambda: _gone(api, "while-down"), True)

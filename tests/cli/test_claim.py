@@ -153,7 +153,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
             id="carried out after the command gave up",
         ),
         pytest.param([], ["given", "refused"], 7, "", 1, id="a release is tried again"),
-        pytest.param([], ["given", *["refused"] * 10_000], 7, "was not released: no answer", 0, id="until it is late"),
+        pytest.param([], ["given", *["refused"] * 10_000], 7, "not released: the API", 0, id="until it is late"),
         pytest.param(["mine"], ["lost"], 3, "`poolhouse release mine` releases it", 0, id="a name that others may use"),
         pytest.param(["mine"], ["given"], 7, "", 1, id="a given name"),
     ],

@@ -38,7 +38,13 @@ async def test_a_pool_is_seen_in_its_namespace_and_in_all(control_plane: Any, pl
     assert (await run(control_plane, place, "overview", "-o", "name")).stdout == "virtualmachinepool.kubevirt.io/web\n"
     everywhere = json.loads((await run(control_plane, place, "overview", "-A", "-o", "json")).stdout)
     assert (place.namespace, "web") in [(row["namespace"], row["name"]) for row in everywhere]
-    assert (await run(control_plane, place, "overview", "--wrong")).exit_code == 0
+
+
+async def test_a_cluster_without_poolhouses_services_is_wrong(control_plane: Any, place: Place) -> None:
+    await place.pool(2)
+    shown = await run(control_plane, place, "overview", "--wrong")
+    assert (shown.exit_code, "no object is degraded" in shown.output) == (1, False)
+    assert "Poolhouse itself has an outage: webhook: the API server stores objects" in shown.stderr
 
 
 async def test_a_degraded_object_makes_overview_exit_with_1(control_plane: Any, place: Place) -> None:

@@ -298,6 +298,7 @@ async def test_what_is_generated_is_taken(api: Api, namespace: str, control_plan
         *webhooks.configurations(service=webhooks.Service(), ca_bundle=authority),
         *rbac.manifests(services, namespace),
         *rbac.user_roles(),
+        *rbac.health_role(),
     ):
         await taken(api, document)
 

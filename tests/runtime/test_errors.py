@@ -43,6 +43,25 @@ def test_each_answer_raises_its_class_of_error(
 
 
 @pytest.mark.parametrize(
+    ("rest", "cause"),
+    [
+        (
+            'failed to call webhook: Post "https://a.b.svc/mutate?timeout=10s": context deadline exceeded',
+            "context deadline exceeded",
+        ),
+        ('Post "https://a.b.svc/mutate": dial tcp 10.0.0.1:443: refused', "dial tcp 10.0.0.1:443: refused"),
+        ("expected response.uid=a, got b", "expected response.uid=a, got b"),
+    ],
+)
+def test_a_webhook_without_an_answer_differs_from_other_errors_of_the_server(rest: str, cause: str) -> None:
+    message = f'Internal error occurred: failed calling webhook "pools.poolhouse.dev": {rest}'
+    body = json.dumps({**status(500, "InternalError"), "message": message}).encode()
+    error = errors.error_from_response(500, body, now=NOW)
+    assert isinstance(error, errors.WebhookFailed)
+    assert (error.webhook, error.cause) == ("pools.poolhouse.dev", cause)
+
+
+@pytest.mark.parametrize(
     ("message", "expected"),
     [
         ('pods "a" is forbidden: exceeded quota: few, requested: pods=1, used: pods=2, limited: pods=2', True),

@@ -1,0 +1,190 @@
+"""Checks how Poolhouse is installed, for `poolhouse doctor`: certificates, versions, APIs, webhooks of others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import KINDS
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
+from poolhouse.api.kubevirt.versions import NEWEST, OLDEST, Release, parse_release
+from poolhouse.cli.service_health import EMERGENCY, ERRORS, Check, Facts, Seen, is_ours, webhook
+from poolhouse.runtime.errors import ApiError, WebhookFailed
+
+OLDEST_KUBERNETES: Release = (1, 31)
+MAX_NAMES = 5
+CERTIFICATES, INSTALL = "docs/alerts/PoolhouseCertificateExpires.md", "docs/install.md"
+VIRTUAL_MACHINES = ("kubevirt.io", "virtualmachines")
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What `poolhouse doctor` asks too. Most of it needs rights of an administrator."""
+
+    version: str
+    """of this command"""
+    kubernetes: Seen[Json]
+    kubevirts: Seen[Sequence[Json]]
+    deployments: Seen[Sequence[Json]]
+    configurations: Seen[Sequence[Json]]
+    """all webhook configurations, with their kinds"""
+    served: Mapping[str, Seen[Collection[str]]]
+    """the resources of API versions, such as `kubevirt.io/v1`; none of a version that is not served"""
+    validities: Mapping[str, tuple[datetime, datetime] | None]
+    """when the CA bundle of each of Poolhouse's webhooks is valid; None for a missing or damaged one"""
+
+
+def judge_installation(facts: Facts, installation: Installation) -> list[Check]:
+    return [check(facts, installation) for check in INSTALLATION_CHECKS]
+
+
+def certificates(facts: Facts, installation: Installation) -> Check:
+    if "x509" in webhook(facts).message:
+        message = "the API server does not trust the webhook's certificate"
+        return Check("certificates", "failed", message, "start a controller, which repairs it in seconds", ERRORS)
+    if isinstance(installation.configurations, ApiError):
+        trusted = "the API server trusts the webhook's; " if webhook(facts).verdict == "ok" else ""
+        return Check("certificates", "ok" if trusted else "unknown", f"{trusted}you may not see when they end")
+    bundles = installation.validities
+    if not bundles:
+        return Check("certificates", "unknown", "there is no webhook configuration of Poolhouse with a certificate")
+    damaged = [name for name, validity in bundles.items() if validity is None]
+    past = [name for name, validity in bundles.items() if validity and not validity[0] <= facts.now < validity[1]]
+    for names, what in ((damaged, "no usable CA bundle"), (past, "a CA bundle that is not valid now")):
+        if names:
+            message = f"webhooks have {what}: {_join(names)}"
+            return Check("certificates", "failed", message, "start a controller, which repairs it", CERTIFICATES)
+    end = min(validity[1] for validity in bundles.values() if validity)
+    message = f"the CA bundles of {count_noun(len(bundles), 'webhook')} are valid until {format_time(end)}"
+    return Check("certificates", "ok", message)
+
+
+def versions(facts: Facts, installation: Installation) -> Check:
+    found = [*_kubernetes(installation), *_kubevirt(installation), *_poolhouse(installation)]
+    wrong = [message for bad, message in found if bad]
+    if wrong:
+        remedy = "use releases that work together: the page has them"
+        return Check("versions", "warning", "; ".join(wrong), remedy, INSTALL)
+    return Check("versions", "ok", "; ".join(message for _, message in found))
+
+
+def _kubernetes(installation: Installation) -> Iterator[tuple[bool, str]]:
+    """Whether a version is wrong, and what it is."""
+    text = str(at(installation.kubernetes, "gitVersion") or "")
+    release = parse_release(text)
+    if release is None:
+        yield False, "the version of Kubernetes could not be seen"
+    else:
+        old = release < OLDEST_KUBERNETES
+        yield old, f"Kubernetes {text}" + (f" is older than {_text(OLDEST_KUBERNETES)}" if old else "")
+
+
+def _kubevirt(installation: Installation) -> Iterator[tuple[bool, str]]:
+    found = None if isinstance(installation.kubevirts, ApiError) else choose(installation.kubevirts)
+    settings = ClusterSettings.of(found or {})
+    text = ", ".join(settings.versions)
+    if settings.release is None:
+        yield False, f"KubeVirt {text}" if text else "the version of KubeVirt could not be seen"
+    else:
+        tried = OLDEST <= settings.release <= NEWEST
+        yield (
+            not tried,
+            f"KubeVirt {text}" + ("" if tried else f" is not one of {_text(OLDEST)} to {_text(NEWEST)}"),
+        )
+
+
+def _poolhouse(installation: Installation) -> Iterator[tuple[bool, str]]:
+    own = f"this command is Poolhouse {installation.version}"
+    if isinstance(installation.deployments, ApiError):
+        yield False, f"{own}; you may not see the versions of the services"
+        return
+    label = "app.kubernetes.io/version"
+    found = sorted({v for each in installation.deployments if (v := at(each, "metadata", "labels", label))})
+    others = [each for each in found if each != installation.version]
+    yield bool(others), own + (f", and the services are {', '.join(others)}" if others else "")
+
+
+def apis(facts: Facts, installation: Installation) -> Check:
+    unread = {name: found for name, found in installation.served.items() if isinstance(found, ApiError)}
+    if unread:
+        name, error = min(unread.items())
+        return Check("apis", "failed", f"the API server does not serve {name}: {error.message}", page=ERRORS)
+    missing = [text for text in REQUIRED if not _serves(installation, *text)]
+    own = [each.plural for each in KINDS if not _serves(installation, each.api_version, each.plural)]
+    if missing or len(own) == len(KINDS):
+        absent = [f"{plural} of {version}" for version, plural in missing] or ["the kinds of Poolhouse"]
+        remedy = "install KubeVirt" if missing else "install Poolhouse's CRDs"
+        return Check("apis", "failed", f"the cluster does not serve {_join(absent)}", remedy, INSTALL)
+    left_out = [f"{name} ({use})" for name, use in OPTIONAL.items() if not installation.served.get(name)]
+    parts = [f"without {_join(own)}" if own else "", f"not served: {', '.join(left_out)}" if left_out else ""]
+    return Check("apis", "ok", "; ".join(["KubeVirt's and Poolhouse's are served", *filter(None, parts)]))
+
+
+def _serves(installation: Installation, version: str, plural: str) -> bool:
+    found = installation.served.get(version, ())
+    return not isinstance(found, ApiError) and plural in found
+
+
+REQUIRED = (
+    ("kubevirt.io/v1", "virtualmachines"),
+    ("kubevirt.io/v1", "virtualmachineinstances"),
+    ("subresources.kubevirt.io/v1", "virtualmachines/restart"),
+)
+OPTIONAL = {
+    "cdi.kubevirt.io/v1beta1": "disks from dataVolumeTemplates",
+    "snapshot.kubevirt.io/v1beta1": "snapshots before updates",
+    "migrations.kubevirt.io/v1alpha1": "enforcement of migration policies",
+}
+API_VERSIONS = tuple(
+    dict.fromkeys((*(version for version, _ in REQUIRED), *(kind.api_version for kind in KINDS), *OPTIONAL))
+)
+
+
+def other_webhooks(facts: Facts, installation: Installation) -> Check:
+    for answer in (facts.claim, facts.vm):
+        if isinstance(answer, WebhookFailed) and not is_ours(answer.webhook):
+            message = f"{answer.webhook} gives the API server no answer: {answer.cause}"
+            remedy = "repair the component of this webhook, or let its configuration leave KubeVirt's objects out"
+            return Check("other-webhooks", "failed", message, remedy, EMERGENCY)
+    if isinstance(installation.configurations, ApiError):
+        return Check("other-webhooks", "unknown", "you may not list webhook configurations")
+    found = sorted(set(asked_too(installation.configurations)))
+    if not found:
+        return Check("other-webhooks", "ok", "no webhook of another component is asked about VMs or Poolhouse's kinds")
+    message = f"{count_noun(len(found), 'webhook')} of other components may refuse VMs or our objects: {_join(found)}"
+    if any(isinstance(answer, ApiError) for answer in (facts.claim, facts.vm)):
+        return Check("other-webhooks", "unknown", f"{message}; whether they do could not be tried")
+    return Check("other-webhooks", "ok", f"{message}; both dry runs passed")
+
+
+def asked_too(configurations: Iterable[Json]) -> Iterator[str]:
+    """Names of the webhooks of other components than KubeVirt that the API server asks about VMs or our kinds, and
+    without whose answer it refuses them."""
+    resources = [VIRTUAL_MACHINES, *((kind.group, kind.plural) for kind in KINDS)]
+    for configuration in configurations:
+        for _, each in entries(configuration, "webhooks"):
+            name = str(each.get("name"))
+            foreign = not is_ours(name) and not name.endswith("kubevirt.io") and each.get("failurePolicy") != "Ignore"
+            if foreign and any(_selects(rule, *which) for _, rule in entries(each, "rules") for which in resources):
+                yield name
+
+
+def _selects(rule: Json, group: str, plural: str) -> bool:
+    groups, resources = rule.get("apiGroups") or (), rule.get("resources") or ()
+    return not {"*", group}.isdisjoint(groups) and not {"*", "*/*", plural}.isdisjoint(resources)
+
+
+INSTALLATION_CHECKS: tuple[Callable[[Facts, Installation], Check], ...] = (certificates, versions, apis, other_webhooks)
+
+
+def _join(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def _text(release: Release) -> str:
+    return ".".join(map(str, release))

@@ -1,0 +1,201 @@
+"""How Poolhouse is installed: certificates, versions, APIs, and webhooks of others."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import KINDS
+from poolhouse.cli import installation as module
+from poolhouse.cli import service_health
+from poolhouse.cli.installation import (
+    API_VERSIONS,
+    OLDEST_KUBERNETES,
+    REQUIRED,
+    Installation,
+    apis,
+    asked_too,
+    certificates,
+    judge_installation,
+    other_webhooks,
+    versions,
+)
+from poolhouse.runtime.errors import Forbidden, Unavailable
+from tests.cli.test_service_health import WELL, down, facts
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+HIDDEN = Forbidden("no", status=403)
+VALID = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
+PAST = (datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
+SERVED: dict[str, Any] = {
+    version: frozenset(
+        (
+            *(plural for name, plural in REQUIRED if name == version),
+            *(kind.plural for kind in KINDS if kind.api_version == version),
+            "other",
+        )
+    )
+    for version in API_VERSIONS
+}
+
+
+def kubevirt(version: str) -> Json:
+    return {"metadata": {"name": "kubevirt"}, "status": {"phase": "Deployed", "observedKubeVirtVersion": version}}
+
+
+def deployment(version: str) -> Json:
+    return {"metadata": {"labels": {"app.kubernetes.io/version": version}}}
+
+
+def hook(name: str, group: str, resource: str, policy: str = "Fail") -> Json:
+    rule = {"apiGroups": [group], "resources": [resource]}
+    return {"webhooks": [{"name": name, "failurePolicy": policy, "rules": [rule]}]}
+
+
+GOOD = Installation(
+    "0.1.0",
+    {"gitVersion": "v1.34.4"},
+    [kubevirt("v1.9.0")],
+    [deployment("0.1.0")],
+    [hook("pools.poolhouse.dev", "kubevirt.io", "virtualmachinepools")],
+    SERVED,
+    {"pools.poolhouse.dev": VALID},
+)
+
+
+def installation(**changes: Any) -> Installation:
+    return replace(GOOD, **changes)
+
+
+def test_a_good_installation_passes_all_checks() -> None:
+    assert {each.name: each.verdict for each in judge_installation(WELL, GOOD)} == {
+        "certificates": "ok",
+        "versions": "ok",
+        "apis": "ok",
+        "other-webhooks": "ok",
+    }
+
+
+def test_a_user_without_rights_sees_no_failure() -> None:
+    hidden = installation(kubernetes=HIDDEN, kubevirts=HIDDEN, deployments=HIDDEN, configurations=HIDDEN, validities={})
+    found = {each.name: (each.verdict, each.message) for each in judge_installation(WELL, hidden)}
+    assert {name: verdict for name, (verdict, _) in found.items()} == {
+        "certificates": "ok",
+        "versions": "ok",
+        "apis": "ok",
+        "other-webhooks": "unknown",
+    }
+    assert found["certificates"][1] == "the API server trusts the webhook's; you may not see when they end"
+    assert "you may not see the versions of the services" in found["versions"][1]
+
+
+@pytest.mark.parametrize(
+    ("validities", "verdict", "said"),
+    [
+        pytest.param({"a.poolhouse.dev": None}, "failed", "no usable CA bundle: a.poolhouse.dev", id="damaged"),
+        pytest.param({"a.poolhouse.dev": PAST}, "failed", "not valid now: a.poolhouse.dev", id="expired"),
+        pytest.param({}, "unknown", "no webhook configuration", id="admission is off"),
+        pytest.param({"a.poolhouse.dev": VALID}, "ok", "1 webhook are valid until 2026-02-01T00:00:00Z", id="valid"),
+    ],
+)
+def test_ca_bundles(validities: Any, verdict: str, said: str) -> None:
+    found = certificates(WELL, installation(validities=validities))
+    assert (found.verdict, said in found.message) == (verdict, True), found.message
+
+
+def test_a_certificate_that_the_api_server_does_not_trust_is_named() -> None:
+    broken = facts(claim=down("pools.poolhouse.dev", "x509: certificate signed by unknown authority"))
+    assert certificates(broken, GOOD).verdict == "failed"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param(
+            {"kubernetes": {"gitVersion": "v1.30.9"}}, "Kubernetes v1.30.9 is older than 1.31", id="kubernetes"
+        ),
+        pytest.param({"kubevirts": [kubevirt("v1.4.2")]}, "KubeVirt v1.4.2 is not one of 1.5 to 1.9", id="kubevirt"),
+        pytest.param({"deployments": [deployment("0.2.0")]}, "and the services are 0.2.0", id="services"),
+    ],
+)
+def test_versions_that_do_not_fit_are_a_warning(changes: Json, said: str) -> None:
+    found = versions(WELL, installation(**changes))
+    assert (found.verdict, said in found.message) == ("warning", True), found.message
+
+
+def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
+    chart = (ROOT / "charts/poolhouse/Chart.yaml").read_text()
+    found = re.search(r'kubeVersion: ">=(\d+)\.(\d+)', chart)
+    assert found is not None
+    assert (int(found[1]), int(found[2])) == OLDEST_KUBERNETES
+
+
+@pytest.mark.parametrize(
+    ("served", "verdict", "said"),
+    [
+        pytest.param({}, "ok", "are served", id="all"),
+        pytest.param({"cdi.kubevirt.io/v1beta1": ()}, "ok", "disks from dataVolumeTemplates", id="without CDI"),
+        pytest.param({"poolhouse.dev/v1alpha1": ()}, "ok", "without virtualmachinewarmpools", id="kinds are left out"),
+        pytest.param(
+            {"subresources.kubevirt.io/v1": ()}, "failed", "virtualmachines/restart of subresources", id="no KubeVirt"
+        ),
+        pytest.param(
+            {"subresources.kubevirt.io/v1": Unavailable("service unavailable")},
+            "failed",
+            "does not serve subresources.kubevirt.io/v1: service unavailable",
+            id="virt-api is down",
+        ),
+        pytest.param(
+            dict.fromkeys((kind.api_version for kind in KINDS), frozenset(plural for _, plural in REQUIRED)),
+            "failed",
+            "the kinds of Poolhouse",
+            id="no CRD",
+        ),
+    ],
+)
+def test_apis_that_poolhouse_needs(served: Json, verdict: str, said: str) -> None:
+    found = apis(WELL, installation(served={**SERVED, **served}))
+    assert (found.verdict, said in found.message) == (verdict, True), found.message
+
+
+@pytest.mark.parametrize(
+    ("configuration", "asked"),
+    [
+        pytest.param(hook("gate.example.com", "*", "*"), True, id="a policy engine for everything"),
+        pytest.param(hook("gate.example.com", "kubevirt.io", "virtualmachines"), True, id="for VMs"),
+        pytest.param(hook("gate.example.com", "poolhouse.dev", "virtualmachineclaims"), True, id="for claims"),
+        pytest.param(hook("gate.example.com", "apps", "*"), False, id="for others"),
+        pytest.param(hook("gate.example.com", "*", "*", "Ignore"), False, id="it fails open"),
+        pytest.param(hook("virtualmachine-validator.kubevirt.io", "*", "*"), False, id="KubeVirt's"),
+        pytest.param(hook("pools.poolhouse.dev", "*", "*"), False, id="ours"),
+    ],
+)
+def test_webhooks_of_others_that_may_refuse(configuration: Json, asked: bool) -> None:
+    assert list(asked_too([configuration])) == (["gate.example.com"] if asked else [])
+
+
+def test_a_webhook_of_others_that_is_down_is_named() -> None:
+    found = other_webhooks(facts(vm=down("gate.example.com")), GOOD)
+    assert (found.verdict, "gate.example.com gives the API server no answer" in found.message) == ("failed", True)
+    refused = installation(configurations=[hook("gate.example.com", "*", "*")])
+    assert other_webhooks(WELL, refused).message.endswith("objects: gate.example.com; both dry runs passed")
+    assert other_webhooks(facts(vm=HIDDEN), refused).verdict == "unknown"
+
+
+def test_the_pages_exist() -> None:
+    pages = [
+        getattr(source, name)
+        for source in (module, service_health)
+        for name in ("EMERGENCY", "ERRORS", "NO_ADMISSION", "NO_LEADER", "NO_DEFAULTER", "CERTIFICATES", "INSTALL")
+        if hasattr(source, name)
+    ]
+    for page in pages:
+        path, _, anchor = page.partition("#")
+        headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE)
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, page

@@ -1,0 +1,131 @@
+"""An outage of one of Poolhouse's services, as users see it on a whole stack."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import Resource
+from poolhouse.stack.paths import StackPaths
+from poolhouse.stack.status_file import StackStatus
+from tests.waiting import wait_until
+
+EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
+STALE_SECONDS = 60.0
+"""within which an outage of the controllers must be found"""
+SERVICES = ("webhook", "defaulter", "controllers")
+
+
+def start(kubeconfig: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "poolhouse.cli.main", *words, "--kubeconfig", str(kubeconfig)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(kubeconfig: Path, *words: str) -> tuple[int, str]:
+    process = start(kubeconfig, *words)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out + err
+
+
+def doctor(kubeconfig: Path) -> tuple[int, dict[str, str]]:
+    process = start(kubeconfig, "doctor", "-o", "json")
+    out, _ = process.communicate(timeout=120)
+    return process.returncode, {each["check"]: each["verdict"] for each in json.loads(out)}
+
+
+@contextmanager
+def stopped(paths: StackPaths, service: str) -> Iterator[None]:
+    """The service does not answer, and its supervisor sees a process that lives."""
+    status = StackStatus.read(paths.status)
+    assert status is not None
+    (pid,) = [part["pid"] for part in status.parts if part["name"] == service]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: doctor(paths.kubeconfig)[0] == 0)
+
+
+def test_a_stack_that_works_passes_all_checks(whole: StackPaths) -> None:
+    wait_until(lambda: doctor(whole.kubeconfig)[0] == 0)
+    code, checks = doctor(whole.kubeconfig)
+    assert (code, set(checks.values())) == (0, {"ok"})
+    assert run(whole.kubeconfig, "overview", "--wrong") == (0, "no object is degraded in namespace default\n")
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_outage_of_a_service_is_found_within_a_minute(whole: StackPaths, service: str) -> None:
+    with stopped(whole, service):
+        wait_until(lambda: doctor(whole.kubeconfig)[1][service] == "failed", STALE_SECONDS)
+        assert doctor(whole.kubeconfig)[0] == 1
+        code, said = run(whole.kubeconfig, "overview", "--wrong")
+        assert (code, "no object is degraded" in said) == (1, False)
+        assert f"Poolhouse itself has an outage: {service}: " in said
+        code, said = run(whole.kubeconfig, "why", "my-vm-pool-1")
+        assert (code, f"Poolhouse itself has an outage: {service}: " in said) == (0, True)
+
+
+def test_commands_say_that_the_webhook_is_down_and_not_the_connection(whole: StackPaths, tmp_path: Path) -> None:
+    changed = yaml.safe_load(EXAMPLE.read_text())
+    changed["spec"]["template"]["spec"]["template"]["spec"]["domain"]["memory"]["guest"] = "192Mi"
+    manifest = tmp_path / "pool.yaml"
+    manifest.write_text(yaml.safe_dump(changed))
+    commands = (
+        ("plan", "-f", str(manifest)),
+        ("rollout", "pause", "my-vm-pool"),
+        ("rollout", "restart", "my-vm-pool"),
+    )
+    with stopped(whole, "webhook"):
+        for process in [start(whole.kubeconfig, *words) for words in commands]:
+            _, said = process.communicate(timeout=120)
+            assert (process.returncode, said.count("Poolhouse's webhook is down, so nothing was changed")) == (1, 1)
+            assert ("failed calling webhook" in said, "docs/emergency.md" in said) == (True, True)
+            assert "kubectl version" not in said
+
+
+def test_a_user_who_may_only_read_sees_the_controllers_and_no_failure(whole: StackPaths, tmp_path: Path) -> None:
+    token = asyncio.run(_token_of_viewer(whole.kubeconfig))
+    config = yaml.safe_load(whole.kubeconfig.read_text())
+    for each in config["users"]:
+        each["user"] = {"token": token}
+    viewer = tmp_path / "viewer"
+    viewer.write_text(yaml.safe_dump(config))
+    code, checks = doctor(viewer)
+    assert (code, checks["controllers"], checks["webhook"], checks["defaulter"]) == (0, "ok", "unknown", "unknown")
+    code, said = run(viewer, "overview", "--wrong")
+    assert (code, "cannot be seen with your rights here: webhook, defaulter" in said) == (0, True)
+
+
+async def _token_of_viewer(kubeconfig: Path) -> str:
+    accounts = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+    bindings = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
+    metadata = {"name": "doctor-viewer", "namespace": "default"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"}
+    binding = {"metadata": metadata, "roleRef": role, "subjects": [{"kind": "ServiceAccount", **metadata}]}
+    async with await Api.connect(kubeconfig, user_agent="tests") as api:
+        await api.create(accounts, {"metadata": metadata})
+        await api.create(bindings, binding)
+        answer = await api.request("POST", accounts.path("default", "doctor-viewer", "token"), body={})
+    return str(answer["status"]["token"])
+
+
+def test_an_api_server_that_does_not_answer_is_another_exit_code(whole: StackPaths, tmp_path: Path) -> None:
+    config = yaml.safe_load(whole.kubeconfig.read_text())
+    for each in config["clusters"]:
+        each["cluster"]["server"] = "https://127.0.0.1:1"
+    away = tmp_path / "away"
+    away.write_text(yaml.safe_dump(config))
+    code, said = run(away, "doctor")
+    assert (code, "no answer from the cluster" in said) == (3, True)

@@ -239,18 +239,18 @@ def _is_address(path: str) -> bool:
 def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:
     """Whether the request creates the VMI of a VM with complete hardware. Such a VMI needs no call to the defaulter,
     because admission has checked the hardware with the VM."""
-    started = request.operation == "CREATE" and _is_vmi_of_vm(request)
+    started = request.operation == "CREATE" and is_vmi_of_vm(request)
     return started and not undefaulted_fields(request.object or {}, macs=macs)
 
 
 def guest_may_have_run(request: AdmissionRequest) -> bool:
     """Whether the guest may have run before. A VMI with a VM counts, because its VM has no machine type yet."""
     if request.kind == "VirtualMachineInstance":
-        return request.old is not None or _is_vmi_of_vm(request)
+        return request.old is not None or is_vmi_of_vm(request)
     return is_restored(request.object or {}) or (request.old is not None and may_have_run(request.old))
 
 
-def _is_vmi_of_vm(request: AdmissionRequest) -> bool:
+def is_vmi_of_vm(request: AdmissionRequest) -> bool:
     owners = typed(list, request.object, "metadata", "ownerReferences") or []
     return request.kind == "VirtualMachineInstance" and any(
         at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True for owner in owners

@@ -25,7 +25,7 @@ from defaulter.contract import (
     read_node,
 )
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import KINDS, replica_limits
+from poolhouse.api.kinds import KINDS, meta, replica_limits
 from poolhouse.api.kubevirt import cluster_settings
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
@@ -35,7 +35,7 @@ from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, NODES, VMIS
 from poolhouse.runtime.secret_files import SecretFiles
 from poolhouse.service import lifecycle, logs
 from poolhouse.service.certwatcher import CABundle
@@ -59,6 +59,7 @@ from webhook.plans import PlanClient
 from webhook.references import ReferenceReview
 from webhook.replica_limits import ReplicaLimit
 from webhook.snapshots import SnapshotSupport
+from webhook.strict_defaulting import StrictDefaulting
 from webhook.templates import TemplateReview
 
 log = logging.getLogger(__name__)
@@ -105,6 +106,12 @@ class Settings(ServiceSettings, IdentitySettings):
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
     )
+    strict_defaulting: bool = setting(
+        "POOLHOUSE_STRICT_DEFAULTING",
+        False,
+        "Whether VMs are refused while they cannot get their hardware defaults. The annotation "
+        f'`{meta.STRICT_DEFAULTING}: "true"` asks for it in one namespace.',
+    )
     max_replicas: int = setting(
         "POOLHOUSE_MAX_REPLICAS",
         replica_limits.DEFAULT_MAX_REPLICAS,
@@ -129,6 +136,14 @@ class Settings(ServiceSettings, IdentitySettings):
     def _client_ca_needs_tls(self) -> Self:
         if self.client_ca is not None and self.tls is None:
             raise ValueError("POOLHOUSE_CLIENT_CA: POOLHOUSE_TLS_DIR is required: certificates need HTTPS")
+        return self
+
+    @model_validator(mode="after")
+    def _strict_defaulting_needs_a_defaulter(self) -> Self:
+        if self.strict_defaulting and not self.defaulter_url:
+            raise ValueError(
+                "POOLHOUSE_STRICT_DEFAULTING: POOLHOUSE_DEFAULTER_URL is required: else every VM is refused"
+            )
         return self
 
     @property
@@ -218,19 +233,7 @@ def _parts(
             read_specs=InstancetypeReader(api, monotonic).read,
             known_shapes=KnownShapes(monotonic, metrics.shape),
         )
-        defaulting = handler = DefaultingHandler(
-            defaulter,
-            seed=settings.seed,
-            budget_seconds=budgets.defaulter_seconds,
-            now=monotonic,
-            breaker=CircuitBreaker(),
-            find_vmi=lambda namespace, name: find_vmi(api, namespace, name),
-            macs=settings.macs,
-        )
-        if settings.hook_image:
-            plugin = settings.hook_plugin
-            defaulting = HookSidecar(handler, settings.hook_image, lambda: _settings(kubevirts), plugin=plugin)
-        metrics.breaker(lambda: handler.breaker.state)
+        defaulting = _defaulting(settings, budgets, api, defaulter, kubevirts, metrics)
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
     checks = tuple(
         check(api, budget_seconds=budgets.checks_seconds)
@@ -250,6 +253,36 @@ def _parts(
         explain=PolicyExplainer(api),
         metrics=metrics,
         reviews=AdmissionBodies(settings.api_server),
+    )
+
+
+def _defaulting(
+    settings: Settings,
+    budgets: Budgets,
+    api: Api,
+    defaulter: DefaulterClient,
+    kubevirts: OptionalInformer[Json],
+    metrics: Metrics,
+) -> AdmissionHandler:
+    handler = DefaultingHandler(
+        defaulter,
+        seed=settings.seed,
+        budget_seconds=budgets.defaulter_seconds,
+        now=monotonic,
+        breaker=CircuitBreaker(),
+        find_vmi=lambda namespace, name: find_vmi(api, namespace, name),
+        macs=settings.macs,
+    )
+    metrics.breaker(lambda: handler.breaker.state)
+    defaulting: AdmissionHandler = handler
+    if settings.hook_image:
+        plugin = settings.hook_plugin
+        defaulting = HookSidecar(handler, settings.hook_image, lambda: _settings(kubevirts), plugin=plugin)
+    return StrictDefaulting(
+        defaulting,
+        lambda namespace: api.get(NAMESPACES, None, namespace),
+        everywhere=settings.strict_defaulting,
+        macs=settings.macs,
     )
 
 

@@ -36,8 +36,15 @@ class Metrics:
             ("reason",),
             registry=registry,
         )
+        self.strict_refusals = Counter(
+            PREFIX + "strict_refusals_total",
+            "VMs and VMIs that strict defaulting refused because they could not get their defaults, by reason.",
+            ("reason",),
+            registry=registry,
+        )
         for reason in FailOpenReason:
             self.fail_open.labels(reason)
+            self.strict_refusals.labels(reason)
         self.drift = Counter(
             PREFIX + "hardware_changed_later_total",
             "VMs and VMIs whose hardware another webhook changed (HardwareChanged) or left without a default "
@@ -84,7 +91,7 @@ class Metrics:
 
     def reviewed(self, entry: str, request: AdmissionRequest, response: AdmissionResponse, seconds: float) -> None:
         if isinstance(response.reason, FailOpenReason):
-            self.fail_open.labels(response.reason).inc()
+            (self.strict_refusals if response.problems else self.fail_open).labels(response.reason).inc()
         elif isinstance(response.reason, DriftReason):
             self.drift.labels(response.reason).inc()
         kind = request.kind if request.kind in self._kinds else "other"

@@ -15,7 +15,7 @@ from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.unstructured import typed
 from poolhouse.service.request_body import RequestRefused
 from webhook.patch import diff
-from webhook.reasons import AdmissionReason
+from webhook.reasons import AdmissionReason, FailOpenReason
 
 Json = dict[str, Any]
 
@@ -132,6 +132,8 @@ def status(request: AdmissionRequest, response: AdmissionResponse) -> Json:
     more = len(response.problems) - len(shown)
     message = "; ".join(map(str, shown)) + (f"; and {more} more" if more else "")
     code, reason = (403, "Forbidden") if response.forbidden else (422, "Invalid")
+    if isinstance(response.reason, FailOpenReason):  # the object may be valid, and be allowed later
+        code, reason = 503, "ServiceUnavailable"
     causes = [{"reason": "FieldValueInvalid", "field": p.path, "message": p.message} for p in shown]
     group = request.api_version.rpartition("/")[0]
     details = {"group": group, "kind": request.kind, "name": request.name, "causes": causes}

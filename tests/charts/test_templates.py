@@ -468,6 +468,11 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             id="failure policy Fail without the defaulter",
         ),
         pytest.param(
+            {"webhook": {"defaulting": {"strict": True}}, "defaulter": {"enabled": False}},
+            "webhook.defaulting.strict requires the defaulter",
+            id="strict defaulting without the defaulter",
+        ),
+        pytest.param(
             {"metrics": {"serviceMonitor": {"enabled": True}}},
             "would block Prometheus; set networkPolicy.metricsFrom",
             id="Prometheus without a network peer",
@@ -794,6 +799,12 @@ def test_kubevirt_copies_protected_labels_to_vmis_and_writes_them_on_no_vm() -> 
             id="one webhook that must answer",
         ),
         pytest.param(
+            {"webhook": {"replicas": 1, "defaulting": {"strict": True}}},
+            ["because webhook.defaulting.strict is true and webhook.replicas is 1."],
+            [],
+            id="strict defaulting",
+        ),
+        pytest.param(
             {
                 "identitySeed": "berlin-1",
                 "guard": {"enabled": False},
@@ -859,6 +870,17 @@ def test_what_a_cluster_gets_to_hold_hardware(
 
 def _environment(pod: Json) -> dict[str, str]:
     return {each["name"]: each.get("value", "") for each in pod["spec"]["containers"][0]["env"]}
+
+
+@pytest.mark.parametrize(("strict", "policy", "setting"), [(True, "Fail", "true"), (False, "Ignore", None)])
+def test_strict_defaulting_refuses_vms_also_while_the_webhook_is_down(
+    strict: bool, policy: str, setting: str | None
+) -> None:
+    documents = template({"webhook": {"defaulting": {"strict": strict}}})
+    (webhook,) = named(documents, "MutatingWebhookConfiguration")["zz-poolhouse-defaulting"]["webhooks"]
+    assert webhook["failurePolicy"] == policy
+    environment = _environment(_pod_templates(documents)["poolhouse-webhook"])
+    assert environment.get("POOLHOUSE_STRICT_DEFAULTING") == setting
 
 
 def test_webhook_on_the_host_network_uses_its_port(everything: list[Json]) -> None:

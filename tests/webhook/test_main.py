@@ -30,11 +30,17 @@ def test_settings_of_a_container() -> None:
         ("POOLHOUSE_LISTEN", "127.0.0.1:http"),
         ("POOLHOUSE_LOG_FORMAT", "xml"),
         ("POOLHOUSE_MACS", "random"),
+        ("POOLHOUSE_STRICT_DEFAULTING", "true"),
     ],
 )
 def test_a_bad_setting_is_named(name: str, value: str) -> None:
     with pytest.raises(ValueError, match=name):
         Settings.read({name: value})
+
+
+def test_strict_defaulting_needs_a_defaulter() -> None:
+    found = Settings.read({"POOLHOUSE_STRICT_DEFAULTING": "true", "POOLHOUSE_DEFAULTER_URL": "http://defaulter"})
+    assert found.strict_defaulting
 
 
 def test_budgets_are_below_the_timeouts_of_the_webhook_configurations() -> None:

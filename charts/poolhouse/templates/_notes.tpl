@@ -58,9 +58,9 @@ Next steps:
 {{- if not .Values.defaulter.enabled }}
 
 VMs are stored without hardware defaulting, because defaulter.enabled is false.
-{{- else if eq .Values.webhook.defaulting.failurePolicy "Fail" }}
+{{- else if or .Values.webhook.defaulting.strict (eq .Values.webhook.defaulting.failurePolicy "Fail") }}
 
-While the webhook is down, nobody can create or change VMs, because webhook.defaulting.failurePolicy is Fail{{ if and (lt (int .Values.webhook.replicas) 2) (not .Values.webhook.autoscaling.enabled) }} and webhook.replicas is 1{{ end }}.
+While the webhook is down, nobody can create or change VMs, because webhook.defaulting.{{ ternary "strict is true" "failurePolicy is Fail" .Values.webhook.defaulting.strict }}{{ if and (lt (int .Values.webhook.replicas) 2) (not .Values.webhook.autoscaling.enabled) }} and webhook.replicas is 1{{ end }}.
 {{- end }}
 {{- if and .Values.defaulter.enabled (eq .Values.macs "deterministic") (not (include "poolhouse.identitySeed" .)) (not .Values.identitySecret) }}
 

@@ -52,6 +52,8 @@ ATTEMPT = f"{DOMAIN}/attempt"
 DEFAULTING = f"{DOMAIN}/defaulting"
 DISABLED = "disabled"
 UNDEFAULTED = f"{DOMAIN}/undefaulted"
+# On a namespace: "true" refuses VMs that cannot get their hardware defaults.
+STRICT_DEFAULTING = f"{DOMAIN}/strict-defaulting"
 # The annotation with the record of defaults, which the defaulter writes and reads.
 DEFAULTED_FIELDS = f"{DOMAIN}/defaulted-fields"
 

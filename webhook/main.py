@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,7 @@ from webhook.admission import Admission, AdmissionHandler
 from webhook.app import create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
 from webhook.claimed_pools import ClaimedPool
+from webhook.cloud_init import CloudInitChanges
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
@@ -235,19 +237,15 @@ def _parts(
         )
         defaulting = _defaulting(settings, budgets, api, defaulter, kubevirts, metrics)
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
-    checks = tuple(
-        check(api, budget_seconds=budgets.checks_seconds)
-        for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts)
-    )
     limit = ReplicaLimit(api, settings.max_replicas, budget_seconds=budgets.limit_seconds)
-    snapshots = SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
-    migrations = MigrationSettings(lambda: _settings(kubevirts), api.now)
-    claimed = ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,
         admission=Admission(
-            defaulting=defaulting, checks=(limit, *checks, snapshots, migrations, claimed), scale=limit, drift=drift
+            defaulting=defaulting,
+            checks=(limit, *_checks(api, budgets, kubevirts)),
+            scale=limit,
+            drift=drift,
         ),
         dry_run=DryRun(api, defaulter, settings.seed, plans),
         explain=PolicyExplainer(api),
@@ -284,6 +282,15 @@ def _defaulting(
         everywhere=settings.strict_defaulting,
         macs=settings.macs,
     )
+
+
+def _checks(api: Api, budgets: Budgets, kubevirts: OptionalInformer[Json]) -> Iterator[AdmissionHandler]:
+    for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts):
+        yield check(api, budget_seconds=budgets.checks_seconds)
+    yield SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
+    yield MigrationSettings(lambda: _settings(kubevirts), api.now)
+    yield CloudInitChanges()
+    yield ClaimedPool(api, budget_seconds=budgets.hint_seconds, now=monotonic)
 
 
 def _settings(kubevirts: OptionalInformer[Json]) -> ClusterSettings | None:

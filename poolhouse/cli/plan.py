@@ -77,13 +77,10 @@ def plan(
 
     async def simulate(api: Api) -> list[Json]:
         if name is not None:
-            documents = [await _get(api, cluster, *parse_name(name, *(kind.kind for kind in planned_kinds())))]
-        else:
-            documents = [await _applied(api, each, server_side, force_conflicts) for each in manifests]
-        return [
-            await (_simulate_pool if each["kind"] == POOL_KIND else _simulate_replica_set)(api, each, burst)
-            for each in documents
-        ]
+            found = await _get(api, cluster, *parse_name(name, *(kind.kind for kind in planned_kinds())))
+            return [await _simulate(api, found, burst)]
+        changes = [await _applied(api, each, server_side, force_conflicts) for each in manifests]
+        return [{**await _simulate(api, each, burst), "warnings": warnings} for each, warnings in changes]
 
     answers = cluster.run(simulate)
     if is_structured(output):
@@ -130,8 +127,9 @@ def _in_namespace(manifest: Manifest, cluster: Cluster) -> Manifest:
     return replace(manifest, document={**manifest.document, "metadata": metadata})
 
 
-async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool) -> Json:
-    """Returns the object as the API server would store it after `kubectl apply`. Raises `Failed` with all problems."""
+async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool) -> tuple[Json, list[str]]:
+    """Returns the object as the API server would store it after `kubectl apply`, and the warnings. Raises `Failed` with
+    all problems."""
     from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 
     kind = next(kind for kind in planned_kinds() if kind.kind == manifest.document["kind"])
@@ -141,14 +139,14 @@ async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool)
     warnings: list[str] = []
     try:
         if server_side:
-            return await dry_run_server_side(api, change, force=force, warnings=warnings)
-        return await send(api, change, dry_run=True, warnings=warnings)
+            return await dry_run_server_side(api, change, force=force, warnings=warnings), warnings
+        return await send(api, change, dry_run=True, warnings=warnings), warnings
     except (Forbidden, NotFound) as error:
         # A reviewer without the right to write, or a namespace that the same file creates.
         if server_side:
             raise
         warnings.append(f"{manifest.place}: the plan is without a dry run by the API server: {error.message}")
-        return change.merged
+        return change.merged, warnings
     except ApiError as error:
         if not error.status or error.status >= SERVER_ERROR:
             raise
@@ -161,6 +159,10 @@ async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool)
 
 def _refused(manifest: Manifest, problems: list[str]) -> Failed:
     return Failed("\n  ".join([f"{manifest.place}: `kubectl apply` would fail:", *problems]))
+
+
+async def _simulate(api: Api, document: Json, burst: int) -> Json:
+    return await (_simulate_pool if document["kind"] == POOL_KIND else _simulate_replica_set)(api, document, burst)
 
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:

@@ -84,6 +84,7 @@ SENTENCES = (
     Sentence("1.50", "A metric counts the starts of VMs in a pool."),
     Sentence("1.51", "A metric counts the stops of VMs in a pool."),
     Sentence("1.52", "Histograms of phase transitions have the pool as a label."),
+    Sentence("1.53", "A rollout of SSH keys that cloud-init does not apply again says so, with the ways that work."),
     Sentence("2.1", "A replica set has as many VMIs of its template as `replicas`."),
     Sentence("2.2", "`template` is the metadata and the spec of a VMI."),
     Sentence("2.3", "The selector must match the labels of the template."),

@@ -94,6 +94,18 @@ def test_a_valid_claim_has_no_problems(document: Json) -> None:
             "leave the annotation out",
             id="no security group",
         ),
+        pytest.param(
+            claim(annotations={"compute.amazonaws.com/tags": "{}"}),
+            'metadata.annotations["compute.amazonaws.com/tags"]',
+            "use spec.personalization.labels",
+            id="tags of a Virtual Kubelet's Pod",
+        ),
+        pytest.param(
+            claim(annotations={"compute.amazonaws.com/imageId": "ami-1"}),
+            'metadata.annotations["compute.amazonaws.com/imageId"]',
+            "did you mean compute.amazonaws.com/image-id?",
+            id="a misspelt annotation of a Virtual Kubelet's Pod",
+        ),
     ],
 )
 def test_an_invalid_claim_has_a_problem_with_its_path(document: Json, path: str, words: str) -> None:
@@ -123,11 +135,18 @@ CHANGES = [
         ['metadata.annotations["poolhouse.dev/image-id"]'],
         id="another annotation",
     ),
+    pytest.param(
+        NOTED,
+        claim(annotations={"compute.amazonaws.com/image-id": "ami-2"}, overrides={"image": "ami-1"}),
+        ['metadata.annotations["compute.amazonaws.com/image-id"]'],
+        id="another annotation of a Virtual Kubelet's Pod",
+    ),
     pytest.param(NOTED, claim(overrides={"image": "ami-1"}), [], id="an annotation that had its effect goes"),
 ]
 
 
 @pytest.mark.parametrize(("before", "after", "paths"), CHANGES)
+@pytest.mark.sentence("5.39")
 def test_an_update_cannot_change_what_was_claimed(before: Json, after: Json, paths: list[str]) -> None:
     assert [problem.path for problem in CLAIM.validate_update(before, after)] == paths
 
@@ -141,20 +160,41 @@ def test_an_update_cannot_change_what_was_claimed(before: Json, after: Json, pat
             claim(annotations={"poolhouse.dev/security-groups": "sg-1, sg-2", "poolhouse.dev/subnet-id": "subnet-a"}),
             {"securityGroups": ["sg-1", "sg-2"], "placement": "subnet-a"},
             id="those of EC2",
+            marks=pytest.mark.sentence("5.11"),
         ),
         pytest.param(
             claim(annotations={INSTANCE_TYPE: "m5.large", IMAGE_ID: "ami-2"}, overrides={"image": "ami-1"}),
             {"image": "ami-1", "instancetype": "m5.large"},
             id="a field wins",
         ),
+        pytest.param(
+            claim(
+                annotations={
+                    "compute.amazonaws.com/instance-type": "m5.large",
+                    "compute.amazonaws.com/image-id": "ami-1",
+                    "compute.amazonaws.com/subnet-id": "subnet-a",
+                    "compute.amazonaws.com/key-pair": "k",
+                    "compute.amazonaws.com/security-groups": "sg-1,sg-2",
+                    "compute.amazonaws.com/instance-profile": "p",
+                }
+            ),
+            {
+                "instancetype": "m5.large",
+                "image": "ami-1",
+                "placement": "subnet-a",
+                "keyPair": "k",
+                "securityGroups": ["sg-1", "sg-2"],
+                "iamInstanceProfile": "p",
+            },
+            id="those of a Pod of a Virtual Kubelet",
+            marks=pytest.mark.sentence("5.12"),
+        ),
+        pytest.param(
+            claim(annotations={"compute.amazonaws.com/image-id": "ami-1", IMAGE_ID: "ami-2"}),
+            {"image": "ami-2"},
+            id="ours win",
+        ),
     ],
 )
 def test_annotations_become_overrides(document: Json, overrides: Json | None) -> None:
     assert with_annotations(document)["spec"].get("overrides") == overrides
-
-
-def test_annotations_of_a_virtual_kubelet_are_reported() -> None:
-    given = {"compute.amazonaws.com/image-id": "ami-1", "compute.amazonaws.com/tags": "{}", "other/x": "y"}
-    image, tags = CLAIM.warnings(claim(annotations=given))
-    assert image.endswith("has no effect here: write poolhouse.dev/image-id")
-    assert tags.endswith("has no effect here: claims have no such annotation")

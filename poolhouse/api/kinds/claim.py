@@ -184,7 +184,9 @@ CLAIM = Kind(
     categories=("poolhouse", "all"),
     doc="Takes one VM from a warm pool, for as long as the claim exists. Deleting the claim deletes the VM.",
     notes="The annotations `poolhouse.dev/instance-type`, `image-id`, `subnet-id`, `key-pair`, `security-groups` and"
-    " `instance-profile` set the fields of `spec.overrides` that are left out.",
+    " `instance-profile` set the fields of `spec.overrides` that are left out."
+    " `compute.amazonaws.com/instance-type` and the other annotations of these names, as Pods of an AWS Virtual"
+    " Kubelet have them, do the same.",
     spec=ClaimSpec,
     status=ClaimStatus,
     columns=(
@@ -207,6 +209,5 @@ CLAIM = Kind(
     records_requester=True,
     deleted_by_controllers=True,
     on_create=claim.with_annotation_overrides,
-    warning_checks=(claim.virtual_kubelet_annotations,),
     spec_annotations=(*claim.OVERRIDE_ANNOTATIONS, meta.REQUESTER),
 )

@@ -21,7 +21,7 @@ from poolhouse.api.kinds.model import Rule
 from poolhouse.api.kinds.validation import child_path, quoted
 
 IMMUTABLE = ("poolName", "overrides", "onEmpty", "bindTimeoutSeconds", "personalization", "application")
-OVERRIDE_ANNOTATIONS = {
+_OWN_ANNOTATIONS = {
     INSTANCE_TYPE: "instancetype",
     IMAGE_ID: "image",
     SUBNET_ID: "placement",
@@ -29,9 +29,14 @@ OVERRIDE_ANNOTATIONS = {
     SECURITY_GROUPS: "securityGroups",
     INSTANCE_PROFILE: "iamInstanceProfile",
 }
-"""field of `spec.overrides` by annotation; the values of `securityGroups` are separated by commas"""
 VIRTUAL_KUBELET = "compute.amazonaws.com"
 """prefix of the annotations with which Pods of an AWS Virtual Kubelet choose their instance"""
+OVERRIDE_ANNOTATIONS = {
+    **_OWN_ANNOTATIONS,
+    **{f"{VIRTUAL_KUBELET}/{key.removeprefix(f'{DOMAIN}/')}": field for key, field in _OWN_ANNOTATIONS.items()},
+}
+"""field of `spec.overrides` by annotation, those of Poolhouse first, which win; the values of `securityGroups` are
+separated by commas"""
 _IMMUTABLE_MESSAGE = "cannot be changed, only ttlSeconds, ttlSecondsAfterFinished and release can; create another claim"
 _RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
 
@@ -122,28 +127,21 @@ def empty_annotations(document: Json) -> Iterator[Problem]:
 
 
 def unknown_annotations(document: Json) -> Iterator[Problem]:
-    """Misspelt annotations, which would select another VM without a word."""
-    given = at(document, "metadata", "annotations")
-    known = [key.removeprefix(f"{DOMAIN}/") for key in OVERRIDE_ANNOTATIONS]
-    for key in given if isinstance(given, dict) else ():
-        prefix, _, name = str(key).partition("/")
-        if prefix == DOMAIN and name not in known and key != REQUESTER:
-            similar = get_close_matches(name.lower().replace("_", "-"), known, 1, 0.7)
-            advice = (
-                f"did you mean {DOMAIN}/{similar[0]}?" if similar else f"claims have {', '.join(OVERRIDE_ANNOTATIONS)}"
-            )
-            yield Problem(child_path("metadata.annotations", key), f"is not an annotation of a claim; {advice}")
-
-
-def virtual_kubelet_annotations(document: Json) -> Iterator[str]:
-    """Annotations of a Virtual Kubelet's Pod, which have no effect on a claim."""
+    """Annotations that select no VM: misspelt ones, and others of a Virtual Kubelet's Pod."""
     given = at(document, "metadata", "annotations")
     for key in given if isinstance(given, dict) else ():
         prefix, _, name = str(key).partition("/")
-        if prefix == VIRTUAL_KUBELET:
-            ours = f"{DOMAIN}/{name}"
-            advice = f"write {ours}" if ours in OVERRIDE_ANNOTATIONS else "claims have no such annotation"
-            yield f"{child_path('metadata.annotations', key)} has no effect here: {advice}"
+        if prefix in (DOMAIN, VIRTUAL_KUBELET) and key not in OVERRIDE_ANNOTATIONS and key != REQUESTER:
+            path, advice = child_path("metadata.annotations", key), _advice(prefix, name)
+            yield Problem(path, f"is not an annotation of a claim; {advice}")
+
+
+def _advice(prefix: str, name: str) -> str:
+    if (prefix, name) == (VIRTUAL_KUBELET, "tags"):
+        return "use spec.personalization.labels, which become tags"
+    known = [key.removeprefix(f"{DOMAIN}/") for key in _OWN_ANNOTATIONS]
+    similar = get_close_matches(name.lower().replace("_", "-"), known, 1, 0.7)
+    return f"did you mean {prefix}/{similar[0]}?" if similar else f"claims have {', '.join(_OWN_ANNOTATIONS)}"
 
 
 CHECKS = (personalization_labels, hostname_of_a_waiting_vm, empty_annotations, unknown_annotations)

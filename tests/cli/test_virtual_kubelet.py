@@ -40,6 +40,7 @@ def paths(found: tuple[Any, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("to", ["ec2", "vm"])
+@pytest.mark.sentence("5.48", "5.49")
 def test_the_sample_becomes_four_valid_pools(to: Any) -> None:
     found = of(*SAMPLE, terms=ImportOptions(to=to))
     assert found.problems == ()
@@ -48,6 +49,7 @@ def test_the_sample_becomes_four_valid_pools(to: Any) -> None:
     assert [each["spec"]["default"] for each in found.manifests] == [True, False, False, False]
 
 
+@pytest.mark.sentence("5.55")
 def test_all_missing_fields_are_reported_at_once() -> None:
     told = [each.removeprefix("WarmPoolConfig") for each in paths(of(*SAMPLE).remarks)]
     assert {"[1].Subnets", "[3].Subnets", "[2].InstanceType", "[3].InstanceType"} <= set(told)
@@ -68,6 +70,7 @@ def test_a_name_without_valid_characters_is_reported(field: str, value: Any) -> 
     assert not [each for each in found.remarks if each.message.endswith(" ")]
 
 
+@pytest.mark.sentence("5.50", "5.51", "5.53", "5.54")
 def test_a_whole_configuration_supplies_missing_fields() -> None:
     found = import_config(WHOLE, ImportOptions(namespace="mac"))
     (document,) = found.manifests
@@ -148,6 +151,7 @@ def test_vms_take_over_the_names() -> None:
             {"WarmPoolConfig": [{**SAMPLE[0]}, {**SAMPLE[1], "Default": True}]},
             {"WarmPoolConfig": "WarmPoolConfig[0], WarmPoolConfig[1]"},
             id="two defaults",
+            marks=pytest.mark.sentence("5.47"),
         ),
         pytest.param(
             {"WarmPoolConfig": [{**SAMPLE[0], "DesiredCount": "-1", "Default": "yes", "Subnets": ["a", "a", ""]}]},

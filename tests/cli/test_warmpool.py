@@ -116,6 +116,7 @@ def run(text: str, *options: str) -> Result:
         ),
     ],
 )
+@pytest.mark.sentence("5.55")
 def test_every_form_of_the_sample_is_read(text: str) -> None:
     done = run(text)
     assert done.exit_code == 0, done.output

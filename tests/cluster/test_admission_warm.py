@@ -96,6 +96,7 @@ async def test_a_stored_claim_has_its_requester_and_overrides(admission: Admissi
         await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": False}})
 
 
+@pytest.mark.sentence("5.47")
 async def test_a_namespace_has_one_default_pool(admission: Admission, namespace: str) -> None:
     api = admission.api
     await api.create(POOLS, here(warm_pool("first", default=True), namespace))
@@ -117,6 +118,7 @@ async def test_a_warm_pool_with_an_invalid_vm_is_denied(admission: Admission, na
     assert [at(each, "spec", "runStrategy") for each in tried] == ["Always"]
 
 
+@pytest.mark.sentence("5.62")
 async def test_one_denial_lists_all_problems_of_a_warm_pool(admission: Admission, namespace: str) -> None:
     document = warm_pool("a.b", replicas="2", maxTotal=1, placements=[{"name": "x", "weight": 0}])
     with pytest.raises(Invalid) as refused:

@@ -133,6 +133,7 @@ async def used(desk: Counter, status: Json) -> None:
     await until(lambda: state_of(desk, status["vmRef"]["uid"]), "InUse")
 
 
+@pytest.mark.sentence("5.46")
 async def test_default_pool_and_missing_pool(desk: Counter, running: RunningControllers) -> None:
     await desk.claim("early")
     await until(lambda: desk.reason("early"), "NoDefaultPool")
@@ -159,6 +160,7 @@ async def test_a_paused_or_stopped_vm_is_activated(
     assert (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
 
 
+@pytest.mark.sentence("5.66")
 async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: RunningControllers) -> None:
     await desk.pool(0)
     await desk.claim("cold", poolName="web", personalization={"sshPublicKeySecret": "keys"})
@@ -601,6 +603,7 @@ async def test_a_finished_claim_is_deleted_after_its_time(desk: Counter, running
     await until(left, ["kept"])
 
 
+@pytest.mark.sentence("5.32")
 async def test_each_claim_has_one_vm_while_controllers_are_killed(desk: Counter, ours: Path) -> None:
     """Controllers are killed at any moment, also two at once, during many allocations."""
     chance = Random(7)
@@ -683,6 +686,7 @@ async def test_doctor_deletes_a_vm_without_claim_while_no_controller_runs(
     assert (await run()).output == "no problems found\n"
 
 
+@pytest.mark.sentence("5.42")
 async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Path, tmp_path: Path) -> None:
     """The writes: the VM is reserved; the claim is bound and Ready; the VM is in use."""
     async with controllers(ours):

@@ -95,6 +95,7 @@ async def in_use(cloud: Ec2) -> Json:
     return instance
 
 
+@pytest.mark.sentence("5.52", "5.53", "5.56")
 async def test_the_sample_of_the_design_document_creates_eleven_instances(
     control_plane: Any, desk: Counter, cloud: Ec2
 ) -> None:
@@ -152,16 +153,19 @@ async def test_instances_get_the_user_data_of_a_virtual_kubelet(control_plane: A
     assert (volume["Size"], volume["VolumeType"]) == (12, "gp3")
 
 
+@pytest.mark.sentence("5.11", "5.12", "5.15", "5.20", "5.33", "5.34", "5.36", "5.57", "5.64")
 async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:
     grpc = {"port": agents.port, "protocol": "GRPC"}
     async with controllers(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 2, default=True, ec2=grpc, claimPolicy=PERMITTED)
         await until(states(cloud), ["Ready", "Ready"])
+        waiting = cloud.ids()
         uid = (await desk.claim("mine"))["metadata"]["uid"]
         said = await desk.becomes("mine", "Ready")
         used = await in_use(cloud)
         assert said["instanceRef"] == {"id": used["InstanceId"]}
         assert said["launchType"] == "Warm"
+        assert used["InstanceId"] in waiting
         assert said["addresses"][0] == used["PrivateIpAddress"]
         who = {"name": "mine", "namespace": desk.namespace, "uid": uid}
         assert agents.launched == [who]
@@ -175,7 +179,7 @@ async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2
         await until(states(cloud), ["Ready", "Ready"])
         assert agents.terminated == 1
         # The annotations of the design document: no waiting instance fits, so one is launched.
-        wanted = {"poolhouse.dev/instance-type": "m5.xlarge", "poolhouse.dev/image-id": cloud.images[1]}
+        wanted = {"compute.amazonaws.com/instance-type": "m5.xlarge", "poolhouse.dev/image-id": cloud.images[1]}
         await desk.claim("other", annotations=wanted)
         said = await desk.becomes("other", "Ready")
         assert said["launchType"] == "Cold"
@@ -187,6 +191,7 @@ async def test_claims_of_instances(control_plane: Any, desk: Counter, cloud: Ec2
         assert cloud.ids("shutting-down", "terminated") >= {used["InstanceId"]}
 
 
+@pytest.mark.sentence("5.16")
 async def test_the_application_of_a_claim(control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent) -> None:
     grpc = {"port": agents.port, "protocol": "GRPC"}
     secret = {"valueFrom": {"secretKeyRef": {"name": "tokens", "key": "ci"}}}
@@ -222,6 +227,7 @@ async def test_the_application_of_a_claim(control_plane: Any, desk: Counter, clo
         await until(application_health, ("True", "ApplicationSucceeded"))
 
 
+@pytest.mark.sentence("5.35", "5.65")
 async def test_an_instance_whose_application_fails_is_terminated(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
@@ -241,6 +247,7 @@ async def test_an_instance_whose_application_fails_is_terminated(
         assert first in cloud.ids("shutting-down", "terminated")
 
 
+@pytest.mark.sentence("5.19", "5.21", "5.28", "5.29")
 async def test_an_instance_is_ready_when_its_agent_serves(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
@@ -260,6 +267,7 @@ async def test_an_instance_is_ready_when_its_agent_serves(
         assert left["Tags"]["WarmPool"] == "Ready"
 
 
+@pytest.mark.sentence("5.45")
 async def test_orphaned_instances_are_adopted(
     control_plane: Any, desk: Counter, cloud: Ec2, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,6 +321,7 @@ async def finalizers(desk: Counter) -> list[str] | None:
     return list(found["metadata"].get("finalizers") or ())
 
 
+@pytest.mark.sentence("5.17", "5.41", "5.43")
 async def test_a_restarted_controller_finds_instances_by_their_tags(
     control_plane: Any, desk: Counter, cloud: Ec2
 ) -> None:
@@ -340,6 +349,21 @@ async def test_a_restarted_controller_finds_instances_by_their_tags(
         await until(states(cloud), ["InUse", "Ready", "Ready"])
 
 
+@pytest.mark.sentence("5.60")
+async def test_instances_that_are_lost_with_their_zone_are_replaced(
+    control_plane: Any, desk: Counter, cloud: Ec2
+) -> None:
+    async with controllers(control_plane.kubeconfig, cloud.settings):
+        await made(desk, cloud, 2, ec2={"subnets": cloud.subnets[:1]})
+        await until(states(cloud), ["Ready", "Ready"])
+        lost = cloud.ids()
+        cloud.client.terminate_instances(InstanceIds=list(lost))
+        await until(states(cloud), ["Ready", "Ready"])
+        await until(lambda: desk.available("mac"), 2)
+        assert not lost & cloud.ids()
+
+
+@pytest.mark.sentence("5.44")
 async def test_instances_of_an_old_template_are_orphaned(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     first, second = cloud.images
     async with controllers(control_plane.kubeconfig, cloud.settings):
@@ -359,6 +383,7 @@ async def test_instances_of_an_old_template_are_orphaned(control_plane: Any, des
         await until(lambda: asyncio.to_thread(cloud.ids), {old})  # the others are deleted with their pool
 
 
+@pytest.mark.sentence("5.59")
 async def test_a_refusal_of_ec2_is_a_condition_and_is_retried(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     async with controllers(control_plane.kubeconfig, cloud.settings):
         refill = {"backoffSeconds": 1, "maxBackoffSeconds": 1}
@@ -369,6 +394,7 @@ async def test_a_refusal_of_ec2_is_a_condition_and_is_retried(control_plane: Any
         await until(states(cloud), ["Ready"])
 
 
+@pytest.mark.sentence("5.40")
 async def test_a_pool_reports_a_missing_region(control_plane: Any, desk: Counter, cloud: Ec2) -> None:
     async with controllers(control_plane.kubeconfig):
         await made(desk, cloud, 1, default=True)
@@ -377,6 +403,7 @@ async def test_a_pool_reports_a_missing_region(control_plane: Any, desk: Counter
         assert cloud.ids() == set()
 
 
+@pytest.mark.sentence("5.27")
 async def test_no_instance_is_terminated_while_ec2_is_unreachable(
     control_plane: Any, desk: Counter, cloud: Ec2, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,6 +50,7 @@ async def place(simulated: StackPaths) -> AsyncIterator[PoolNamespace]:
         yield found
 
 
+@pytest.mark.sentence("5.7", "5.8")
 async def test_a_pool_scales_and_comes_to_rest(simulated: StackPaths, place: PoolNamespace, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours) as running:
@@ -81,6 +82,7 @@ def scale(paths: StackPaths, place: PoolNamespace, replicas: int) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.sentence("5.1")
 async def test_no_vm_is_created_without_a_pool(place: PoolNamespace, ours: Any) -> None:
     await until(lambda: _anywhere(place), [])  # VMs of earlier tests
     async with controllers(ours) as running:
@@ -95,6 +97,7 @@ async def _anywhere(place: PoolNamespace) -> list[str]:
     return [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in found]
 
 
+@pytest.mark.sentence("5.2", "5.56")
 async def test_four_pools_create_eleven_vms_and_come_to_rest(place: PoolNamespace, ours: Any) -> None:
     """Two pools have the same template. A pool that counted VMs of the other would create and delete VMs for ever."""
     for name, replicas, memory in (("a", 2, "64Mi"), ("b", 5, "96Mi"), ("c", 3, "128Mi"), ("d", 1, "64Mi")):
@@ -158,6 +161,7 @@ async def test_two_leaders_agree_on_the_failures_of_a_pool(place: PoolNamespace,
         await rests(lambda: (one.written(), other.written()), 3)
 
 
+@pytest.mark.sentence("5.38")
 async def test_a_used_up_quota_is_reported_and_retried(place: PoolNamespace, ours: Any) -> None:
     quota = {"metadata": {"namespace": place.namespace, "name": "q"}}
     quota["spec"] = {"hard": {"count/virtualmachines.kubevirt.io": "2"}}  # type: ignore[assignment]
@@ -174,6 +178,7 @@ async def test_a_used_up_quota_is_reported_and_retried(place: PoolNamespace, our
         await place.hears("InsufficientCapacity")
 
 
+@pytest.mark.sentence("5.58")
 async def test_an_unhealthy_vm_is_deleted_and_replaced(place: PoolNamespace, ours: Any) -> None:
     slow = {**QUICK_CHECKS, "terminateThreshold": 10_000}
     await place.pool(2, template=template(agent="true"), readiness={"guestAgent": True}, health=slow)
@@ -450,6 +455,7 @@ async def test_an_unavailable_api_server_costs_no_vm(place: PoolNamespace, ours:
         assert running.violations() == 0
 
 
+@pytest.mark.sentence("5.42")
 async def test_killed_controllers_continue_after_a_restart(place: PoolNamespace, ours: Any) -> None:
     await place.pool(30, refill={"maxConcurrent": 12})
     for seconds in (0.3, 0.6, 0.9):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.main import Settings
+from controllers.main import Settings, main
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,12 @@ def test_networks_of_machines(text: str, networks: tuple[str, ...]) -> None:
 def test_a_damaged_network_is_named() -> None:
     with pytest.raises(ValueError, match="POOLHOUSE_MACHINE_CIDRS"):
         Settings.read({"POOLHOUSE_MACHINE_CIDRS": "ten"})
+
+
+@pytest.mark.sentence("5.61")
+def test_an_invalid_setting_ends_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("POOLHOUSE_EC2_REGION", "Oregon")
+    assert main() == 2
+    assert "POOLHOUSE_EC2_REGION" in capsys.readouterr().err

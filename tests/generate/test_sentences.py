@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from poolhouse.generate.sentences import SENTENCES, TITLES, NamedTest, marked
+from poolhouse.generate.designs import SENTENCES, TITLES
+from poolhouse.generate.sentences import TESTS, NamedTest, marked
 
 
 def test_each_sentence_has_a_test() -> None:
@@ -23,6 +24,12 @@ def test_numbers_are_unique_and_consecutive() -> None:
         numbers = [each.number for each in SENTENCES if each.design == design]
         assert numbers == [f"{design}.{place}" for place in range(1, len(numbers) + 1)]
     assert {each.design for each in SENTENCES} == TITLES.keys()
+
+
+def test_a_sentence_that_differs_links_to_a_heading() -> None:
+    lines = (TESTS.parent / "docs" / "differences.md").read_text().splitlines()
+    anchors = {line.lstrip("#").strip().lower().replace(" ", "-") for line in lines if line.startswith("#")}
+    assert {each.differs for each in SENTENCES} - {""} <= anchors
 
 
 @pytest.mark.parametrize(

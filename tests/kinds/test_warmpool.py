@@ -223,6 +223,7 @@ def test_valid_autoscaling_has_no_problems(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("document", "problems"), WRONG)
+@pytest.mark.sentence("5.62")
 def test_an_invalid_pool_has_problems_with_paths(document: dict[str, Any], problems: dict[str, str]) -> None:
     found = told(document)
     assert found.keys() == problems.keys()
@@ -270,3 +271,9 @@ def test_a_vm_gets_a_placement_or_a_subnet() -> None:
     assert names(placed({"name": "a"}, {"name": "b"})) == ["a", "b"]
     assert names(ec2_pool(subnets=["subnet-a", "subnet-b"])) == ["subnet-a", "subnet-b"]
     assert names(warm_pool()) == []
+
+
+@pytest.mark.sentence("5.48")
+def test_a_pool_is_not_the_default_pool_unless_it_says_so() -> None:
+    assert WarmPoolSpec.model_validate(warm_pool()["spec"]).default is False
+    assert WarmPoolSpec.model_validate(warm_pool(default=True)["spec"]).default is True

@@ -60,8 +60,20 @@ def test_a_charged_claim_is_within_its_quota() -> None:
 @pytest.mark.parametrize(
     ("name", "pools", "expected"),
     [
-        pytest.param("web", [a_pool(), a_pool(name="db", default=True)], "web", id="the pool that the claim names"),
-        pytest.param(None, [a_pool(), a_pool(name="db", default=True)], "db", id="the default pool"),
+        pytest.param(
+            "web",
+            [a_pool(), a_pool(name="db", default=True)],
+            "web",
+            id="the pool that the claim names",
+            marks=pytest.mark.sentence("5.4"),
+        ),
+        pytest.param(
+            None,
+            [a_pool(), a_pool(name="db", default=True)],
+            "db",
+            id="the default pool",
+            marks=pytest.mark.sentence("5.46"),
+        ),
         pytest.param(
             None,
             [
@@ -80,6 +92,14 @@ def test_a_charged_claim_is_within_its_quota() -> None:
 def test_select_pool(name: str | None, pools: list[WarmPool], expected: str) -> None:
     found = select_pool(a_claim(poolName=name), pools)
     assert (found.reason if isinstance(found, Failure) else found.name) == expected
+
+
+@pytest.mark.sentence("5.13")
+def test_a_claim_whose_annotations_describe_an_instance_needs_a_pool() -> None:
+    described = {f"compute.amazonaws.com/{name}": "x" for name in ("image-id", "instance-type", "subnet-id")}
+    found = select_pool(a_claim(poolName=None, annotations=described), [a_pool()])
+    assert isinstance(found, Failure)
+    assert found.reason == "NoDefaultPool"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -149,6 +150,7 @@ async def test_a_refused_reservation_is_reported_and_another_vm_is_tried() -> No
         pytest.param(None, False, id="it is gone"),
     ],
 )
+@pytest.mark.sentence("5.31")
 async def test_a_changed_vm_is_reserved_if_it_is_still_unclaimed(live: WarmVM | None, given: bool) -> None:
     vm = a_vm("a")
     setup = Setup([vm], FakeBackend(live={"a": live}))
@@ -304,3 +306,13 @@ async def test_an_unrecorded_vm_is_deleted_only_if_the_api_server_says_so(stored
     await setup.take(snapshot(a_claim(), vm, unrecorded=frozenset({"forged"})), DeleteUnrecordedVM(vm))
     assert backend.terminated == (["forged"] if deleted else [])
     assert ("forged" in setup.record.own) is not deleted
+
+
+@pytest.mark.sentence("5.71")
+async def test_the_assignment_of_a_vm_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    vm = a_vm("a")
+    await Setup([vm], FakeBackend()).take(snapshot(), ReserveVM(vm))
+    (line,) = [each for each in caplog.records if hasattr(each, "event")]
+    fields = ("event", "vm", "pool", "claim")
+    assert [line.__dict__[field] for field in fields] == ["VMAssigning", "web-a", "web", "mine"]

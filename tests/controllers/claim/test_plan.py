@@ -141,7 +141,9 @@ def kind(step: Step) -> Any:
         ),
         # No pool
         pytest.param(
-            snapshot(no_pool=Failure("PoolNotFound", "")), ("Pending", "PoolNotFound"), id="the pool does not exist yet"
+            snapshot(no_pool=Failure("PoolNotFound", "")),
+            ("Pending", "PoolNotFound"),
+            id="the pool does not exist yet",
         ),
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(11)), no_pool=Failure("PoolNotFound", "")),
@@ -241,7 +243,12 @@ def kind(step: Step) -> Any:
             id="the reason of a timeout in a paused pool",
         ),
         # After the first compare-and-swap
-        pytest.param(snapshot(None, claimed_vm()), (CheckHealth, "m"), id="a running VM is checked before it is bound"),
+        pytest.param(
+            snapshot(None, claimed_vm()),
+            (CheckHealth, "m"),
+            id="a running VM is checked before it is bound",
+            marks=pytest.mark.sentence("5.31"),
+        ),
         pytest.param(
             snapshot(None, claimed_vm(), health=HEALTHY),
             ("Ready", "VMBound"),
@@ -309,6 +316,7 @@ def kind(step: Step) -> Any:
             snapshot(a_claim(status=bound_status("m")), claimed_vm(), health=HEALTHY),
             (HandOverVM, "m"),
             id="a healthy VM is handed over",
+            marks=pytest.mark.sentence("5.34"),
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m"), personalization=LABELS), claimed_vm(), health=HEALTHY),
@@ -358,6 +366,7 @@ def kind(step: Step) -> Any:
             snapshot(a_claim(status=bound_status("m", seconds=20)), claimed_vm(), health=UNHEALTHY),
             (DeleteVM, "m"),
             id="unhealthy for too long",
+            marks=pytest.mark.sentence("5.35"),
         ),
         pytest.param(
             snapshot(a_claim(status=bound_status("m", seconds=20)), claimed_vm(), health=UNKNOWN),
@@ -842,6 +851,7 @@ def test_steps_of_an_application(found: ClaimSnapshot, expected: Any) -> None:
     assert (type(step), step.vm.uid) == expected if isinstance(step, CheckApplication) else kind(step) == expected
 
 
+@pytest.mark.sentence("5.16")
 def test_the_health_of_an_application_is_a_condition() -> None:
     ready = snapshot(with_application(phase="Ready"), USED, pool=INSTANCES, has_agent=True)
     first = plan(replace(ready, application_health=RUNNING_APPLICATION), NOW)

@@ -84,6 +84,7 @@ def test_a_restored_vm_is_offered_again() -> None:
     assert queue.update(one, one), "and its event brings it back"
 
 
+@pytest.mark.sentence("5.29")
 def test_update_returns_whether_one_more_vm_is_ready() -> None:
     one = vm("one")
     queue = ReadyQueue()
@@ -125,6 +126,7 @@ def test_a_vm_that_changes_its_standby_mode_moves() -> None:
         pytest.param({"vmi": None}, id="not running"),
     ],
 )
+@pytest.mark.sentence("5.31")
 def test_unavailable_vms_are_not_counted(facts: dict[str, Any]) -> None:
     fit = vm("one")
     queue = filled(replace(fit, **facts), vm("two"))

@@ -165,6 +165,7 @@ LATE = DeleteVM(a_vm("a", WarmState.PROVISIONING), "ReadinessTimeout", "too late
         pytest.param(OrphanVM(a_vm("a"), "TemplateChanged", "old"), "VMStateChanged", "Orphaned", id="orphan"),
     ],
 )
+@pytest.mark.sentence("5.70")
 async def test_each_action_is_logged_and_reported(
     action: Action, event: str, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -186,6 +187,7 @@ async def test_each_action_is_logged_and_reported(
         pytest.param(Invalid("invalid label"), "Failure", logging.ERROR, id="refused"),
     ],
 )
+@pytest.mark.sentence("5.67", "5.69")
 async def test_each_failed_action_is_logged(
     action: Action, error: Exception, event: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controllers.warmpool.cache import Demand
 from controllers.warmpool.warm_vm import Node
 from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import UID, a_cache, a_vm, a_vmi
 
 
+@pytest.mark.sentence("5.30")
 def test_vms_are_found_by_state() -> None:
     found = a_cache(*(a_vm(state.name, state) for state in WarmState), a_vm("deleted", deleting=True))
     for state in WarmState:

@@ -271,6 +271,7 @@ async def test_vms_are_not_created_twice_while_the_cache_lags_behind() -> None:
     assert world.backend.attempts == 3
 
 
+@pytest.mark.sentence("5.9")
 async def test_a_pool_at_rest_is_resynced_and_writes_nothing() -> None:
     world = World(a_pool(1))
     world.add(a_vm("a"))

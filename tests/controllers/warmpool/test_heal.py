@@ -44,6 +44,7 @@ LONG_FAILED = {"a": failing(9)}
             a_snapshot(1, a_vm("a"), health={"a": failing(3)}),
             [("state", "a", "Unhealthy")],
             id="three failed checks make a VM Unhealthy",
+            marks=pytest.mark.sentence("5.24"),
         ),
         pytest.param(
             a_snapshot(1, a_vm("a", node=NOT_READY_NODE)),
@@ -85,11 +86,13 @@ LONG_FAILED = {"a": failing(9)}
             a_snapshot(1, failed_long("a"), a_vm("b"), health=LONG_FAILED),
             [("delete", "a", "Unhealthy")],
             id="an Unhealthy VM is deleted after terminateThreshold checks",
+            marks=pytest.mark.sentence("5.25"),
         ),
         pytest.param(
             a_snapshot(1, failed_long("a"), health=LONG_FAILED),
             [],
             id="not while no VM is available",
+            marks=pytest.mark.sentence("5.26"),
         ),
         pytest.param(
             a_snapshot(0, failed_long("a"), health=LONG_FAILED),

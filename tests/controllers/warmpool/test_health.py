@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from typing import Any, cast
 
@@ -225,3 +226,16 @@ async def test_vms_that_are_not_probed(m: WarmVM) -> None:
     backend = FakeBackend(HEALTHY)
     await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Backend, backend))
     assert backend.probes == 0
+
+
+@pytest.mark.parametrize("before", [HEALTHY, Health("Failed", "NoAnswer", "connection refused")])
+@pytest.mark.sentence("5.73")
+async def test_checks_are_logged_and_new_results_at_info(before: Health, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    pool, backend = a_pool(1, readiness={"tcp": {"port": 22}}), cast(Backend, FakeBackend(before))
+    tracker = HealthTracker(Clock())
+    for _ in range(2):
+        await tracker.probe(pool, [HEALTHY_VM], backend)
+    lines = [each for each in caplog.records if getattr(each, "event", "") == "VMChecked"]
+    assert [each.levelno for each in lines] == [logging.INFO, logging.DEBUG]
+    assert {each.getMessage() for each in lines} == {f"probed web-a: {before.message or before.verdict}"}

@@ -36,6 +36,7 @@ def test_zero_or_fewer_names() -> None:
     ],
 )
 @pytest.mark.parametrize("uid", ["a", "b", "c"])
+@pytest.mark.sentence("5.3")
 def test_placements_follow_their_weights(weights: list[int], critical: float, uid: str) -> None:
     placements = [Placement(name=f"p{n}", weight=weight) for n, weight in enumerate(weights)]
     names = unused_names("web", "seed", 3000)

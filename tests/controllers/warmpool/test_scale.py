@@ -37,26 +37,37 @@ from tests.controllers.warmpool.builders import (
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(a_snapshot(3), [CREATE] * 3, id="a new pool creates its VMs"),
+        pytest.param(a_snapshot(3), [CREATE] * 3, id="a new pool creates its VMs", marks=pytest.mark.sentence("5.7")),
         pytest.param(
             a_snapshot(1, *ready(1), autoscaled=Decision(3, WarmPoolReason.WAIT_TARGET, "", 3)),
             [CREATE] * 2,
             id="autoscaling decides instead of replicas",
         ),
-        pytest.param(a_snapshot(0), [], id="zero replicas create no VM"),
+        pytest.param(a_snapshot(0), [], id="zero replicas create no VM", marks=pytest.mark.sentence("5.66")),
         pytest.param(a_snapshot(3, *ready(3)), [], id="enough Ready VMs need no creation"),
-        pytest.param(a_snapshot(2, a_vm("a", NEW, vmi=None), a_vm("b")), [], id="a Provisioning VM counts"),
+        pytest.param(
+            a_snapshot(2, a_vm("a", NEW, vmi=None), a_vm("b")),
+            [],
+            id="a Provisioning VM counts",
+            marks=pytest.mark.sentence("5.37"),
+        ),
         pytest.param(
             a_snapshot(2, a_vm("a", WarmState.UNKNOWN, node=NOT_READY_NODE), a_vm("b")),
             [],
             id="an Unknown VM counts",
         ),
-        pytest.param(a_snapshot(1, a_vm("a", WarmState.IN_USE)), [CREATE], id="a claimed VM does not count"),
+        pytest.param(
+            a_snapshot(1, a_vm("a", WarmState.IN_USE)),
+            [CREATE],
+            id="a claimed VM does not count",
+            marks=pytest.mark.sentence("5.36"),
+        ),
         pytest.param(a_snapshot(1, a_vm("a", WarmState.ALLOCATING)), [CREATE], id="an Allocating VM does not count"),
         pytest.param(
             a_snapshot(1, a_vm("a", WarmState.UNHEALTHY), health={"a": failing(9, period_over=False)}),
             [CREATE],
             id="an Unhealthy VM does not count",
+            marks=pytest.mark.sentence("5.58"),
         ),
         pytest.param(a_snapshot(1, a_vm("a", deleting=True)), [CREATE], id="a VM that is being deleted does not count"),
         pytest.param(
@@ -115,6 +126,7 @@ from tests.controllers.warmpool.builders import (
             a_snapshot(3, failures=FailureBackoff(1, "FailedCreate", "no", ago(1))),
             [CREATE] * 3,
             id="creations continue after the backoff",
+            marks=pytest.mark.sentence("5.38"),
         ),
         pytest.param(
             a_snapshot(3, failures=FailureBackoff(7, "FailedCreate", "no", ago(1))),
@@ -314,6 +326,7 @@ def test_make_room(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
             a_snapshot(1, a_vm("a", created_at=ago(9)), a_vm("b", created_at=ago(5))),
             ["b"],
             id="the youngest is deleted",
+            marks=pytest.mark.sentence("5.8"),
         ),
         pytest.param(
             a_snapshot(1, a_vm("a", NEW, vmi=None), a_vm("b", created_at=ago(1))),

@@ -312,6 +312,7 @@ def test_an_unchanged_status_keeps_its_times() -> None:
         pytest.param({"replicas": 1}, "exactly one of template and ec2", id="no template"),
     ],
 )
+@pytest.mark.sentence("5.63")
 def test_an_invalid_spec_is_reported_and_keeps_the_counts(spec: dict[str, Any], what: str) -> None:
     before = WarmPoolStatus(available_replicas=3).json()
     found = parse_warm_pool({"metadata": {"name": "web", "uid": "u"}, "spec": spec, "status": before})

@@ -12,6 +12,7 @@ from tests.cluster.instances import agent
 WHO = Application("ns", "mine", "claim-uid")
 
 
+@pytest.mark.sentence("5.14", "5.15")
 async def test_health_launch_and_termination() -> None:
     async with agent() as found:
         endpoint, client = AgentEndpoint("127.0.0.1", found.port, grpc=True), NetworkAgentClient()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -72,6 +73,7 @@ class Process:
         return await self.backend.change(await self.backend.create(order(**given)), READY)
 
 
+@pytest.mark.sentence("5.28", "5.50", "5.51", "5.54")
 async def test_launch_parameters() -> None:
     process = Process()
     template = {**TEMPLATE, "keyPair": "k", "iamInstanceProfile": "arn:aws:p", "securityGroups": ["sg-1"]}
@@ -132,6 +134,7 @@ async def test_a_refusal_is_raised() -> None:
         await process.backend.create(order())
 
 
+@pytest.mark.sentence("5.32")
 async def test_one_of_two_claims_gets_the_instance() -> None:
     process = Process()
     ready = await process.ready()
@@ -143,6 +146,7 @@ async def test_one_of_two_claims_gets_the_instance() -> None:
     assert await process.backend.find("ns", "other-uid") == []
 
 
+@pytest.mark.sentence("5.32")
 async def test_of_two_leaders_that_write_at_once_only_the_later_launches() -> None:
     first = Process()
     second = Process(first.client)
@@ -235,6 +239,7 @@ async def test_a_ready_instance_is_available() -> None:
     assert why_unavailable(found) == "it does not run"
 
 
+@pytest.mark.sentence("5.14", "5.15")
 async def test_applications_are_launched_and_terminated_for_claims_only() -> None:
     process = Process()
     ready = await process.ready(template=GRPC)
@@ -263,3 +268,12 @@ async def test_applications_are_launched_and_terminated_for_claims_only() -> Non
 )
 def test_parse_agent_endpoint(tag: str, endpoint: AgentEndpoint | None) -> None:
     assert AgentEndpoint.parse(tag, "a") == endpoint
+
+
+@pytest.mark.sentence("5.72")
+async def test_a_termination_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    process = Process()
+    assert await process.backend.terminate(await process.ready(), "one too many")
+    (line,) = [each for each in caplog.records if getattr(each, "event", "") == "VMDeleting"]
+    assert (line.getMessage(), line.__dict__["vm"]) == ("terminated mac-1: one too many", "mac-1")

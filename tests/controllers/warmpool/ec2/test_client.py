@@ -199,7 +199,19 @@ def test_api_errors(code: str, status: int, kind: type[ApiError]) -> None:
     assert type(error) is kind
 
 
-@pytest.mark.parametrize("code", sorted(client.CAPACITY_ERRORS))
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param("InsufficientHostCapacity", id="no dedicated host"),
+        pytest.param("InsufficientInstanceCapacity", id="a full zone"),
+        pytest.param("InstanceLimitExceeded", id="the quota of instances"),
+        pytest.param("VcpuLimitExceeded", id="the quota of processors"),
+        pytest.param("HostLimitExceeded", id="the quota of hosts"),
+        pytest.param("InsufficientFreeAddressesInSubnet", id="no address in the subnet"),
+        *sorted(client.CAPACITY_ERRORS),
+    ],
+)
+@pytest.mark.sentence("5.5", "5.59")
 def test_missing_capacity_is_reported_like_a_full_quota(code: str) -> None:
     error = client.api_error(
         {"Error": {"Code": code, "Message": "none left"}, "ResponseMetadata": {"HTTPStatusCode": 400}}
@@ -236,6 +248,7 @@ def called_methods() -> Iterator[str]:
                 yield node.func.attr
 
 
+@pytest.mark.sentence("5.6")
 def test_the_documented_rights_are_those_of_the_calls() -> None:
     needed = {f"ec2:{''.join(word.title() for word in name.split('_'))}" for name in called_methods()}
     assert len(needed) == 4

@@ -22,10 +22,22 @@ def parameters(template: dict[str, Any], subnet: str = "subnet-a") -> dict[str, 
 @pytest.mark.parametrize(
     ("template", "field", "expected"),
     [
-        pytest.param(PLAIN, "SubnetId", "subnet-a", id="the drawn subnet"),
-        pytest.param({**PLAIN, "subnets": []}, "SubnetId", "subnet-m", id="the subnet of the settings"),
+        pytest.param(PLAIN, "SubnetId", "subnet-a", id="the drawn subnet", marks=pytest.mark.sentence("5.3")),
+        pytest.param(
+            {**PLAIN, "subnets": []},
+            "SubnetId",
+            "subnet-m",
+            id="the subnet of the settings",
+            marks=pytest.mark.sentence("5.53"),
+        ),
         pytest.param(PLAIN, "Placement", None, id="no placement"),
-        pytest.param({"imageID": "ami-1"}, "InstanceType", "mac1.metal", id="the default type"),
+        pytest.param(
+            {"imageID": "ami-1"},
+            "InstanceType",
+            "mac1.metal",
+            id="the default type",
+            marks=pytest.mark.sentence("5.52"),
+        ),
         pytest.param(MAC, "Placement", {"Tenancy": "host"}, id="a Mac is on a host"),
         pytest.param(
             {**MAC, "placement": {"hostID": "h-1"}}, "Placement", {"Tenancy": "host", "HostId": "h-1"}, id="one host"
@@ -75,3 +87,13 @@ def test_the_user_data_of_a_virtual_kubelet() -> None:
 def test_user_data_has_a_limit() -> None:
     with pytest.raises(Invalid, match="the user data has 16386 bytes"):
         plain_user_data({**PLAIN, "userData": "é" * 8193}, "")
+
+
+@pytest.mark.sentence("5.10")
+def test_properties_that_a_pool_leaves_out_are_not_sent() -> None:
+    """RunInstances has its own defaults for them."""
+    assert parameters({"imageID": "ami-1", "instanceType": "m5.large"}) == {
+        "ImageId": "ami-1",
+        "InstanceType": "m5.large",
+        "SubnetId": "subnet-m",
+    }

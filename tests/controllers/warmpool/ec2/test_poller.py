@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import pytest
@@ -48,6 +49,7 @@ def poller_of(process: Process, pools: Pools, *known: str, policy: str = "Delete
     )
 
 
+@pytest.mark.sentence("5.9", "5.41")
 async def test_the_first_poll_after_a_restart_finds_the_instances() -> None:
     before = Process()
     made = await before.backend.create(order())
@@ -155,3 +157,20 @@ async def test_nothing_is_terminated_while_the_api_server_is_away() -> None:
     pools.away = True
     await poller_of(process, pools).poll()
     assert {each["State"]["Name"] for each in process.client.instances.values()} == {"running"}
+
+
+@pytest.mark.sentence("5.68", "5.73")
+async def test_polls_and_their_errors_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    process = Process()
+    await process.backend.create(order())
+    poller = poller_of(process, Pools(POOL.uid), POOL.uid)
+    await poller.poll()
+    assert ("VMChecked", "listed 1 EC2 instances") in [
+        (getattr(each, "event", ""), each.getMessage()) for each in caplog.records
+    ]
+    caplog.clear()
+    process.client.refuses = Unreachable("no answer")
+    await poller.poll()
+    (line,) = caplog.records
+    assert (line.levelno, line.getMessage()) == (logging.WARNING, "the EC2 instances cannot be listed: no answer")

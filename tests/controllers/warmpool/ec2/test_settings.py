@@ -10,7 +10,7 @@ from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 @pytest.mark.parametrize(
     ("environment", "found"),
     [
-        pytest.param({}, None, id="disabled by default"),
+        pytest.param({}, None, id="disabled by default", marks=pytest.mark.sentence("5.40")),
         pytest.param({"REGION": ""}, None, id="an empty region disables EC2"),
         pytest.param({"REGION": "us-west-2"}, EC2Settings(region="us-west-2"), id="only a region"),
         pytest.param(
@@ -35,6 +35,7 @@ def test_read_settings(environment: dict[str, str], found: EC2Settings | None) -
         pytest.param({"REGION": "us-west-2", "PERIOD_SECONDS": "5s"}, "PERIOD_SECONDS", id="a number with a unit"),
     ],
 )
+@pytest.mark.sentence("5.61")
 def test_invalid_settings_name_the_variable(environment: dict[str, str], blamed: str) -> None:
     with pytest.raises(ValueError, match=f"POOLHOUSE_EC2_{blamed}: "):
         read_ec2_settings({f"POOLHOUSE_EC2_{key}": value for key, value in environment.items()})

@@ -31,6 +31,7 @@ def instance(state: str = "running", **given: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sentence("5.17", "5.28")
 def test_the_tags_of_a_new_instance_are_read_as_a_warm_vm() -> None:
     m = tags.parse_warm_vm(instance())
     assert m is not None
@@ -40,6 +41,7 @@ def test_the_tags_of_a_new_instance_are_read_as_a_warm_vm() -> None:
     assert m.labels[tags.AGENT] == "TCP:8200"
 
 
+@pytest.mark.sentence("5.21", "5.22", "5.33")
 def test_the_tags_of_the_design_document_name_the_claim() -> None:
     before = tags.new_tags(order(), "cluster", NOW)
     assert before[tags.STATE] == "PENDING_WARMPOOL_PROVISIONING"
@@ -102,6 +104,7 @@ def test_changed_tags(change: Change, found: dict[str, str]) -> None:
         ("terminated", False, False, None),
     ],
 )
+@pytest.mark.sentence("5.23")
 def test_states_of_ec2(state: str, there: bool, deleting: bool, phase: str | None) -> None:
     m, run = tags.parse_warm_vm(instance(state)), tags.parse_vmi(instance(state))
     assert (m is not None) == there
@@ -136,3 +139,18 @@ def test_tags_of_the_pool() -> None:
     assert made["team"] == "red"
     assert (made["Name"], made["WarmPool"]) == ("mac-1", "PENDING_WARMPOOL_PROVISIONING")
     assert made.keys().isdisjoint({"poolhouse.dev/orphaned", "aws:x"})
+
+
+@pytest.mark.sentence("5.18")
+def test_the_tag_of_the_design_document_has_its_states() -> None:
+    assert tags.STATE == "WarmPool"
+    assert {each.value for each in WarmState} == {
+        "Ready",
+        "InUse",
+        "Unhealthy",
+        "Unknown",
+        "PENDING_WARMPOOL_PROVISIONING",
+        "PENDING_STANDBY",
+        "PENDING_POD_PROVISIONING",
+        "PENDING_TERMINATION",
+    }

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import orjson
@@ -30,6 +31,7 @@ from defaulter.stored_values import with_machine_type
 from defaulter.structure import readable
 from defaulter.superseded import follow_author, preserve_stored_values, record_defaults
 from defaulter.undefaulted import open_addresses, undefaulted_fields
+from defaulter.version_skew import COMPONENTS, Newer, newer_than_nodes
 from defaulter.vm_paths import HOOK, SIDECARS, locate, opted_out
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "API_VERSION",
+    "COMPONENTS",
     "DEFAULTED_FIELDS",
     "DEFAULTS_PATH",
     "HARDWARE_ANNOTATION",
@@ -62,6 +65,7 @@ __all__ = [
     "MachineTypes",
     "MatchedSpecs",
     "NewVM",
+    "Newer",
     "Node",
     "NodeIndex",
     "Problem",
@@ -74,6 +78,7 @@ __all__ = [
     "excessive_sizes",
     "expand",
     "forbidden_changes",
+    "newer_than_nodes",
     "open_addresses",
     "opted_out",
     "preserve_stored_values",
@@ -291,6 +296,14 @@ class Defaulter:
             return None
         return self._known_answer(await self.new_vm(document, namespace, seed, may_have_run=may_have_run))
 
+    async def version(self) -> Version:
+        """The versions of the service. Raises `DefaulterUnavailable`."""
+        status, content = await self._request("GET", "/version")
+        try:
+            return Version.model_validate(content)
+        except ValidationError:
+            raise DefaulterUnavailable(f"{self._url}/version answered {status}") from None
+
     async def new_vm(
         self, document: Json, namespace: str | None, seed: str | None, *, may_have_run: bool = False, also: Any = None
     ) -> NewVM | None:
@@ -326,18 +339,8 @@ class Defaulter:
             return {"unread": f"the API server did not answer within {seconds:g} s"}
 
     async def _post(self, body: Json, tenant: str) -> DefaultingResponse:
-        import aiohttp
-
-        self._session = self._session or aiohttp.ClientSession()
-        timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
-        url, headers = self._url + DEFAULTS_PATH, _JSON | ({TENANT_HEADER: tenant} if is_header_text(tenant) else {})
-        try:
-            async with self._session.post(url, data=_encode(body), headers=headers, timeout=timeout) as response:
-                status, content = response.status, orjson.loads(await response.read())
-        except TimeoutError:
-            raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
-        except (aiohttp.ClientError, ValueError, OSError) as error:
-            raise DefaulterUnavailable(f"no answer from {self._url}: {error}") from error
+        headers = _JSON | ({TENANT_HEADER: tenant} if is_header_text(tenant) else {})
+        status, content = await self._request("POST", DEFAULTS_PATH, _encode(body), headers)
         try:
             if status == 200:
                 return DefaultingResponse.model_validate(content)
@@ -351,6 +354,23 @@ class Defaulter:
             raise InvalidDocument(problems)
         failure = _FAILURES.get(status, DefaulterUnavailable)
         raise failure("; ".join(str(problem) if problem.path else problem.message for problem in problems))
+
+    async def _request(
+        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] = MappingProxyType({})
+    ) -> tuple[int, Any]:
+        import aiohttp
+
+        self._session = self._session or aiohttp.ClientSession()
+        timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
+        try:
+            async with self._session.request(
+                method, self._url + path, data=body, headers=headers, timeout=timeout
+            ) as response:
+                return response.status, orjson.loads(await response.read())
+        except TimeoutError:
+            raise DefaulterUnavailable(f"no answer from {self._url} within {self._timeout_seconds:g} s") from None
+        except (aiohttp.ClientError, ValueError, OSError) as error:
+            raise DefaulterUnavailable(f"no answer from {self._url}: {error}") from error
 
 
 class _Cluster:

@@ -93,6 +93,21 @@ def _version(machine: str) -> tuple[int, tuple[int, ...]]:
     return written, tuple(int(digits) for digits in re.findall(r"\d+", text))
 
 
+Notation = tuple[str, int]
+"""a family, and how its versions are written: only versions of the same notation can be compared"""
+
+
+def newest_by_notation(machines: Iterable[str]) -> dict[Notation, tuple[tuple[int, ...], str]]:
+    """The newest version of each family, with its machine type. Releases of Ubuntu have names, which say nothing."""
+    found: dict[Notation, tuple[tuple[int, ...], str]] = {}
+    for machine in machines:
+        family, (written, numbers) = _family(machine), _version(machine)
+        if family is not None and written < 2:
+            key = family, written
+            found[key] = max((numbers, machine), found.get(key, ((), "")))
+    return found
+
+
 def find_substitute(machine: str, known: Collection[str]) -> str | None:
     """The alias that this libvirt knows for the family of a machine type that it does not have. None for a type of an
     unknown family.

@@ -29,6 +29,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, meta, replica_limits
 from poolhouse.api.kubevirt import cluster_settings
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.versions import Release
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
 from poolhouse.runtime.errors import NotFound
@@ -63,6 +64,7 @@ from webhook.replica_limits import ReplicaLimit
 from webhook.snapshots import SnapshotSupport
 from webhook.strict_defaulting import StrictDefaulting
 from webhook.templates import TemplateReview
+from webhook.version_watch import VersionWatch
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +75,8 @@ DRAIN_SECONDS = 15.0
 """Longer than the timeout of every webhook, after which no API server waits for a response."""
 DEFAULTER_CONNECTIONS = 1024
 """More than the API server sends at once, because a request that waits here is not in the defaulter's fair queue."""
+VERSION_SECONDS = 5.0
+"""Time for the defaulter to tell its versions, which no request waits for."""
 KUBEVIRT_SECONDS = 10.0
 """Time at the start to read the KubeVirt object, which requests need."""
 
@@ -185,6 +189,9 @@ async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
                 group.create_task(nodes.run(), name="nodes"),
                 group.create_task(kubevirts.run(), name="kubevirt"),
             ]
+            if settings.defaulter_url:
+                watch = _version_watch(settings.defaulter_url, session, nodes, kubevirts, app.state.parts.metrics)
+                background.append(group.create_task(watch.run(), name="versions"))
             if trust is not None:
                 background.append(group.create_task(trust.run(), name="ca-bundle"))
             if settings.tls is not None and settings.tls_secret:
@@ -252,6 +259,17 @@ def _parts(
         metrics=metrics,
         reviews=AdmissionBodies(settings.api_server),
     )
+
+
+def _version_watch(
+    url: str, session: aiohttp.ClientSession, nodes: Informer[Node], kubevirts: OptionalInformer[Json], metrics: Metrics
+) -> VersionWatch:
+    def release() -> Release | None:
+        found = _settings(kubevirts)
+        return found.release if found is not None else None
+
+    defaulter = Defaulter(url, VERSION_SECONDS, session)
+    return VersionWatch(defaulter.version, lambda: nodes.store, release, metrics.versions)
 
 
 def _defaulting(

@@ -1,11 +1,12 @@
 """Metrics of admission."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from defaulter.contract import ShapeResult
+from defaulter.contract import COMPONENTS, Newer, ShapeResult
+from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.runtime.circuit_breaker import CircuitState
 from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse
@@ -30,30 +31,28 @@ class Metrics:
             buckets=SECONDS,
             registry=registry,
         )
-        self.fail_open = Counter(
-            PREFIX + "fail_open_total",
-            "VMs and VMIs that were admitted with undefaulted hardware, by reason.",
-            ("reason",),
-            registry=registry,
+        self.fail_open = self._by_reason(
+            "fail_open_total", "VMs and VMIs that were admitted with undefaulted hardware, by reason.", FailOpenReason
         )
-        self.strict_refusals = Counter(
-            PREFIX + "strict_refusals_total",
+        self.strict_refusals = self._by_reason(
+            "strict_refusals_total",
             "VMs and VMIs that strict defaulting refused because they could not get their defaults, by reason.",
-            ("reason",),
-            registry=registry,
+            FailOpenReason,
         )
-        for reason in FailOpenReason:
-            self.fail_open.labels(reason)
-            self.strict_refusals.labels(reason)
-        self.drift = Counter(
-            PREFIX + "hardware_changed_later_total",
+        self.drift = self._by_reason(
+            "hardware_changed_later_total",
             "VMs and VMIs whose hardware another webhook changed (HardwareChanged) or left without a default "
             "(HardwareUndefaulted) after defaulting, by reason. Poolhouse's webhook must be called last.",
-            ("reason",),
+            DriftReason,
+        )
+        self.newer = Gauge(
+            PREFIX + "defaulter_newer_than_nodes",
+            "Whether the defaulter's libvirt or QEMU is newer than that of a node, by component: 1 newer, 0 not newer, "
+            "-1 unknown, because the defaulter does not answer.",
+            ("component",),
             registry=registry,
         )
-        for drift in DriftReason:
-            self.drift.labels(drift)
+        self.versions(None)
         self.shapes = Counter(
             PREFIX + "shapes_total",
             "New VMs and VMIs that were defaulted, by result: the answer for the shape was remembered (known), the "
@@ -78,6 +77,12 @@ class Metrics:
             registry=registry,
         )
 
+    def _by_reason(self, name: str, text: str, reasons: Iterable[Reason]) -> Counter:
+        counter = Counter(PREFIX + name, text, ("reason",), registry=self.registry)
+        for reason in reasons:
+            counter.labels(reason)
+        return counter
+
     def breaker(self, state: Callable[[], CircuitState]) -> None:
         gauge = Gauge(
             PREFIX + "defaulter_breaker_state",
@@ -85,6 +90,12 @@ class Metrics:
             registry=self.registry,
         )
         gauge.set_function(lambda: BREAKER_STATES[state()])
+
+    def versions(self, newer: Collection[Newer] | None) -> None:
+        """Sets what of the defaulter is newer than the nodes; None if that is unknown."""
+        for component in COMPONENTS:
+            known = -1 if newer is None else int(any(each.component == component for each in newer))
+            self.newer.labels(component).set(known)
 
     def shape(self, result: ShapeResult) -> None:
         self.shapes.labels(result).inc()

@@ -72,6 +72,9 @@ SCENARIOS = {
     "PoolhouseDefaulterFallback": Scenario(
         {f'{P}admission_fail_open_total{{reason="DefaulterTimeout"}}': "0x30 0+1x30"}, inactive=32, fires=50
     ),
+    "PoolhouseDefaulterNewer": Scenario(
+        {f'{P}admission_defaulter_newer_than_nodes{{component="qemu"}}': "0x60 1x120"}, inactive=100, fires=130
+    ),
     "PoolhouseHardwareDrift": Scenario(
         {f'{P}admission_hardware_changed_later_total{{reason="HardwareChanged"}}': "0x30 1x60"}, inactive=30, fires=40
     ),

@@ -7,7 +7,7 @@ releases were read in KubeVirt's source at the tag of each release. `seen` says 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,25 @@ MAIN: Release = (1, 10)
 """the release that KubeVirt's main branch becomes"""
 BETA_IS_ON: Release = (1, 9)
 """the first release that enables a feature gate in beta without being told to"""
+
+
+@dataclass(frozen=True)
+class Hypervisor:
+    """The versions in the image of virt-launcher."""
+
+    libvirt: str
+    qemu: str
+
+
+HYPERVISORS: Mapping[Release, Hypervisor] = {
+    (1, 5): Hypervisor("10.10.0", "9.1.0"),
+    (1, 6): Hypervisor("10.10.0", "9.1.0"),
+    (1, 7): Hypervisor("10.10.0", "9.1.0"),
+    (1, 8): Hypervisor("11.9.0", "10.1.0"),
+    (1, 9): Hypervisor("11.10.0", "10.1.0"),
+    MAIN: Hypervisor("11.10.0", "10.1.0"),
+}
+"""Read in hack/rpm-deps.sh of each release, for CentOS Stream 9. A cluster may have another image of virt-launcher."""
 
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:[.-]|$)")
 

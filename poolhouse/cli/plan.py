@@ -167,7 +167,10 @@ async def _simulate(api: Api, document: Json, burst: int) -> Json:
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
     from controllers.replicaset.observe import list_stores
+    from poolhouse.api.kinds.replicaset import REPLICA_SET
+    from poolhouse.cli.foreign_kinds import refuse_foreign
 
+    await refuse_foreign(api, REPLICA_SET)
     stores = await list_stores(api, document["metadata"]["namespace"])
     return simulate_replica_set(stores, document, burst, datetime.now(UTC))
 

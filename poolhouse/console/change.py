@@ -18,6 +18,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.cli.apply import Change, read_change, send
 from poolhouse.cli.cluster import Cluster, with_namespace
+from poolhouse.cli.foreign_kinds import refuse_foreign
 from poolhouse.cli.manifests import Manifest, read_manifests
 from poolhouse.cli.output import Failed, yaml_text
 from poolhouse.cli.plan import simulate_pool, simulate_replica_set, update_lines
@@ -282,6 +283,7 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     if change.kind is POOL:
         return {"plan": _plan(simulate_pool(state.pools, after, BURST, now, MAX_ACTIONS))}
     if change.kind is REPLICA_SET:
+        await refuse_foreign(state.api, REPLICA_SET)
         return {"plan": _plan(simulate_replica_set(state.replica_sets, after, BURST, now, MAX_ACTIONS))}
     if change.kind is MIGRATION_POLICY:
         total, changes, warnings = await impact_of(state.api, [after], ())

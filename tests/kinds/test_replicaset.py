@@ -120,3 +120,44 @@ def test_a_crd_is_ours_until_kubevirt_manages_it(labels: Json, ours: bool) -> No
     found = crd(REPLICA_SET)
     found["metadata"]["labels"] |= labels
     assert is_installed_by_us(found) is ours
+
+
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+
+
+def with_disk(volume: Json, disk: Json | None) -> Json:
+    spec = {
+        "domain": {"devices": {"disks": [] if disk is None else [{"name": "data", **disk}]}},
+        "volumes": [{"name": "data", **volume}],
+    }
+    return changed(replica_set(), spec, "spec", "template", "spec")
+
+
+@pytest.mark.parametrize(
+    ("volume", "disk", "warned"),
+    [
+        pytest.param(CLAIM, {"disk": {}}, "persistentVolumeClaim", id="a writable disk"),
+        pytest.param(CLAIM, {}, "persistentVolumeClaim", id="a disk without a type"),
+        pytest.param(CLAIM, {"lun": {}}, "persistentVolumeClaim", id="a writable LUN"),
+        pytest.param({"dataVolume": {"name": "data"}}, {"disk": {}}, "dataVolume", id="the claim of a DataVolume"),
+        pytest.param(CLAIM, {"cdrom": {"readonly": False}}, "persistentVolumeClaim", id="a writable CD-ROM"),
+        pytest.param(CLAIM, {"cdrom": {}}, None, id="a CD-ROM"),
+        pytest.param(CLAIM, {"disk": {"readonly": True}}, None, id="a disk that guests only read"),
+        pytest.param(CLAIM, {"lun": {"readonly": True}}, None, id="a LUN that guests only read"),
+        pytest.param(CLAIM, {"disk": {}, "shareable": True}, None, id="a disk that the author shares"),
+        pytest.param(CLAIM, None, None, id="a claim without a disk"),
+        pytest.param(
+            {"persistentVolumeClaim": {"claimName": "data", "readOnly": True}},
+            {"disk": {}},
+            None,
+            id="a mount to read",
+        ),
+        pytest.param({"ephemeral": CLAIM}, {"disk": {}}, None, id="a copy for each VMI"),
+        pytest.param({"containerDisk": {"image": "x"}}, {"disk": {}}, None, id="an image"),
+    ],
+)
+def test_a_claim_that_several_vmis_would_write_to(volume: Json, disk: Json | None, warned: str | None) -> None:
+    document = with_disk(volume, disk)
+    assert REPLICA_SET.problems(document) == []
+    paths = [each.partition(": ")[0] for each in REPLICA_SET.warnings(document)]
+    assert paths == ([f"spec.template.spec.volumes[0].{warned}"] if warned else [])

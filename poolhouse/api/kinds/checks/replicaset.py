@@ -71,5 +71,32 @@ def template_warnings(document: Json) -> Iterator[str]:
     yield from unused_metadata(document)
 
 
+def shared_claims(document: Json) -> Iterator[str]:
+    """Warnings about claims to which several VMIs would write."""
+    spec = at(document, "spec", "template", "spec")
+    disks = {disk.get("name"): disk for _, disk in entries(spec, "domain", "devices", "disks")}
+    for index, volume in entries(spec, "volumes"):
+        for source in ("persistentVolumeClaim", "dataVolume"):
+            claim = at(volume, source)
+            if claim is None or at(claim, "readOnly") or not _is_writable(disks.get(volume.get("name"))):
+                continue
+            yield (
+                f"spec.template.spec.volumes[{index}].{source}: all VMIs write to the same claim, which damages its"
+                " content; use ephemeral.persistentVolumeClaim or a containerDisk, or a VirtualMachinePool, whose VMs"
+                " have disks of their own"
+            )
+
+
+def _is_writable(disk: Json | None) -> bool:
+    """Whether the guest can write to the disk, and its author does not share it with other guests knowingly. Without a
+    disk, the guest shares the claim's file system, as far as it has it."""
+    if disk is None or disk.get("shareable") is True:
+        return False
+    cdrom = at(disk, "cdrom")
+    if cdrom is not None:
+        return at(cdrom, "readonly") is False
+    return not any(at(disk, kind, "readonly") is True for kind in ("disk", "lun"))
+
+
 CHECKS = (selector, template)
-WARNINGS = (template_warnings,)
+WARNINGS = (template_warnings, shared_claims)

@@ -1,0 +1,47 @@
+"""Kinds of another project with the name of ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.cli.foreign_kinds import refuse_foreign
+from poolhouse.cli.output import Failed
+from poolhouse.runtime.errors import NotFound
+
+Json = dict[str, Any]
+
+
+class Discovery:
+    def __init__(self, *resources: Json, served: bool = True) -> None:
+        self._resources, self._served = resources, served
+
+    async def request(self, method: str, path: str) -> Json:
+        assert (method, path) == ("GET", "/apis/kubevirt.io/v1")
+        if not self._served:
+            raise NotFound("the server could not find the requested resource")
+        return {"kind": "APIResourceList", "resources": list(self._resources)}
+
+
+def resource(name: str = "virtualmachineinstancereplicasets", **facts: Any) -> Json:
+    return {"name": name, **facts}
+
+
+@pytest.mark.parametrize(
+    ("discovery", "refused"),
+    [
+        pytest.param(Discovery(resource(categories=["all"])), True, id="KubeVirt's"),
+        pytest.param(Discovery(resource()), True, id="without categories"),
+        pytest.param(Discovery(resource(categories=["poolhouse", "all"])), False, id="ours"),
+        pytest.param(Discovery(resource("virtualmachines", categories=["all"])), False, id="not installed"),
+        pytest.param(Discovery(served=False), False, id="no kind of the group"),
+    ],
+)
+async def test_only_our_own_kind_is_spoken_for(discovery: Any, refused: bool) -> None:
+    if not refused:
+        await refuse_foreign(discovery, REPLICA_SET)
+        return
+    with pytest.raises(Failed, match=r"virtualmachineinstancereplicasets\.kubevirt\.io is KubeVirt's in this cluster"):
+        await refuse_foreign(discovery, REPLICA_SET)

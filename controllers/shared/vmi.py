@@ -111,6 +111,8 @@ class VMI(ObjectView):
     active_pods: tuple[str, ...] = ()
     """UIDs of the launcher Pods, of which a live migration has two. Empty in the stores that need none."""
     migrating: bool = False
+    evacuated: bool = False
+    """Whether KubeVirt, or another controller, is to move the VMI away from its node: an eviction has marked it."""
     ended_at: str = ""
     """The time at which the VMI reached its final phase."""
     disks: tuple[str, ...] = ()
@@ -177,6 +179,7 @@ def parse_vmi(document: Json) -> VMI:
         node=text(status, "nodeName"),
         addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
         migrating=_is_migrating(status.get("migrationState") or {}),
+        evacuated=bool(status.get("nodeName")) and status.get("evacuationNodeName") == status.get("nodeName"),
         ended_at=_ended_at(phase, dict(times), conditions),
         disks=tuple(_disks((document.get("spec") or {}).get("volumes") or ())),
         attempt=parse_count(at(document, "metadata", "annotations", meta.ATTEMPT)),

@@ -84,6 +84,16 @@ def budget(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Tak
     return taken.budget.refusal(wanted.vm, begun=wanted.in_progress)
 
 
+def migration(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """A restart would end the migration, and begin again what the drain of the node is about to do."""
+    vmi = wanted.vm.vmi
+    if vmi is None or not vmi.running:
+        return ""
+    if vmi.migrating:
+        return "it is being migrated"
+    return f"it was evicted from node {vmi.node}, and moves to another one" if vmi.evacuated else ""
+
+
 def healing_pause(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
     return pause_refusal(snapshot, wanted.vm, now) or breaker_refusal(snapshot, now)
 
@@ -150,6 +160,12 @@ GATES: tuple[Gate, ...] = (
         progressing=PoolReason.WAITING_FOR_WINDOW,
     ),
     Gate("Surge", surge, UPDATES, "With `maxSurge`, a new VM must be available first.", every_change=True),
+    Gate(
+        "Migration",
+        migration,
+        NOT_URGENT,
+        "The VM is being migrated, or was evicted from its node and is about to be.",
+    ),
     # Scale-in balances zones by its order.
     Gate("FailureDomain", zone, NOT_URGENT, "VMs of another zone are not available."),
     Gate(

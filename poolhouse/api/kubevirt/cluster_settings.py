@@ -45,6 +45,8 @@ class ClusterSettings:
     """The machine type of a VM that names none, by architecture."""
     emulated_machines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Patterns of the machine types that KubeVirt accepts, by architecture."""
+    eviction_strategy: str = ""
+    """What happens to a VM that names no strategy while its node is drained. Unset: its Pod is evicted."""
     usb_resources: frozenset[str] = frozenset()
     """Resource names of host devices on USB. Other host devices are PCI functions."""
 
@@ -63,6 +65,7 @@ class ClusterSettings:
             cpu_model=_text(configuration, "cpuModel"),
             machine_types={arch: name for arch in ARCHITECTURES if (name := _machine_type(configuration, arch))},
             emulated_machines={arch: names for arch in ARCHITECTURES if (names := _machines(configuration, arch))},
+            eviction_strategy=_text(configuration, "evictionStrategy"),
             usb_resources=frozenset(
                 _text(device, "resourceName") for _, device in entries(configuration, "permittedHostDevices", "usb")
             ),

@@ -13,6 +13,7 @@ from poolhouse.api.kinds.meta import NAMESPACE
 from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.kubevirt.versions import NEWEST
 from poolhouse.runtime.api import Api
+from poolhouse.stack.engine.migration.plan import MIGRATING
 from poolhouse.stack.engine.resources import KUBEVIRTS
 
 VERSION = "v{}.{}.0".format(*NEWEST)
@@ -33,7 +34,8 @@ def new_kubevirt(namespace: str) -> Json:
         "apiVersion": KUBEVIRTS.api_version,
         "kind": KUBEVIRTS.kind,
         "metadata": {"name": NAME, "namespace": namespace},
-        "spec": {"configuration": {}},
+        # So that a drain moves VMs that name no strategy. KubeVirt has no default, so it would evict them.
+        "spec": {"configuration": {"evictionStrategy": MIGRATING[0]}},
     }
 
 

@@ -124,6 +124,8 @@ class VMI(PhasedObject):
     """kind of the liveness probe, such as guestAgentPing or httpGet; "" without a probe"""
     probes: tuple[Probe, ...] = ()
     faults: Pairs = ()
+    eviction_strategy: str = ""
+    """empty: that of the KubeVirt object"""
 
     @property
     def memory_with_overhead(self) -> int:
@@ -133,6 +135,11 @@ class VMI(PhasedObject):
     @property
     def node(self) -> str:
         return str(self.status.get("nodeName") or "")
+
+    @property
+    def marked_for_eviction(self) -> bool:
+        """Whether somebody has evicted the VMI from its node, as KubeVirt's webhook for evictions records it."""
+        return bool(self.node) and self.status.get("evacuationNodeName") == self.node
 
     @property
     def conditions(self) -> list[Json]:
@@ -321,6 +328,7 @@ def read_vmi(document: Json) -> VMI:
         liveness_probe=_probe_kind(spec.get("livenessProbe")),
         probes=tuple(read_probes(spec)),
         faults=_faults(document),
+        eviction_strategy=str(spec.get("evictionStrategy") or ""),
         status=document.get("status") or {},
     )
 

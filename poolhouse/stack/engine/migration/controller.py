@@ -274,6 +274,7 @@ class MigrationController:
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
             body["status"]["nodeName"] = node
+            body["status"]["evacuationNodeName"] = None  # as virt-handler does
         try:
             await self._api.patch(VMIS, *vmi.key, body)
         except NotFound:

@@ -1,4 +1,4 @@
-"""Evacuates draining nodes: creates a migration for each VMI, and deletes obsolete migrations."""
+"""Creates a migration for each VMI that has to leave its node, and deletes obsolete migrations."""
 
 import asyncio
 import contextlib
@@ -20,6 +20,10 @@ from poolhouse.stack.engine.resources import MIGRATIONS
 log = logging.getLogger(__name__)
 
 
+def _place(vmi: VMI) -> tuple[str, str, bool]:
+    return vmi.phase, vmi.node, vmi.marked_for_eviction
+
+
 class EvacuationController:
     def __init__(self, api: Api, informers: Informers) -> None:
         self._api, self._informers = api, informers
@@ -38,7 +42,7 @@ class EvacuationController:
             self.controller.enqueue(vmi.node)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        if new is not None and (old is None or (old.phase, old.node) != (new.phase, new.node)):
+        if new is not None and (old is None or _place(old) != _place(new)):
             self.controller.enqueue(new.node)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -55,7 +59,8 @@ class EvacuationController:
                 with contextlib.suppress(NotFound, Conflict):
                     await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
         vmis = self._informers.vmis.store.by("node", node)
-        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, self._informers.now())
+        strategy = self._informers.cluster_settings().eviction_strategy
+        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, self._informers.now(), strategy)
         for vmi in found:
             created = await self._api.create(MIGRATIONS, new_evacuation(vmi))
             log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])

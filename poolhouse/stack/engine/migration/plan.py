@@ -108,21 +108,30 @@ def is_evacuation_obsolete(migration: Migration, vmi: VMI, draining: Collection[
         return False
     if (vmi.status.get("migrationState") or {}).get("migrationUid") == migration.uid:
         return False
-    return vmi.node != migration.evacuates or vmi.node not in draining
+    return vmi.node != migration.evacuates or not (vmi.node in draining or vmi.marked_for_eviction)
+
+
+MIGRATING = ("LiveMigrate", "LiveMigrateIfPossible")
+"""Eviction strategies with which KubeVirt migrates a VMI. Each VMI of the engine can be migrated."""
 
 
 def vmis_to_evacuate(
-    nodes: Iterable[Node], vmis: Iterable[VMI], migrations: Iterable[Migration], now: datetime
+    nodes: Iterable[Node], vmis: Iterable[VMI], migrations: Iterable[Migration], now: datetime, default: str
 ) -> tuple[list[VMI], float | None]:
-    """Returns VMIs on draining nodes that need a migration, and the seconds until the next retry. A VMI waits for a
-    backoff after its evacuation failed."""
+    """Returns the VMIs that need a migration, and the seconds until the next retry. These are VMIs on draining nodes,
+    and those that are marked for eviction, if their eviction strategy migrates; without one, `default` is theirs. A VMI
+    waits for a backoff after its evacuation failed."""
     draining = draining_nodes(nodes)
     migrations_of: dict[Key, list[Migration]] = {}
     for each in migrations:
         migrations_of.setdefault((each.namespace, each.vmi), []).append(each)
     found, waits = [], []
     for vmi in vmis:
-        if vmi.node not in draining or vmi.phase != "Running" or vmi.deleted is not None:
+        if vmi.phase != "Running" or vmi.deleted is not None:
+            continue
+        if not (vmi.node in draining or vmi.marked_for_eviction):
+            continue
+        if (vmi.eviction_strategy or default) not in MIGRATING:
             continue
         before = migrations_of.get(vmi.key, [])
         if any(not each.final for each in before):

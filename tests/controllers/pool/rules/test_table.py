@@ -137,6 +137,7 @@ EXEMPTIONS = {
     "ProgressDeadline": all_but("ScaleIn", "Replacement", "Healing"),
     "MaintenanceWindow": all_but("ScaleIn", "Restore", "Rollback"),
     "Surge": only("Update", "Rollback", "Restore"),
+    "Migration": all_but("ScaleIn", "Replacement", "Healing"),
     "FailureDomain": all_but("ScaleIn", "Replacement", "Healing"),
     "DisruptionBudget": all_but("Healing"),
     "HealingPause": only("Healing"),

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.errors import Conflict, Invalid, NotFound, Unreachable
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.store import Store
@@ -27,6 +28,8 @@ V = TypeVar("V", bound=Any)
 VM = ("default", "vm")
 
 Json = dict[str, Any]
+
+STRATEGY = "LiveMigrate"
 
 
 class Seen(Generic[V]):
@@ -48,6 +51,7 @@ class Seen(Generic[V]):
 def a_world() -> Any:
     """Two nodes, a VMI on the first one, and a new migration of the VMI."""
     informers = SimpleNamespace(
+        cluster_settings=lambda: ClusterSettings(eviction_strategy=STRATEGY),
         migrations=Seen({"vmi": lambda each: [(each.namespace, each.vmi)]}),
         vmis=Seen({"node": lambda each: [each.node]}),
         nodes=Seen(),
@@ -393,7 +397,9 @@ def test_a_vmi_is_evacuated_again_in_any_order_of_events(
                 informers.nodes.sees(("", "node-2"), node("node-2", taints=DRAIN))
         for name in looked_at:
             here = informers.vmis.store.by("node", name)
-            found, _ = vmis_to_evacuate(informers.nodes.store.all(), here, informers.migrations.store.all(), NOW)
+            found, _ = vmis_to_evacuate(
+                informers.nodes.store.all(), here, informers.migrations.store.all(), NOW, STRATEGY
+            )
             leaving.update(each.name for each in found)
         looked_at.clear()
     assert leaving == {"vm"}

@@ -96,10 +96,31 @@ def test_each_running_vmi_of_a_drained_node_is_evacuated_once() -> None:
     nodes = [node("node-1", taints=DRAIN), node("node-2")]
     staying = vmi(name="other", status={"nodeName": "node-2"})
     ending = vmi(name="ending", deleted=NOW)
-    assert vmis_to_evacuate(nodes, [vmi(), staying, ending], [], NOW) == ([vmi()], None)
-    assert vmis_to_evacuate(nodes, [vmi()], [migration("Running")], NOW) == ([], None)
-    assert vmis_to_evacuate(nodes, [vmi()], [migration("Failed")], NOW) == ([vmi()], None)
-    assert vmis_to_evacuate(nodes, [vmi()], [migration("Failed", evacuates="node-1")], NOW) == ([], 20)
+    assert vmis_to_evacuate(nodes, [vmi(), staying, ending], [], NOW, "LiveMigrate") == ([vmi()], None)
+    assert vmis_to_evacuate(nodes, [vmi()], [migration("Running")], NOW, "LiveMigrate") == ([], None)
+    assert vmis_to_evacuate(nodes, [vmi()], [migration("Failed")], NOW, "LiveMigrate") == ([vmi()], None)
+    assert vmis_to_evacuate(nodes, [vmi()], [migration("Failed", evacuates="node-1")], NOW, "LiveMigrate") == ([], 20)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "default", "drained", "marked", "moves"),
+    [
+        pytest.param("LiveMigrate", "", True, False, True, id="on a draining node"),
+        pytest.param("LiveMigrate", "", False, True, True, id="evicted"),
+        pytest.param("LiveMigrate", "", False, False, False, id="neither"),
+        pytest.param("", "LiveMigrateIfPossible", True, False, True, id="by the strategy of the cluster"),
+        pytest.param("", "", True, False, False, id="no strategy"),
+        pytest.param("None", "LiveMigrate", True, False, False, id="its own strategy is not to migrate"),
+        pytest.param("External", "LiveMigrate", True, True, False, id="another controller moves it"),
+    ],
+)
+def test_the_eviction_strategy_decides_what_leaves_a_node(
+    strategy: str, default: str, drained: bool, marked: bool, moves: bool
+) -> None:
+    status = {"evacuationNodeName": "node-1"} if marked else {}
+    found = vmi(eviction_strategy=strategy, status=status)
+    nodes = [node("node-1", taints=DRAIN if drained else ()), node("node-2")]
+    assert vmis_to_evacuate(nodes, [found], [], NOW, default) == ([found] if moves else [], None)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +137,9 @@ def test_a_failed_evacuation_is_retried_after_a_backoff(failures: int, since: in
     status = {"phase": "Failed", "phaseTransitionTimestamps": [stamped]}
     failed = [migration(name=f"m-{number}", evacuates="node-1", status=status) for number in range(failures)]
     nodes = [node("node-1", taints=DRAIN), node("node-2")]
-    assert vmis_to_evacuate(nodes, [vmi()], failed, NOW) == (([], again) if again else ([vmi()], None))
+    assert vmis_to_evacuate(nodes, [vmi()], failed, NOW, "LiveMigrate") == (([], again) if again else ([vmi()], None))
     elsewhere = [replace(each, evacuates="node-2") for each in failed]
-    assert vmis_to_evacuate(nodes, [vmi()], elsewhere, NOW) == ([vmi()], None)
+    assert vmis_to_evacuate(nodes, [vmi()], elsewhere, NOW, "LiveMigrate") == ([vmi()], None)
 
 
 def test_five_finished_migrations_stay() -> None:

@@ -27,7 +27,10 @@ from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have
 from defaulter.xml import Element
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.versions import Release, parse_release
 
+OUTDATED_LAUNCHER = "kubevirt.io/outdatedLauncherImage"
 MAX_STARTS = 16
 """limit of the specs whose domains are defined, each of which takes some milliseconds"""
 FIRST_PORT = "0000:01:00.0"
@@ -258,6 +261,16 @@ def possible_starts(vmi: Json, location: VMLocation) -> list[Json] | None:
     if len(later) > MAX_STARTS:
         return None
     return [without_devices(vmi, location, paths) for paths in later]
+
+
+def launcher_release(vmi: Json, settings: ClusterSettings) -> Release | None:
+    """The release of the virt-launcher in which the VMI runs; None if it is unknown. The tag of its image has it, or it
+    is the release of a cluster that has not been updated since."""
+    image = str(at(vmi, "status", "launcherContainerImageVersion") or "")
+    if (found := parse_release(image.rpartition(":")[2])) is not None:
+        return found
+    is_outdated = OUTDATED_LAUNCHER in (at(vmi, "metadata", "labels") or {})
+    return settings.release if len(settings.versions) == 1 and not is_outdated else None
 
 
 def _tails(paths: Sequence[Path]) -> Iterator[Sequence[Path]]:

@@ -25,6 +25,7 @@ from defaulter.added_devices import (
     choose_ports,
     find_added,
     is_copy_of_vm,
+    launcher_release,
     left_for_bridge,
     possible_starts,
     running_addresses,
@@ -292,9 +293,10 @@ def _running_ports(request: VMRequest, cluster: ClusterConfig, host: Libvirt) ->
         return None
     # Only the node knows whether the hook has restored the record.
     records = dict.fromkeys((None, typed(str, request.vmi, *location.record)))
+    release = launcher_release(request.vmi, cluster.settings)
     try:
         found = [
-            LibvirtDefaults(spec, location, cluster, host, request.machine_types, record).possible_ports(spec)
+            LibvirtDefaults(spec, location, cluster, host, request.machine_types, record).possible_ports(spec, release)
             for spec in starts
             for record in records
         ]

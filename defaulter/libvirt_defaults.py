@@ -36,6 +36,7 @@ from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_comple
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
 from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kubevirt.versions import READS_BACK_WITHOUT_PLACEHOLDERS, Release
 
 if TYPE_CHECKING:  # the cache and the key can be imported without libvirt
     from defaulter.driver import Libvirt
@@ -191,13 +192,15 @@ class LibvirtDefaults:
             return None
         return read_ports(self._define_known(self._with_known_machine_type(spec))[0], hotplug.placeholders)
 
-    def possible_ports(self, spec: Json) -> list[Ports]:
-        """The root ports with which each version of KubeVirt starts this VM with another spec; empty without root
-        ports. Raises `DomainRejected`."""
+    def possible_ports(self, spec: Json, release: Release | None) -> list[Ports]:
+        """The root ports with which this release of KubeVirt, or each one if it is unknown, starts this VM with another
+        spec; empty without root ports. Raises `DomainRejected`."""
         hotplug, known = self._hotplug_ports(spec), self._with_known_machine_type(spec)
         if hotplug is None:
             return []
-        ways = (True,) if hotplug.placeholders else (True, False)
+        ways: tuple[bool, ...] = (True,) if hotplug.placeholders else (True, False)
+        if release is not None and not hotplug.placeholders:
+            ways = (release >= READS_BACK_WITHOUT_PLACEHOLDERS,)
         domains = (self._define(known, self._record, reads_back=way) for way in ways)
         return [read_ports(domain, hotplug.placeholders) for domain in domains]
 

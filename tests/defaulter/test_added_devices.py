@@ -10,8 +10,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from defaulter import xml
-from defaulter.added_devices import AddedDevice, Ports, choose_ports, possible_starts, read_ports
+from defaulter.added_devices import (
+    OUTDATED_LAUNCHER,
+    AddedDevice,
+    Ports,
+    choose_ports,
+    launcher_release,
+    possible_starts,
+    read_ports,
+)
 from defaulter.vm_paths import locate
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from tests.defaulter.builders import addresses, disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.test_defaulting_properties import EXAMPLES
@@ -111,6 +120,24 @@ def test_the_ways_in_which_a_vmi_may_have_started(change: Any, known: int | None
     assert (None if starts is None else len(starts)) == known
 
 
+@pytest.mark.parametrize(
+    ("image", "labels", "versions", "release"),
+    [
+        pytest.param("a/virt-launcher:v1.9.0", {}, ("v1.8.0",), (1, 9), id="the tag of the image"),
+        pytest.param("a:5000/virt-launcher@sha256:1f", {}, ("v1.8.0",), (1, 8), id="the release of the cluster"),
+        pytest.param("", {}, ("v1.8.0",), (1, 8), id="no image"),
+        pytest.param("", {OUTDATED_LAUNCHER: ""}, ("v1.9.0",), None, id="the VM is older than the cluster's release"),
+        pytest.param("", {}, ("v1.8.0", "v1.9.0"), None, id="KubeVirt is being updated"),
+        pytest.param("a/virt-launcher:devel", {}, (), None, id="nothing is known"),
+    ],
+)
+def test_the_release_that_started_a_vmi(
+    image: str, labels: Json, versions: tuple[str, ...], release: tuple[int, int] | None
+) -> None:
+    document = {**vmi({}, labels=labels), "status": {"launcherContainerImageVersion": image}}
+    assert launcher_release(document, ClusterSettings(versions=versions)) == release
+
+
 def test_memory_counts_as_it_was_at_the_start() -> None:
     document = {**vmi(deepcopy(RUNS)), "status": {"memory": {"guestAtBoot": "1Gi", "guestCurrent": "1Gi"}}}
     inner(document)["domain"]["memory"]["guest"] = "4Gi"
@@ -144,6 +171,29 @@ class TestDefaulting:
         running = Running(libvirt.domain(vmi_of(stored)))
         assert addresses(answer.object)["more"] in running.empty
         assert not answer.warnings
+
+    @pytest.mark.parametrize(
+        ("release", "image", "found"),
+        [
+            pytest.param("v1.10.0", "", True, id="KubeVirt leaves ports empty"),
+            pytest.param("v1.9.0", "", False, id="devices occupy the ports of older releases"),
+            pytest.param("v1.10.0", "kubevirt/virt-launcher:v1.9.0", False, id="an older release started the VM"),
+            pytest.param("", "kubevirt/virt-launcher:v1.10.1", True, id="the image of the VM has the release"),
+            pytest.param("", "kubevirt/virt-launcher@sha256:1f", False, id="nothing has the release"),
+        ],
+    )
+    def test_a_disk_hotplugged_beside_four_nics_needs_the_release_of_kubevirt(
+        self, libvirt: Libvirt, release: str, image: str, found: bool
+    ) -> None:
+        nics = [nic(), *({"name": f"n{number}", "bridge": {}} for number in range(3))]
+        kubevirt = {"kubevirt": {"status": {"observedKubeVirtVersion": release}}} if release else {}
+        stored = libvirt.default(vm(spec(disk("root"), *nics)), **kubevirt).object
+        edited = deepcopy(stored)
+        plugged(edited, "more", "")
+        runs = {**vmi_of(stored), "status": {"launcherContainerImageVersion": image}}
+        answer = libvirt.default(edited, oldObject=stored, vmi=runs, **kubevirt)
+        assert addresses(answer.object)["more"] == ("0000:09:00.0" if found else None)
+        assert ("stays open until the VM stops" in str(answer.warnings)) is not found
 
     def test_without_the_vmi_libvirt_chooses_the_address(self, libvirt: Libvirt, stored: Json) -> None:
         edited = deepcopy(stored)

@@ -61,6 +61,8 @@ HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes", deprecated=(1, 9))
 PERSISTENT_RESERVATION = FeatureGate("PersistentReservation", general=(1, 9))
 SIDECAR = FeatureGate("Sidecar")
 SNAPSHOT = FeatureGate("Snapshot", beta=(1, 6))
+READS_BACK_WITHOUT_PLACEHOLDERS: Release = MAIN
+"""the first release that reads a domain without placeholder NICs back before it adds root ports for hotplug"""
 IN_PLACE_RESTORE: Release = (1, 6)
 """the first release that restores disks with their names"""
 PLUGINS = FeatureGate("Plugins", alpha=(1, 9))
@@ -158,6 +160,12 @@ FEATURES = (
         "The same ports are assumed when addresses are chosen. In 1.5 virt-launcher reserves ports for four NICs only.",
         since=(1, 6),
         seen=((1, 9),),
+    ),
+    Feature(
+        "Spare root ports of a VM without placeholder NICs",
+        "the domain is read back before ports are added",
+        "A hotplugged disk gets the address of such a port. Before, other devices occupy most of them.",
+        since=READS_BACK_WITHOUT_PLACEHOLDERS,
     ),
     Feature(
         "Version of the PCI layout",

@@ -34,6 +34,7 @@ from controllers.pool.observe import (
     observe,
     revisions_of,
 )
+from controllers.pool.outages import open_outages, outage_decisions
 from controllers.pool.prometheus import Prometheus
 from controllers.pool.revisions import Revision, new_revision
 from controllers.pool.rules.autohealing import healed
@@ -48,12 +49,13 @@ from controllers.sets.write_batches import WriteBatches, retry_unless_done
 from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
+from controllers.shared.decisions import without_recorded
 from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
-from controllers.shared.sources import NODE_LABELS
+from controllers.shared.sources import NODE_SOURCE, Node
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk, disk_names
@@ -203,6 +205,7 @@ class PoolController:
             await self._remember_healing(pool, decided.before_healing, memory)
         self._report_scale_in(pool, decided.invalid_scale_in, memory)
         self._report_membership(pool, memory)
+        self._report_outages(snapshot, memory)
         memory.plans += bool(decided.plan.actions)
         outcome = await self.writer.apply(snapshot, decided.plan)
         self._remember(snapshot, outcome, memory)
@@ -316,6 +319,12 @@ class PoolController:
                 memory.last_status_write.record([membership_changed(name, uid, self.now(), attached=attached)])
         memory.membership_changes = {}
 
+    def _report_outages(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
+        """Records the outages of nodes, and their ends. The store may not show the last ones yet."""
+        last, stored = memory.last_status_write, snapshot.pool.status.decisions
+        known = (*stored, *without_recorded(last.decisions, stored))
+        last.record(outage_decisions(snapshot, known, self.now()))
+
     # Event handlers
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
@@ -394,6 +403,19 @@ class PoolController:
         pool = vm.namespace, vm.pool_name
         self.metrics.vmi(pool, old, new)
         enqueue(pool, self._gather_seconds(pool))
+
+    def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
+        """Reconciles the pools with VMs on a node that becomes ready or stops being it, or with an outage of it."""
+        name = next(each.name for each in (new, old) if each is not None)
+        if (old is None or old.ready) == (new is not None and new.ready):
+            return
+        on_node = (vmi.key for vmi in self.stores.vmis.all() if vmi.node == name)
+        for vm in filter(None, map(self.stores.vms.get, on_node)):
+            if vm.pool_name:
+                enqueue((vm.namespace, vm.pool_name), 0.0)
+        for pool in self.stores.pools.all():
+            if name in open_outages(pool.status.decisions):
+                enqueue(pool.key, 0.0)
 
     def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
         """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""
@@ -502,7 +524,7 @@ def build(
             return UNKNOWN_STATE
         return (data_volumes.get(key[1], key[0]) or DiskState()) if data_volumes.served else None
 
-    nodes = NODE_LABELS.informer(api)
+    nodes = NODE_SOURCE.informer(api)
     stores = Stores(
         pools.store,
         vms.store,
@@ -542,6 +564,7 @@ def build(
     enqueue_after_changes(limits, pools.store, controller.enqueue)
     vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
     vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
+    nodes.subscribe(partial(pooling.node_changed, controller.enqueue))
     revisions.subscribe(partial(pooling.revision_changed, controller.enqueue))
     disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
     snapshots.subscribe(lambda: pooling.snapshots_served(controller.enqueue, snapshots.served))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import get_args
 
+from controllers.pool.outages import describe_lost_nodes, vms_of_lost_nodes
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
@@ -25,9 +26,17 @@ IMAGE_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff"})
 
 
 def why_not_started(snapshot: PoolSnapshot) -> str:
-    """What keeps the first VM from starting, and how many others do not start; empty if nothing is known to. If a VM is
-    missing, why it does not exist."""
-    down = sorted((vm for vm in snapshot.active if not vm.available), key=lambda vm: (vm.ordinal or 0, vm.name))
+    """The nodes that are not ready, what keeps the first other VM from starting, and how many others do not start.
+    Empty if nothing is known to. If a VM is missing, why it does not exist."""
+    return "; ".join(filter(None, (describe_lost_nodes(snapshot), _why_others_not_started(snapshot))))
+
+
+def _why_others_not_started(snapshot: PoolSnapshot) -> str:
+    lost = {vm.uid for vms in vms_of_lost_nodes(snapshot).values() for vm in vms}
+    down = sorted(
+        (vm for vm in snapshot.active if not vm.available and vm.uid not in lost),
+        key=lambda vm: (vm.ordinal or 0, vm.name),
+    )
     found = [(vm.name, cause) for vm in down if (cause := _cause(snapshot, vm))]
     (lowest,) = free_ordinals(snapshot.taken_ordinals, 1)
     if not found and snapshot.missing and len(name := name_of(snapshot.pool.name, lowest)) > MAX_NAME:

@@ -20,7 +20,7 @@ from controllers.pool.observe import (
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, ListedStore
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
-from controllers.shared.sources import NODE_LABELS, Source
+from controllers.shared.sources import NODE_SOURCE, Source
 from controllers.shared.vm import disk_names
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
@@ -40,7 +40,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         disks = group.create_task(DISK_SOURCE.list(api, namespace))
         snapshots = group.create_task(_list_optional(SNAPSHOT_SOURCE, api, namespace))
         restores = group.create_task(_list_optional(RESTORE_SOURCE, api, namespace))
-        nodes = group.create_task(_list_visible(NODE_LABELS, api))
+        nodes = group.create_task(_list_visible(NODE_SOURCE, api))
     found = Stores(
         pools.result(),
         vms.result(),

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState
+from controllers.pool.outages import open_outages
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, parse_revision, saved_or_new, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
@@ -23,7 +24,7 @@ from controllers.shared.data_sources import (
 )
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.replica_limits import unknown_limit
-from controllers.shared.sources import NODE_LABELS, NodeLabels, Source
+from controllers.shared.sources import NODE_SOURCE, Node, Source
 from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -126,7 +127,7 @@ class Stores:
     retained_disks: Store[RetainedDisk] = field(default_factory=DISK_SOURCE.store)
     vm_snapshots: OptionalStore[VMSnapshot] = field(default_factory=ListedStore)
     restores: OptionalStore[VMRestore] = field(default_factory=ListedStore)
-    nodes: Store[NodeLabels] = field(default_factory=NODE_LABELS.store)
+    nodes: Store[Node] = field(default_factory=NODE_SOURCE.store)
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
     """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
     left_disks: Callable[[str], Iterable[DiskState]] = lambda namespace: ()
@@ -173,6 +174,11 @@ class Stores:
             if node in zones:
                 found[vm.name] = zones[node]
         return found
+
+    def readiness(self, names: Iterable[str]) -> dict[str, bool]:
+        """Whether these nodes are ready. A node that does not exist is not."""
+        found = {name: self.nodes.get(("", name)) for name in names}
+        return {name: node is not None and node.ready for name, node in found.items()}
 
     def waiting_for_disks(self) -> Iterator[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
@@ -238,11 +244,19 @@ def observe(
         restores=restores,
         serves_snapshots=stores.vm_snapshots.served,
         zones=stores.zones(pool, vms),
+        nodes=_nodes(stores, pool, vms),
         excess=beyond,
         synced=synced,
         failure=failure,
         burst=burst,
     )
+
+
+def _nodes(stores: Stores, pool: Pool, vms: Iterable[VM]) -> dict[str, bool]:
+    """The readiness of nodes that matter to the pool. A user who may not see nodes knows the outages of the log."""
+    logged = open_outages(pool.status.decisions)
+    names = {*logged, *(vm.vmi.node for vm in vms if vm.vmi is not None and vm.vmi.node)}
+    return stores.readiness(names) if len(stores.nodes) else dict.fromkeys(logged, False)
 
 
 def _with_restores(vms: Iterable[VM], restores: Iterable[VMRestore]) -> tuple[VM, ...]:

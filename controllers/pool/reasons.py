@@ -8,6 +8,11 @@ class PoolReason(Reason):
     INVALID_SPEC = ("InvalidSpec", "The stored spec is invalid: the controller does nothing. The message has the path.")
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable", "No more VMs are unavailable than `maxUnavailable`."
     MINIMUM_REPLICAS_UNAVAILABLE = ("MinimumReplicasUnavailable", "More VMs are unavailable than `maxUnavailable`.")
+    NODE_NOT_READY = (
+        "NodeNotReady",
+        "VMs are unavailable, because their node is not ready or does not exist. The message names the node.",
+    )
+    NODE_READY = "NodeReady", "A node with unavailable VMs is ready again. Only `status.decisions` has this reason."
     PAUSED = "PoolPaused", "`spec.paused` is true: the controller does nothing to the pool's VMs."
     RESUMED = "PoolResumed", "The pool is not paused."
     NO_FAILURE = "NoFailure", "The API server refused nothing."

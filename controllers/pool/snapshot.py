@@ -136,6 +136,8 @@ class PoolSnapshot:
     """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
     zones: Mapping[str, str] = field(default_factory=dict)
     """The known zones of VMs, by name of the VM."""
+    nodes: Mapping[str, bool] = field(default_factory=dict)
+    """Whether the nodes of VMs, and those with an outage in the log of decisions, are ready. Empty if unknown."""
     excess: Excess | None = None
     """The replicas of the stored spec above the limit of the namespace."""
     synced: bool = True

@@ -9,6 +9,7 @@ from controllers.pool.analysis import with_jobs
 from controllers.pool.failures import why_not_started
 from controllers.pool.gates.hooks import held
 from controllers.pool.history import history
+from controllers.pool.outages import describe_lost_nodes, vms_of_lost_nodes
 from controllers.pool.progress import (
     count_outdated,
     deadline_exceeded,
@@ -116,6 +117,7 @@ STALLS = {PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.UPDATE_ABORTED}
 WAITS = {PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE, PoolReason.WAITING_FOR_WINDOW}
 READINESS = (
     Rule("Stalled", "DisksShared", "True"),
+    Rule("Stalled", "Available", "False", {PoolReason.NODE_NOT_READY}),
     Rule("Stalled", "ReplicaFailure", "True"),
     Rule("Stalled", "ScalingLimited", "True"),
     Rule("Waiting", "Progressing", "False", {PoolReason.PAUSED}),
@@ -139,9 +141,16 @@ def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: date
         return replace(found, state="Reconciling")
     if found.state == "Ready":
         return replace(found, reason=PoolReason.READY)
+    if found.reason in WAITS and (down := _unavailable(conditions)) is not None:
+        message = f"{down.message}; {found.message}"
+        return replace(found, state="Reconciling", reason=down.reason, message=message)
     if found.reason == PoolReason.PAUSED and _is_settled(snapshot, now):
         return replace(found, state="Ready", message=f"{found.message}, and all VMs are as the spec requires")
     return found
+
+
+def _unavailable(conditions: Sequence[Condition]) -> Condition | None:
+    return next((each for each in conditions if each.type == "Available" and each.status == "False"), None)
 
 
 def _is_late(snapshot: PoolSnapshot, now: datetime) -> bool:
@@ -188,6 +197,8 @@ def _available(snapshot: PoolSnapshot) -> Condition:
     message = _with_cause(snapshot, f"{count_noun(down, 'VM', 'is', 'are')} unavailable, maxUnavailable is {limit}")
     if down <= limit and (not snapshot.missing or snapshot.active):
         return condition("Available", True, PoolReason.MINIMUM_REPLICAS_AVAILABLE, message)
+    if down - sum(map(len, vms_of_lost_nodes(snapshot).values())) <= limit < down:
+        return condition("Available", False, PoolReason.NODE_NOT_READY, message)
     return condition("Available", False, PoolReason.MINIMUM_REPLICAS_UNAVAILABLE, message)
 
 
@@ -199,11 +210,11 @@ def _shared_disks(snapshot: PoolSnapshot) -> str:
 
 
 def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition:
-    wanted, active = snapshot.pool.spec.replicas, len(snapshot.active)
+    active = len(snapshot.active)
     if snapshot.failure:
         return condition("Progressing", False, snapshot.failure.reason, snapshot.failure.message)
     if snapshot.pool.spec.paused:
-        return condition("Progressing", False, PoolReason.PAUSED, "spec.paused is true")
+        return condition("Progressing", False, PoolReason.PAUSED, _with_lost_nodes(snapshot, "spec.paused is true"))
     if reason := deadline_exceeded(snapshot, now):
         return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, _with_cause(snapshot, reason))
     if snapshot.aborted:
@@ -213,21 +224,32 @@ def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition
     limit = update_limit(snapshot, now)
     if limit.waits is not None:
         message = f"{_with_template(snapshot)}; {limit.reason}"
-        return condition("Progressing", True, limit.waits, message)
+        return condition("Progressing", True, limit.waits, _with_lost_nodes(snapshot, message))
     outdated, closed = count_outdated(snapshot, now), next((each for each in plan.waits if each.progressing), None)
     behind = f"{count_of(outdated, active, 'VM', 'is', 'are')} not up to date"
     if outdated and closed is not None and closed.progressing:
-        return condition("Progressing", True, closed.progressing, f"{behind}; {closed.reason}")
+        message = _with_lost_nodes(snapshot, f"{behind}; {closed.reason}")
+        return condition("Progressing", True, closed.progressing, message)
     if outdated:
         return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, behind))
     if _is_updating(snapshot):
         available = sum(vm.available for vm in snapshot.active)
         message = f"{_with_template(snapshot)}, {count_verb(available, 'is', 'are')} available"
         return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, message))
+    return _scaled(snapshot, limit.reason, now)
+
+
+def _scaled(snapshot: PoolSnapshot, kept: str, now: datetime) -> Condition:
+    """The condition Progressing while no VM is updated. `kept` is why VMs keep an older template."""
+    wanted, active = snapshot.pool.spec.replicas, len(snapshot.active)
+    if vms_of_lost_nodes(snapshot) and active == wanted and not snapshot.deleting:
+        down = sum(not vm.available for vm in snapshot.active)
+        message = _with_cause(snapshot, f"{count_of(down, active, 'VM', 'is', 'are')} unavailable")
+        return condition("Progressing", True, PoolReason.NODE_NOT_READY, message)
     if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
         message = count_of(active, wanted, "VM", "exists", "exist")
         return condition("Progressing", True, PoolReason.SCALING, _with_cause(snapshot, message))
-    return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, limit.reason))
+    return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, kept))
 
 
 def _with_cause(snapshot: PoolSnapshot, message: str) -> str:
@@ -235,6 +257,10 @@ def _with_cause(snapshot: PoolSnapshot, message: str) -> str:
     if not why and (waiting := wait_for_disks(snapshot)):
         why = "{} waits: {}".format(*min(waiting.items()))
     return f"{message}; {why}" if why else message
+
+
+def _with_lost_nodes(snapshot: PoolSnapshot, message: str) -> str:
+    return "; ".join(filter(None, (message, describe_lost_nodes(snapshot))))
 
 
 def _with_template(snapshot: PoolSnapshot) -> str:

@@ -18,16 +18,24 @@ CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLabels:
+class Node:
     name: str
     labels: Mapping[str, str]
+    ready: bool = True
 
 
-def parse_node_labels(document: Json) -> NodeLabels:
-    """A node's labels, without the hundreds with which KubeVirt describes its CPU."""
+def parse_node(document: Json) -> Node:
+    """A node, without the hundreds of labels with which KubeVirt describes its CPU."""
     metadata = document["metadata"]
     labels = (metadata.get("labels") or {}).items()
-    return NodeLabels(metadata["name"], {key: value for key, value in labels if ".node.kubevirt.io/" not in key})
+    kept = {key: value for key, value in labels if ".node.kubevirt.io/" not in key}
+    return Node(metadata["name"], kept, node_is_ready(document))
+
+
+def node_is_ready(document: Json) -> bool:
+    """Whether the condition Ready of the node is True. A new node does not have it yet, and runs no VM."""
+    conditions = (document.get("status") or {}).get("conditions") or ()
+    return bool(next((each.get("status") for each in conditions if each.get("type") == "Ready"), "True") == "True")
 
 
 V = TypeVar("V")
@@ -60,4 +68,4 @@ class Source(Generic[V]):
         return store
 
 
-NODE_LABELS = Source(NODES, parse_node_labels)
+NODE_SOURCE = Source(NODES, parse_node)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
+from controllers.shared.sources import node_is_ready
 from controllers.shared.vm import start_refusal
 from controllers.shared.vmi import VMI, parse_count
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -39,11 +40,9 @@ class Node:
 
 
 def parse_node(document: Json) -> Node:
-    spec, status = document.get("spec") or {}, document.get("status") or {}
-    # A new node has no Ready condition yet, and runs no VM.
-    ready = next((c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"), "True")
+    spec = document.get("spec") or {}
     drained = any(taint.get("key") == meta.KUBEVIRT_DRAIN_TAINT for taint in spec.get("taints") or ())
-    return Node(document["metadata"]["name"], ready == "True", bool(spec.get("unschedulable")) or drained)
+    return Node(document["metadata"]["name"], node_is_ready(document), bool(spec.get("unschedulable")) or drained)
 
 
 @dataclass(frozen=True, slots=True)

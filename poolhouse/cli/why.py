@@ -413,6 +413,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.lost_base import REMEDY, show
+    from controllers.pool.outages import lost_node, not_ready
     from controllers.pool.plan import plan
     from controllers.pool.rollback import with_abort
     from controllers.pool.rules.lifetime import lifetime_end
@@ -424,6 +425,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     snapshot = with_abort(snapshot, now := datetime.now(UTC))
     pool = snapshot.pool
     yield from _run_state(vm)
+    if node := lost_node(snapshot, vm):
+        yield f"{not_ready(node)}; KubeVirt starts the VM elsewhere once it is certain that it has ended there"
     if vm.should_run and not vm.available:
         yield from (f"DataVolume {each}" for each in snapshot.unready_disks_of(vm))
     if snapshot.aborted is not None:

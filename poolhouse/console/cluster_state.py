@@ -13,7 +13,7 @@ from controllers.pool import observe as pools
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VM_SNAPSHOTS, ListedStore
 from controllers.replicaset import observe as replica_sets
-from controllers.shared.sources import NODE_LABELS, Source
+from controllers.shared.sources import NODE_SOURCE, Source
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
@@ -106,7 +106,7 @@ class ClusterState:
             self._informer(pools.DISK_SOURCE).store,
             snapshots,
             restores,
-            self._informer(NODE_LABELS).store,
+            self._informer(NODE_SOURCE).store,
         )
         self.replica_sets = replica_sets.Stores(
             self._informer(replica_sets.SET_SOURCE).store, self._informer(replica_sets.VMI_SOURCE).store

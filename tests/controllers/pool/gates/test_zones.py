@@ -13,7 +13,7 @@ from controllers.pool.plan import plan
 from controllers.pool.rules.scaling import candidates
 from controllers.pool.selection import random_rank
 from controllers.pool.snapshot import PoolSnapshot, parse_pool
-from controllers.shared.sources import parse_node_labels
+from controllers.shared.sources import parse_node
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from controllers.shared.vmi import parse_vmi
 from tests.controllers.pool.builders import NOW, a_pool, ago, document, snapshot, vm, vmi
@@ -206,7 +206,7 @@ def test_the_zone_of_a_vm_is_that_of_its_last_node() -> None:
     key = "topology.kubernetes.io/zone"
     stores = Stores()
     for each in (node("n1", **{key: "a", "rack": "r7"}), node("n2", **{key: "b"}), node("n3")):
-        stores.nodes.put(("", each["metadata"]["name"]), parse_node_labels(each))
+        stores.nodes.put(("", each["metadata"]["name"]), parse_node(each))
     run = {"metadata": {"namespace": "default", "name": "web-1", "uid": "run"}, "status": {"nodeName": "n1"}}
     machine = parse_vm({"metadata": {"namespace": "default", "name": "web-1", "uid": "u"}})
     placed = vm(1, vmi=parse_vmi(run))
@@ -222,5 +222,5 @@ def test_the_zone_of_a_vm_is_that_of_its_last_node() -> None:
 
 
 def test_a_view_of_a_node_has_no_labels_about_its_cpu() -> None:
-    found = parse_node_labels(node("n1", **{"cpu-feature.node.kubevirt.io/avx": "true", "rack": "r7"}))
+    found = parse_node(node("n1", **{"cpu-feature.node.kubevirt.io/avx": "true", "rack": "r7"}))
     assert found.labels == {"rack": "r7"}

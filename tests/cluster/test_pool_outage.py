@@ -1,0 +1,71 @@
+"""A node of a whole stack is lost: what the pool, the commands and the log say about it, until it is back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from controllers.pool.observe import POOLS
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import NODES, VMIS
+from poolhouse.stack.paths import StackPaths
+from tests.waiting import eventually
+
+POOL = "my-vm-pool"
+
+
+async def test_a_lost_node_is_named_until_it_is_back(whole: StackPaths) -> None:
+    async with await Api.connect(whole.kubeconfig, user_agent="tests") as api:
+        await eventually(lambda: _reason(api, "Ready"))
+        vmis, _ = await api.list(VMIS, "default", label_selector=f"{meta.POOL}={POOL}")
+        (node, number), *_ = Counter(each["status"]["nodeName"] for each in vmis).most_common()
+        vm = next(each["metadata"]["name"] for each in vmis if each["status"]["nodeName"] == node)
+        await _set_lost(api, node, "true")
+        try:
+            status = await eventually(lambda: _reason(api, "NodeNotReady"))
+            ready = {each["type"]: each for each in status["conditions"]}["Ready"]
+            assert f"node {node} is not ready ({number} VMs)" in ready["message"]
+            rows = json.loads(await command(whole.kubeconfig, "overview", "-o", "json"))
+            assert [(row["state"], row["message"]) for row in rows if row["name"] == POOL] == [
+                ("Degraded", f"NodeNotReady: {ready['message']}")
+            ]
+            assert f"now   node {node} is not ready" in await command(whole.kubeconfig, "why", vm)
+        finally:
+            await _set_lost(api, node, None)
+        await eventually(lambda: _reason(api, "Ready"))
+        log = await eventually(lambda: _log(api))
+        assert [each["reason"] for each in log] == ["NodeNotReady", "NodeReady"]
+        assert [each["message"].partition(":")[0] for each in log[:1]] == [f"node {node} is not ready"]
+        assert f"NodeReady: node {node} is ready again, after an outage since" in await command(
+            whole.kubeconfig, "why", vm
+        )
+
+
+async def command(kubeconfig: Path, *words: str) -> str:
+    """The output of a command, which may exit with another code than 0."""
+    arguments = ("-m", "poolhouse.cli.main", *words, "--kubeconfig", str(kubeconfig))
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
+    return (await process.communicate())[0].decode()
+
+
+async def _set_lost(api: Api, node: str, value: str | None) -> None:
+    await api.patch(NODES, None, node, {"metadata": {"annotations": {meta.NODE_LOST: value}}})
+
+
+async def _reason(api: Api, reason: str) -> dict[str, Any] | None:
+    """The status, if the condition Ready has the reason."""
+    status: dict[str, Any] = (await api.get(POOLS, "default", POOL)).get("status") or {}
+    found = {each["type"]: each["reason"] for each in status.get("conditions") or ()}
+    return status if found.get("Ready") == reason else None
+
+
+async def _log(api: Api) -> list[dict[str, Any]] | None:
+    """The decisions about nodes, once they have the end of the outage."""
+    decisions = (await api.get(POOLS, "default", POOL))["status"].get("decisions") or ()
+    found = [each for each in decisions if each["reason"].startswith("Node")]
+    return found if found and found[-1]["reason"] == "NodeReady" else None

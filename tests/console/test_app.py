@@ -181,6 +181,13 @@ async def test_a_state_is_told_by_the_type_of_an_error_and_not_by_its_text(clien
     assert "The API server does not answer" not in page
 
 
+@pytest.mark.parametrize("path", ["/", "/warm", "/policies"])
+async def test_each_page_has_the_outage_of_poolhouse_itself(client: Client, path: str) -> None:
+    assert "outage" not in text(await client.get(path))
+    client.state.outage = "Poolhouse itself has an outage: webhook: a dry run fails"
+    assert "Poolhouse itself has an outage: webhook" in text(await client.get(path))
+
+
 async def test_an_invalid_pool_says_why(client: Client) -> None:
     broken = pool(1)
     broken["spec"]["maxUnavailable"] = {"no": "number"}

@@ -219,16 +219,29 @@ async def test_a_guest_that_dirties_memory_migrates_by_its_policy(api: Api, path
     assert (paused["phase"], paused["migrationState"]["mode"]) == ("Succeeded", "Paused"), paused
     await limited
 
-    wanted = {"wide": (WIDE, "PreCopy"), "converging": (CONVERGING, "PreCopy")}
-    for name, (terms, mode) in {**wanted, **({} if impossible else {"late": (SWITCHING, "PostCopy")})}.items():
-        done = await moved(api, console, name, terms)
-        state = done["migrationState"]
-        assert (done["phase"], state["mode"]) == ("Succeeded", mode), state
-        assert state["migrationConfiguration"].items() >= terms.items()
-        assert not {"failed", "failureReason", "abortStatus"} & set(state)
-        assert (state["sourceNode"], state["targetNode"]) == (done["from"], done["to"])
-        assert done["from"] != done["to"]
+    for name, terms in {"wide": WIDE, "converging": CONVERGING}.items():
+        assert_moved(await moved(api, console, name, terms), terms, "PreCopy")
     await console.tells_of_one_start()
+
+
+@pytest.mark.sentence("3.21")
+async def test_a_migration_that_does_not_end_in_time_switches_to_post_copy(api: Api, paths: StackPaths) -> None:
+    if impossible := capabilities.why_no_post_copy(worker_uid()):
+        pytest.skip(impossible)
+    await api.create(VMS, vm("switching", annotations=BUSY))
+    console = Console(paths, "switching")
+    await console.shows("dirtying 24 MiB")
+    assert_moved(await moved(api, console, "late", SWITCHING, guest="switching"), SWITCHING, "PostCopy")
+    await console.tells_of_one_start()
+
+
+def assert_moved(done: Json, terms: Json, mode: str) -> None:
+    state = done["migrationState"]
+    assert (done["phase"], state["mode"]) == ("Succeeded", mode), state
+    assert state["migrationConfiguration"].items() >= terms.items()
+    assert not {"failed", "failureReason", "abortStatus"} & set(state)
+    assert (state["sourceNode"], state["targetNode"]) == (done["from"], done["to"])
+    assert done["from"] != done["to"]
 
 
 async def has_downtime_limit(paths: StackPaths, milliseconds: int) -> bool:
@@ -247,23 +260,23 @@ async def has_downtime_limit(paths: StackPaths, milliseconds: int) -> bool:
     return milliseconds in await asyncio.to_thread(limits)
 
 
-async def moved(api: Api, console: Console, name: str, terms: Json) -> Json:
+async def moved(api: Api, console: Console, name: str, terms: Json, guest: str = "busy") -> Json:
     """A migration on these terms, when it is over and the guest has counted on; the VMI runs all the time."""
     spec = {**terms, "selectors": {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}}
     metadata = {"name": name, "namespace": "default"}
     await api.create(MIGRATION_POLICIES, _named(MIGRATION_POLICIES, {"metadata": {"name": name}, "spec": spec}))
-    before = await api.get(VMIS, "default", "busy")
-    await api.create(MIGRATIONS, _named(MIGRATIONS, {"metadata": metadata, "spec": {"vmiName": "busy"}}))
+    before = await api.get(VMIS, "default", guest)
+    await api.create(MIGRATIONS, _named(MIGRATIONS, {"metadata": metadata, "spec": {"vmiName": guest}}))
 
     async def over() -> Json | None:
         status: Json = (await api.get(MIGRATIONS, "default", name)).get("status") or {}
-        assert (await api.get(VMIS, "default", "busy"))["status"]["phase"] == "Running"
+        assert (await api.get(VMIS, "default", guest))["status"]["phase"] == "Running"
         return status if status.get("phase") in ("Succeeded", "Failed") else None
 
     status = await eventually(over, seconds=300)
     await console.counts_on()
     await api.delete(MIGRATION_POLICIES, None, name)
-    after = await api.get(VMIS, "default", "busy")
+    after = await api.get(VMIS, "default", guest)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["migrationState"] == status["migrationState"]
     assert after["status"]["migrationState"]["migrationPolicyName"] == name

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from aiohttp import web as web_server
 
+from controllers.main import Settings, run
 from controllers.pool.observe import POOLS
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
 from poolhouse.api.apimachinery.owner_references import controller_reference
-from poolhouse.api.kinds import POOL, meta
+from poolhouse.api.kinds import KINDS, POOL, meta
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import Forbidden, Invalid, NotFound
 from poolhouse.runtime.resource import CRDS, NAMESPACES, PVCS, VMS, Resource
+from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import (
     PATIENCE_SECONDS,
     Place,
+    background,
     controller,
     garbage_collector_knows,
     serve,
@@ -471,3 +477,42 @@ async def forbid(place: Place, allowed: str, refused: str) -> None:
 
 async def quota_counts(place: Place) -> bool:
     return bool((await place.api.get(QUOTAS, place.namespace, "few")).get("status", {}).get("hard"))
+
+
+class Slow(Faulty):
+    """Answers creations of VMs late, and counts how many it is asked for at once."""
+
+    open = most = 0
+
+    async def _forward(self, request: web_server.Request, watching: bool, fault: str) -> web_server.StreamResponse:
+        if request.method != "POST" or not request.path.endswith(f"/{VMS.plural}"):
+            return await super()._forward(request, watching, fault)
+        self.open += 1
+        self.most = max(self.most, self.open)
+        await asyncio.sleep(0.3)
+        try:
+            return await super()._forward(request, watching, fault)
+        finally:
+            self.open -= 1
+
+
+@pytest.mark.parametrize(
+    ("burst", "most"),
+    [
+        pytest.param("", 4, id="batches of 1, 2 and 4, until the API server has refused none"),
+        pytest.param("2", 2, id="a setting"),
+    ],
+)
+@pytest.mark.sentence("1.45")
+async def test_the_burst_limits_the_vms_that_the_controllers_create_at_once(
+    control_plane: Any, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, burst: str, most: int
+) -> None:
+    others = ",".join(kind.plural for kind in KINDS if kind is not POOL)
+    environment = {"POOLHOUSE_LEADER_ELECTION": "false", "POOLHOUSE_LISTEN": "127.0.0.1:0"}
+    environment |= {"POOLHOUSE_KINDS_OFF": others, "POOLHOUSE_BURST": burst}
+    slow, kubeconfig = Slow(control_plane.kubeconfig, Random(1)), tmp_path / "kubeconfig"
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
+    await place.pool(7)
+    async with slow.serve(kubeconfig), background(run(Settings.read(environment), None, None, None)):
+        await until(place.names, web(*range(1, 8)))
+    assert slow.most == most

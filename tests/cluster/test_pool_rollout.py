@@ -177,20 +177,26 @@ async def test_another_image_is_reported_because_it_reaches_no_disk(running: Pla
 
 
 @pytest.mark.sentence("1.36")
-async def test_labels_of_the_vmi_template_reach_running_vmis(running: Place) -> None:
+async def test_labels_and_annotations_of_the_vmi_template_are_those_of_the_vmis(running: Place) -> None:
     labelled = template()
     labelled["spec"]["template"]["metadata"] = {"labels": {"size": "small", "old": "x"}, "annotations": {"a": "1"}}
     await running.pool(2, template=labelled)
     await complete(running)
     before = await runs(running)
-    await running.api.patch(VMIS, running.namespace, "web-1", {"metadata": {"labels": {"team": "blue"}}})
-    await running.change(template={"spec": {"template": {"metadata": {"labels": {"size": "big", "old": None}}}}})
+
+    async def metadata() -> list[Json]:
+        items, _ = await running.api.list(VMIS, running.namespace)
+        found = {each["metadata"]["name"]: each["metadata"] for each in items}
+        return [found[name] for name in web(1, 2)]
 
     async def labels() -> Any:
-        items, _ = await running.api.list(VMIS, running.namespace)
-        found = {each["metadata"]["name"]: each["metadata"]["labels"] for each in items}
-        return [[found[name].get(key) for key in ("size", "old", "team")] for name in web(1, 2)]
+        return [[each["labels"].get(key) for key in ("size", "old", "team")] for each in await metadata()]
 
+    assert await labels() == [["small", "x", None]] * 2
+    assert [each["annotations"]["a"] for each in await metadata()] == ["1", "1"]
+    # A change reaches the VMIs that run.
+    await running.api.patch(VMIS, running.namespace, "web-1", {"metadata": {"labels": {"team": "blue"}}})
+    await running.change(template={"spec": {"template": {"metadata": {"labels": {"size": "big", "old": None}}}}})
     await until(labels, [["big", None, "blue"], ["big", None, None]])
     assert await runs(running) == before
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import Create, Heal
-from controllers.pool.observe import Failure
+from controllers.pool.actions import Create, Delete, Heal
+from controllers.pool.observe import Failure, Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.rules.autohealing import healing_status
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import MAX_HEALED_VMS
-from tests.controllers.pool.builders import NOW, a_pool, ago, leaving, retained, snapshot, vm
+from tests.controllers.pool.builders import NOW, a_pool, ago, leaving, retained, snapshot, template, vm
 
 Json = dict[str, Any]
 
@@ -92,10 +92,25 @@ def test_which_vms_are_healed(observed: PoolSnapshot, expected: list[str]) -> No
     assert [each.name for each in actions] == expected
 
 
+@pytest.mark.parametrize(
+    ("owner", "healed"),
+    [
+        pytest.param({}, ["web-2"], id="a member"),
+        pytest.param({"owner_uid": "", "owner_name": ""}, [], id="no owner"),
+        pytest.param({"owner_uid": "u-other", "owner_name": "other"}, [], id="another owner"),
+        pytest.param({"owner_uid": "u-before"}, [], id="an earlier pool of this name"),
+    ],
+)
 @pytest.mark.sentence("1.28")
-def test_a_vm_outside_the_pool_is_never_healed() -> None:
-    observed = eight()
-    assert not plan(replace(observed, taken_ordinals=observed.taken_ordinals | {99}), NOW).actions
+def test_a_failing_vm_outside_the_pool_is_never_healed(owner: Json, healed: list[str]) -> None:
+    pool = a_pool(2, autohealing={}, maxUnavailable="100%", template=template(dataVolumeTemplates=[]))
+    stores = Stores()
+    stores.pools.put(pool.key, pool)
+    for each in (vm(1), bad(2, **owner)):
+        stores.vms.put(each.key, each)
+    observed = observe(stores, pool.key, synced=True, failure=None, burst=250)
+    assert isinstance(observed, PoolSnapshot)
+    assert [each.name for each in plan(observed, NOW).actions if isinstance(each, Heal | Delete)] == healed
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from poolhouse.cli.main import poolhouse
 from tests.defaulter.builders import disk, nic, pool, spec, vm
+from tests.defaulter.test_libvirt_vm import EXAMPLE
 
 pytestmark = pytest.mark.libvirt
 
@@ -38,6 +39,14 @@ def test_a_libvirt_shaped_vm_gets_defaults() -> None:
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load(done.stdout)["spec"]["domain"]["os"]["type"]["machine"].startswith("pc-i440fx-")
     assert done.stderr.startswith("Warning: spec.domain.sysinfo: libvirt does not get this field")
+
+
+@pytest.mark.sentence("4.8", "4.21")
+def test_the_example_of_the_design_document_gets_defaults() -> None:
+    done = run(yaml.safe_dump(EXAMPLE))
+    assert (done.returncode, done.stderr) == (0, "")
+    (nic,) = yaml.safe_load(done.stdout)["spec"]["domain"]["devices"]["interfaces"]
+    assert (nic["model"]["type"], nic["source"]) == ("rtl8139", {"network": "default"})
 
 
 def test_xml_is_libvirt_s_domain() -> None:

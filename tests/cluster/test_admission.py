@@ -288,6 +288,7 @@ async def test_a_vm_that_is_older_than_poolhouse_keeps_what_its_guest_has(admiss
     ]
 
 
+@pytest.mark.sentence("4.1")
 async def test_a_vm_is_stored_with_defaults(admission: Admission, namespace: str) -> None:
     made = await admission.api.create(MACHINES, vm(namespace))
     assert undefaulted_fields(made) == []
@@ -356,6 +357,7 @@ async def meddling(admission: Admission, namespace: str, operation: Json) -> Asy
         await asyncio.gather(serving, return_exceptions=True)
 
 
+@pytest.mark.sentence("4.31")
 async def test_a_webhook_that_runs_later_is_detected(admission: Admission, namespace: str) -> None:
     # The API server asks again whoever wants it when a later webhook changed something. Somebody who turned that off,
     # or a webhook that changes things each time, leaves a disk without an address.
@@ -373,6 +375,20 @@ async def test_a_webhook_that_runs_later_is_detected(admission: Admission, names
         await eventually(noticed)
 
 
+@pytest.mark.sentence("4.29", "4.30")
+async def test_a_disk_that_a_later_webhook_adds_gets_its_address(admission: Admission, namespace: str) -> None:
+    injected = {"name": "injected", "disk": {"bus": "virtio"}}
+    async with meddling(admission, namespace, {"op": "add", "path": "0", "value": injected}):
+
+        async def complete() -> bool:
+            made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
+            first = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0)
+            return first["name"] == "injected" and bool(first["disk"].get("pciAddress"))
+
+        await eventually(complete)
+
+
+@pytest.mark.sentence("4.31")
 async def test_a_webhook_that_changes_an_address_later_is_detected(admission: Admission, namespace: str) -> None:
     change = {"op": "replace", "path": "0/disk/pciAddress", "value": "0000:1f:00.0"}
     async with meddling(admission, namespace, change):
@@ -484,6 +500,7 @@ async def counted(admission: Admission, reason: str) -> bool:
     return any(not line.endswith(" 0.0") for line in lines)
 
 
+@pytest.mark.sentence("4.23")
 async def test_a_dry_run_returns_the_defaulted_vm_and_stores_nothing(admission: Admission, namespace: str) -> None:
     shown = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
     with pytest.raises(NotFound):
@@ -499,6 +516,7 @@ async def test_vms_with_generated_names_get_different_identities(admission: Admi
     assert len(macs) == 3
 
 
+@pytest.mark.sentence("4.32")
 async def test_a_refusal_by_the_defaulter_lists_every_problem(admission: Admission, namespace: str) -> None:
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
     with pytest.raises(Invalid) as refusal:
@@ -579,6 +597,7 @@ async def test_a_duplicate_mac_address_is_reported(admission: Admission, namespa
         await eventually(told)
 
 
+@pytest.mark.sentence("4.34")
 async def test_a_vm_gets_defaults_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     await admission.api.create(MACHINES, vm(namespace))
@@ -895,6 +914,7 @@ async def token(api: Api, namespace: str, *plurals: str) -> str:
     return found
 
 
+@pytest.mark.sentence("4.23")
 async def test_a_dry_run_returns_what_a_creation_stores(admission: Admission, namespace: str) -> None:
     jane = await token(admission.api, namespace, "virtualmachines")
     status, told = await admission.dry_run(vm(namespace), jane)
@@ -905,6 +925,7 @@ async def test_a_dry_run_returns_what_a_creation_stores(admission: Admission, na
     assert told["object"]["spec"] == made["spec"]
 
 
+@pytest.mark.sentence("4.24")
 async def test_a_dry_run_lists_every_problem(admission: Admission, namespace: str) -> None:
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
     jane = await token(admission.api, namespace, "virtualmachines", "virtualmachinepools")
@@ -979,6 +1000,7 @@ async def libvirt(
 
 @pytest.mark.libvirt
 @pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
+@pytest.mark.sentence("4.1", "4.5", "4.20")
 async def test_a_stored_vm_has_the_defaults_of_libvirt(libvirt: Admission, namespace: str) -> None:
     api = libvirt.api
     disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "sata"}}]

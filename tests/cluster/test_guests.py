@@ -153,6 +153,7 @@ async def created(api: Api, document: Json) -> Json:
     return found
 
 
+@pytest.mark.sentence("4.14")
 async def test_recorded_hardware_stays_when_devices_are_added(api: Api, paths: StackPaths) -> None:
     await created(api, hardware(vm("kept"), ["root", "more"], ["net"]))
     console = Console(paths, "kept")

@@ -86,6 +86,7 @@ async def test_a_new_template_restarts_vms_within_the_limit_and_keeps_what_is_th
     assert len(revisions) == 2
 
 
+@pytest.mark.sentence("1.55")
 async def test_a_change_that_needs_no_restart_restarts_nothing(running: Place) -> None:
     await running.pool(3)
     await complete(running)

@@ -59,6 +59,7 @@ def added(kind: str) -> AddedDevice:
         pytest.param("d", FULL, (), [None], id="no port is left"),
     ],
 )
+@pytest.mark.sentence("4.13")
 def test_a_free_port_is_chosen(kinds: str, next_start: Ports, running: Any, expected: list[int | None]) -> None:
     assert [port for _, port in choose_ports(map(added, kinds), next_start, running)] == expected
 

@@ -42,6 +42,11 @@ def client(answer: tuple[int, bytes] | Exception, body_seconds: float = 5.0) -> 
     return httpx.AsyncClient(transport=transport, base_url="http://defaulter", headers=headers)
 
 
+@pytest.mark.sentence("4.18")
+def test_the_path_is_that_of_the_design_document() -> None:
+    assert DEFAULTS_PATH == "/apis/vms/defaults"
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "sentence"),
     [
@@ -52,6 +57,7 @@ def client(answer: tuple[int, bytes] | Exception, body_seconds: float = 5.0) -> 
         pytest.param(DocumentFailed("two workers ended"), 501, "two workers ended", id="costly document"),
     ],
 )
+@pytest.mark.sentence("4.18")
 async def test_statuses(answer: tuple[int, bytes] | Exception, status: int, sentence: str) -> None:
     async with client(answer) as http:
         found = await http.post(DEFAULTS_PATH, content=b"{}")

@@ -97,6 +97,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.sentence("4.19")
 def test_libvirt_runs_no_program_and_tells_of_no_file(service: Service, program: Path, place: str) -> None:
     missing = program.with_name("missing")
     answers = []

@@ -41,6 +41,7 @@ async def asked(handler: Handler, timeout_seconds: float = 60, kubevirt: Any = N
         await runner.cleanup()
 
 
+@pytest.mark.sentence("4.28")
 async def test_the_client_sends_the_envelope_and_returns_its_object() -> None:
     envelopes = []
 

@@ -16,11 +16,13 @@ pytestmark = pytest.mark.libvirt
 ALIAS = "q35"
 
 
+@pytest.mark.sentence("4.16")
 def test_addresses_are_those_of_virt_launcher_and_not_of_a_first_define(libvirt: Libvirt) -> None:
     answer = libvirt.default(vm(spec(disk("root"), disk("data"), nic())))
     assert addresses(answer.object) == {"default": "0000:01:00.0", "root": "0000:07:00.0", "data": "0000:08:00.0"}
 
 
+@pytest.mark.sentence("4.2", "4.22")
 def test_every_unset_field_is_filled_and_defaulting_is_idempotent(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), {"name": "cd", "cdrom": {}}, nic(), nic("second")))
     once = libvirt.default(document).object
@@ -29,6 +31,7 @@ def test_every_unset_field_is_filled_and_defaulting_is_idempotent(libvirt: Libvi
     assert libvirt.default(once).object == once
 
 
+@pytest.mark.sentence("4.7")
 def test_unknown_fields_status_and_metadata_do_not_change(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic(future={"x": [1, None]}), domain={"devices": {"teleporter": {}}, "mood": "blue"}))
     document |= {"status": {"ready": True}, "aFieldOfTheFuture": {"a": 1}}
@@ -54,6 +57,7 @@ def _given(before: Any, after: Any, path: str = "") -> None:
         assert before == after, path
 
 
+@pytest.mark.sentence("4.4")
 def test_a_value_that_is_set_never_changes(libvirt: Libvirt) -> None:
     content = spec(
         disk("root", pciAddress="0000:0a:00.0", serial="WD-1_a.b", bootOrder=1),
@@ -86,6 +90,7 @@ def test_a_default_machine_type_needs_no_warning(libvirt: Libvirt) -> None:
     assert libvirt.default(vm(spec(disk()))).warnings == []
 
 
+@pytest.mark.sentence("4.35")
 def test_devices_are_matched_by_name_not_by_order(libvirt: Libvirt) -> None:
     before = libvirt.default(vm(spec(disk("a"), disk("b"), disk("c"), nic("x"), nic("y")))).object
     shuffled = deepcopy(before)
@@ -103,6 +108,7 @@ def test_a_pool_template_gets_addresses_but_no_identity(libvirt: Libvirt) -> Non
     assert "firmware" not in answer
 
 
+@pytest.mark.sentence("4.17")
 def test_identity_depends_on_seed_namespace_and_name(libvirt: Libvirt) -> None:
     def identity(**envelope: Any) -> tuple[str, str]:
         document = envelope.pop("document", None) or vm(spec(nic()))
@@ -147,6 +153,7 @@ def test_the_slot_count_annotation_is_respected(libvirt: Libvirt) -> None:
     assert addresses(libvirt.default(document).object)["root"] == "0000:0b:00.0"
 
 
+@pytest.mark.sentence("4.25")
 def test_referenced_objects_need_not_exist(libvirt: Libvirt) -> None:
     content = spec(disk("claim"), disk("secret"), {"name": "lun", "lun": {"bus": "scsi"}}, nic("multus"))
     content["volumes"] = [
@@ -162,6 +169,7 @@ def test_referenced_objects_need_not_exist(libvirt: Libvirt) -> None:
 HOST_SIDE = {"cache": "none", "io": "native", "errorPolicy": "report", "dedicatedIOThread": True, "tag": "x"}
 
 
+@pytest.mark.sentence("4.3", "4.27")
 def test_fields_of_the_host_are_neither_changed_nor_filled(libvirt: Libvirt) -> None:
     content = spec(
         disk("plain"),

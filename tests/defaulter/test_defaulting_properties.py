@@ -118,6 +118,7 @@ def leaving(document: Json, name: str) -> bool:
 
 @HOW
 @given(contents())
+@pytest.mark.sentence("4.4")
 def test_values_stay_and_unset_fields_are_filled_once(libvirt: Libvirt, content: Json) -> None:
     document = vm(content)
     answer = completed(libvirt, document)
@@ -130,6 +131,7 @@ def test_values_stay_and_unset_fields_are_filled_once(libvirt: Libvirt, content:
 
 @HOW
 @given(contents(), st.randoms(use_true_random=False))
+@pytest.mark.sentence("4.35")
 def test_the_order_of_devices_changes_no_default(libvirt: Libvirt, content: Json, chance: Any) -> None:
     answer = libvirt.default(vm(content))
     # Where no address can be written down, the order may move what libvirt puts behind a bridge; the warning says so.
@@ -143,6 +145,7 @@ def test_the_order_of_devices_changes_no_default(libvirt: Libvirt, content: Json
 
 @HOW
 @given(contents(), st.data())
+@pytest.mark.sentence("4.37")
 def test_removing_and_adding_devices_moves_no_other(libvirt: Libvirt, content: Json, data: st.DataObject) -> None:
     stored = completed(libvirt, vm(content))
     bare = deepcopy(vm(content))

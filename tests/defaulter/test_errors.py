@@ -12,6 +12,7 @@ pytestmark = pytest.mark.libvirt
 D = "spec.template.spec.domain"
 
 
+@pytest.mark.sentence("4.32")
 def test_all_problems_are_reported_at_once_with_those_of_libvirt(libvirt: Libvirt) -> None:
     content = spec(
         disk("a", pciAddress="0000:05:01.0"),

@@ -112,5 +112,6 @@ def _rows(kind: DeviceList | None) -> tuple[Field, ...]:
     return DOMAIN if kind is None else kind.fields
 
 
+@pytest.mark.sentence("4.3")
 def test_only_fields_that_the_guest_sees_are_filled() -> None:
     assert not [row for kind in (None, *DEVICES) for row in _rows(kind) if row.from_libvirt and row.side is Side.HOST]

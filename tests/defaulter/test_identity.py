@@ -9,6 +9,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from tests.defaulter.builders import inner, pool, spec, vm
 
 
+@pytest.mark.sentence("4.17")
 def test_the_same_vm_always_gets_the_same_identity() -> None:
     assert mac_address("s", "ns", "a", "default") == mac_address("s", "ns", "a", "default")
     assert firmware_id("s", "ns", "a", "uuid") == firmware_id("s", "ns", "a", "uuid")

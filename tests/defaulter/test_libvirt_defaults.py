@@ -65,6 +65,7 @@ def test_an_example_gets_every_default(libvirt: Libvirt, document: Json) -> None
 
 
 @pytest.mark.parametrize("document", EXAMPLES)
+@pytest.mark.sentence("4.6")
 def test_the_defaults_are_those_of_virt_launcher(libvirt: Libvirt, document: Json) -> None:
     answer = libvirt.default(document, **specs(document)).object
     chosen = machine(libvirt, document, **specs(document))

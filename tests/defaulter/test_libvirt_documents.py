@@ -49,6 +49,7 @@ def shown(text: str) -> str:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.sentence("4.15", "4.22")
 def test_a_random_vm_gets_what_plain_libvirt_chooses(libvirt: Libvirt, plain: list[dict[str, str]], seed: int) -> None:
     spec, _ = DOCUMENTS[seed]
     expected = plain[seed]
@@ -86,6 +87,7 @@ def unread(element: etree._Element, schema: ElementSchema, path: str) -> Iterato
             yield from unread(child, inner, here)
 
 
+@pytest.mark.sentence("4.2")
 def test_all_that_libvirt_adds_is_read(plain: list[dict[str, str]]) -> None:
     domains = (etree.fromstring(each["xml"]) for each in plain if "xml" in each)
     assert {path for domain in domains for path in unread(domain, DOMAIN, "domain")} == set()

@@ -9,6 +9,8 @@ import pytest
 import yaml
 from lxml import etree
 
+from defaulter import xml
+from defaulter.libvirt_vm import build
 from tests.defaulter.conftest import Libvirt
 
 pytestmark = pytest.mark.libvirt
@@ -74,6 +76,35 @@ PRINTED = """
 """
 
 
+SMALL = """
+<domain type='qemu'>
+  <name>testvm</name>
+  <memory unit='MB'>64</memory>
+  <os>
+    <type>hvm</type>
+  </os>
+  <devices>
+    <interface type='network'>
+      <source network='default'/>
+    </interface>
+  </devices>
+</domain>
+"""
+
+
+@pytest.mark.sentence("4.9")
+def test_the_example_becomes_the_small_domain() -> None:
+    domain = etree.fromstring(xml.write(build(EXAMPLE["spec"]["domain"], "testvm")))
+    # By its UUID libvirt chooses none, and by the aliases the devices are found again.
+    for added in (*domain.iter("uuid"), *domain.iter("alias")):
+        parent = added.getparent()
+        assert parent is not None
+        parent.remove(added)
+    expected = etree.fromstring(SMALL, etree.XMLParser(remove_blank_text=True))
+    assert etree.tostring(domain) == etree.tostring(expected)
+
+
+@pytest.mark.sentence("4.3", "4.8", "4.10", "4.11", "4.26")
 def test_the_example_gets_the_published_defaults(libvirt: Libvirt) -> None:
     answer = libvirt.default(EXAMPLE).object
     domain = answer["spec"]["domain"]
@@ -110,6 +141,7 @@ def test_the_example_gets_the_published_defaults(libvirt: Libvirt) -> None:
     }
 
 
+@pytest.mark.sentence("4.10")
 def test_the_domain_has_every_published_element(libvirt: Libvirt) -> None:
     domain = etree.fromstring(libvirt.domain(EXAMPLE))
     for element in etree.fromstring(PRINTED).iter():
@@ -125,11 +157,13 @@ def test_the_domain_has_every_published_element(libvirt: Libvirt) -> None:
         assert found, etree.tostring(element)
 
 
+@pytest.mark.sentence("4.22")
 def test_defaulting_is_idempotent(libvirt: Libvirt) -> None:
     once = libvirt.default(EXAMPLE).object
     assert libvirt.default(once).object == once
 
 
+@pytest.mark.sentence("4.4", "4.12", "4.36")
 def test_values_that_are_set_never_change(libvirt: Libvirt) -> None:
     document = deepcopy(EXAMPLE)
     domain: dict[str, Any] = document["spec"]["domain"]
@@ -221,6 +255,7 @@ def places(document: dict[str, Any]) -> dict[str, str]:
 NIC = {"type": "network", "source": {"network": "default"}}
 
 
+@pytest.mark.sentence("4.35")
 def test_devices_keep_their_hardware_when_the_manifest_gets_another(libvirt: Libvirt) -> None:
     before = libvirt.default(example(devices={"disks": [virtio_disk("vdb")], "interfaces": [NIC]})).object
     manifest = example(devices={"disks": [virtio_disk("vda"), virtio_disk("vdb")], "interfaces": [NIC, NIC]})
@@ -233,6 +268,7 @@ def test_devices_keep_their_hardware_when_the_manifest_gets_another(libvirt: Lib
     assert nic["mac"] == old_nic["mac"]
 
 
+@pytest.mark.sentence("4.37")
 def test_a_device_of_the_stored_vm_is_removed_with_its_entry(libvirt: Libvirt) -> None:
     disks = [virtio_disk("vda"), virtio_disk("vdb")]
     before = libvirt.default(example(devices={"disks": disks, "interfaces": [NIC]})).object
@@ -321,6 +357,6 @@ def test_a_vm_of_another_architecture_stays_the_same(libvirt: Libvirt, arch: str
         clock={"timers": [{"name": "hpet", "present": "no"}]},
     )
     once = libvirt.default(document)
-    if once.status == 422 and "mulator" in str(once.content):
+    if once.status == 501:
         pytest.skip(str(once.content))
     assert libvirt.default(once.object).object == once.object

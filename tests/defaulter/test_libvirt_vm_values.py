@@ -117,6 +117,7 @@ def test_an_accepted_spec_sends_only_words_numbers_and_placeholders(spec: Any) -
         assert {text for text in sent(spec) if "/" in text} <= PLACEHOLDERS
 
 
+@pytest.mark.sentence("4.26")
 def test_a_source_has_a_placeholder_of_its_type() -> None:
     serial = {"type": "unix", "source": {"mode": "bind", "path": "/run/evil.sock"}}
     (source,) = build({"devices": {"serials": [serial]}}).iterfind("devices/serial/source")

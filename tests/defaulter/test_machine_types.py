@@ -102,6 +102,7 @@ def test_a_canonical_type_has_a_version(machine: str, canonical: bool, alias: st
         pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), None, id="types of another architecture do not count"),
     ],
 )
+@pytest.mark.sentence("4.40")
 def test_an_alias_becomes_what_the_nodes_would_make_of_it(
     alias: str, configured: dict[str, str], offered: MachineTypes | None, real: str | None
 ) -> None:
@@ -235,6 +236,7 @@ def test_the_record_has_the_machine_type_of_the_vm(strict: Libvirt) -> None:
 
 
 @pytest.mark.libvirt
+@pytest.mark.sentence("4.41")
 def test_a_type_that_no_node_has_is_an_error_or_a_warning(libvirt: Libvirt, strict: Libvirt) -> None:
     document = of("pc-q35-6.2")
     (path,) = (refused := strict.default(document, offered=RHEL)).problems

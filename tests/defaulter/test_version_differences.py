@@ -54,6 +54,7 @@ def content(**devices: Any) -> dict[str, Any]:
         ),
     ],
 )
+@pytest.mark.sentence("4.39")
 def test_a_value_of_a_newer_version_has_a_neutral_one(
     message: str, devices: dict[str, Any], replaced: dict[Path, Any]
 ) -> None:

@@ -68,6 +68,7 @@ def qemu(machine: str, theirs: str) -> Newer:
         ),
     ],
 )
+@pytest.mark.sentence("4.38")
 def test_what_is_newer(version: Version, nodes: list[Node], release: Release | None, newer: list[Newer]) -> None:
     assert newer_than_nodes(version, nodes, release) == newer
 

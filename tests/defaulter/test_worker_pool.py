@@ -215,6 +215,7 @@ def _go_on(pid: int) -> None:
         os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.sentence("4.19")
 async def test_no_domain_stays_defined(start: Start) -> None:
     """libvirt writes each definition into a file below the worker's root, which goes with the domain."""
     async with start() as workers:
@@ -227,6 +228,7 @@ async def test_no_domain_stays_defined(start: Start) -> None:
             assert (root / "cache").is_dir()
 
 
+@pytest.mark.sentence("4.19")
 async def test_workers_have_no_network(start: Start) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can leave a network")

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.needs(embedded=True)
 DISK, NIC, BALLOON = "1af4:1042", "1af4:1041", "1af4:1045"
 
 
+@pytest.mark.sentence("4.6", "4.13", "4.14")
 async def test_addresses(scope: Scope) -> None:
     """Hotplugged devices stay at their addresses, and go without a restart"""
     console = await running_guest(scope, "guest")

@@ -156,6 +156,7 @@ def test_one_empty_selector_gets_no_warning() -> None:
     assert MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, {})) == []
 
 
+@pytest.mark.sentence("3.24")
 def test_disabling_tls_gets_a_warning() -> None:
     (warning,) = MIGRATION_POLICY.warnings(policy("p", {"a": "1"}, disableTLS=True))
     assert "whole cluster" in warning

@@ -13,6 +13,7 @@ from poolhouse.manifests import webhooks
 CA = b"-----BEGIN CERTIFICATE-----\n"
 
 
+@pytest.mark.sentence("4.34")
 def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
     found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA, failure_policy="Fail")
     verification = next(c for c in found if c["webhooks"][0]["name"].startswith("defaulting-verification"))
@@ -30,6 +31,17 @@ def test_defaulting_fails_open_and_our_kinds_fail_closed() -> None:
         "pools-validation.poolhouse.dev": ("Fail", "https://127.0.0.1:1/validate"),
         "scale.poolhouse.dev": ("Ignore", "https://127.0.0.1:1/validate"),
     }
+
+
+@pytest.mark.sentence("4.29")
+def test_defaulting_comes_after_other_webhooks_and_again_after_a_later_one() -> None:
+    found = webhooks.configurations(url="https://127.0.0.1:1/", ca_bundle=CA)
+    (configuration,) = (
+        each for each in found if each["kind"].startswith("Mutating") and "defaulting" in each["metadata"]["name"]
+    )
+    assert configuration["metadata"]["name"].startswith("zz-"), "the API server calls them in the order of the names"
+    (webhook,) = configuration["webhooks"]
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
 
 
 def test_scale_subresources_of_all_kinds_with_replicas_are_reviewed() -> None:

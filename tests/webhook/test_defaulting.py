@@ -61,6 +61,7 @@ def notes(verdict: AdmissionResponse) -> Any:
     return verdict.object["metadata"].get("annotations")
 
 
+@pytest.mark.sentence("4.20")
 async def test_empty_fields_are_filled() -> None:
     verdict = await ask(FakeDefaulter()).handle(request(VM))
     assert verdict == AdmissionResponse(object=filled(VM, "s"))
@@ -79,6 +80,7 @@ async def test_a_replayed_request_gets_the_same_bytes() -> None:
     assert told[0] == told[1]
 
 
+@pytest.mark.sentence("4.28")
 async def test_an_update_sends_the_old_object() -> None:
     defaulter = FakeDefaulter()
     await ask(defaulter).handle(request(VM, vm()))
@@ -175,6 +177,7 @@ async def test_objects_without_a_name_yet_do_not_share_an_identity() -> None:
     assert uuids[0] != uuids[1]
 
 
+@pytest.mark.sentence("4.34")
 async def test_a_vm_is_admitted_without_an_answer() -> None:
     defaulter = FakeDefaulter()
     defaulter.away = "no answer within 2 s"

@@ -136,6 +136,7 @@ async def test_odd_namespaces_never_become_part_of_a_path(webhook: RunningWebhoo
     assert paths <= {"/apis/kubevirt.io/v1/namespaces/default/virtualmachines"}
 
 
+@pytest.mark.sentence("4.8", "4.21")
 async def test_the_libvirt_shaped_vm_goes_to_the_defaulter_alone(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     assert (await webhook.dry_run(LIBVIRT_SHAPED)).json()["allowed"]

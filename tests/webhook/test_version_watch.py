@@ -12,6 +12,7 @@ from webhook.metrics import Metrics
 from webhook.version_watch import VersionWatch
 
 
+@pytest.mark.sentence("4.38")
 async def test_the_metric_and_the_log_say_what_is_newer(caplog: pytest.LogCaptureFixture) -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry, ())

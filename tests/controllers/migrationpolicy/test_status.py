@@ -28,7 +28,12 @@ ENFORCED = [
         given(enforcing=enforcing(), unlabelled=(2, "denied"), overriding=("a",)), "FailedLabel", id="labels refused"
     ),
     pytest.param(given(enforcing=enforcing(), overriding=("a", "b")), "Overridden", id="KubeVirt may prefer others"),
-    pytest.param(given(policy(disableTLS=True), enforcing=enforcing()), "Unsupported", id="TLS cannot be disabled"),
+    pytest.param(
+        given(policy(disableTLS=True), enforcing=enforcing()),
+        "Unsupported",
+        id="TLS cannot be disabled",
+        marks=pytest.mark.sentence("3.24"),
+    ),
     pytest.param(given(policy(disableTLS=False), enforcing=enforcing()), "InSync", id="TLS by default"),
     pytest.param(
         given(policy(maxDowntimeMs=500), enforcing=enforcing(), cluster=cluster()), "Unsupported", id="the gate is off"

@@ -61,6 +61,7 @@ def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
         pytest.param(vm("db-1", disks=("root",), owner_uid="", owner_name=""), "web-1", id="a name without ordinal"),
     ],
 )
+@pytest.mark.sentence("1.56")
 def test_an_ordinal_with_a_foreign_disk_is_skipped(stranger: VM, made: str) -> None:
     found = stores(WEB)
     found.vms.put(stranger.key, stranger)

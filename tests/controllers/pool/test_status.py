@@ -52,6 +52,7 @@ def condition(found: PoolStatus, kind: str) -> Condition | None:
             snapshot(2, halted(1), halted(2)),
             {"ready_replicas": 0, "available_replicas": 2, "unavailable_replicas": 0},
             id="a VM that is meant to be halted is available and not ready",
+            marks=pytest.mark.sentence("1.60"),
         ),
         pytest.param(
             snapshot(1, retained_disks=(retained(2), retained(3))), {"retained_disks": 2}, id="kept disks are counted"

@@ -251,7 +251,14 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
             id="what has ended does not count",
             marks=pytest.mark.sentence("2.5"),
         ),
-        pytest.param(snapshot(1, vmi("a"), vmi("b", deleting=True)), 1, 1, 1, id="what is on its way out is apart"),
+        pytest.param(
+            snapshot(1, vmi("a"), vmi("b", deleting=True)),
+            1,
+            1,
+            1,
+            id="what is on its way out is apart",
+            marks=pytest.mark.sentence("2.18"),
+        ),
         pytest.param(snapshot(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan counts when it is taken in"),
         pytest.param(snapshot(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="one that is let go does not"),
         pytest.param(
@@ -318,6 +325,13 @@ def test_a_condition_with_another_reason_keeps_its_time() -> None:
     before = [{"type": "ReplicaFailure", "status": "True", "reason": "FailureDelete", "lastTransitionTime": ago(99)}]
     found = said(snapshot(a_set(1, status={"conditions": before}), failure=REFUSED)).conditions[0]
     assert (found.reason, found.last_transition_time) == ("FailureCreate", ago(99))
+
+
+@pytest.mark.sentence("2.17", "2.19")
+def test_the_conditions_of_a_set_without_failures() -> None:
+    found = said(snapshot(1, vmi("a"))).json()["conditions"]
+    assert {each["type"]: each["status"] for each in found} == {"Ready": "True"}
+    assert all(each["lastTransitionTime"] for each in found)
 
 
 def test_an_unchanged_status_is_equal() -> None:

@@ -60,11 +60,29 @@ def stopped(seconds_left: float) -> Json:
         pytest.param(
             eight(bad(1), autohealing=None), [], id="never unless it is asked for", marks=pytest.mark.sentence("1.21")
         ),
-        pytest.param(eight(bad(1), paused=True), [], id="not while the pool is paused"),
+        pytest.param(
+            eight(bad(1), paused=True), [], id="not while the pool is paused", marks=pytest.mark.sentence("1.58")
+        ),
+        pytest.param(
+            eight(bad(1), updateStrategy={"unmanaged": {}}, scaleInStrategy={"unmanaged": {}}),
+            ["web-1"],
+            id="also in a pool whose strategies are unmanaged",
+            marks=pytest.mark.sentence("1.59"),
+        ),
         pytest.param(eight(bad(1, ready=True)), [], id="not when it runs after all"),
-        pytest.param(eight(bad(1, should_run=False)), [], id="not when it is meant to be halted"),
+        pytest.param(
+            eight(bad(1, should_run=False)),
+            [],
+            id="not when it is meant to be halted",
+            marks=pytest.mark.sentence("1.60"),
+        ),
         pytest.param(eight(bad(1), bad(2, start_failures=9)), ["web-2", "web-1"], id="the worst first"),
-        pytest.param(eight(bad(1), vm(2, ready=False), vm(3, ready=False)), [], id="others are on their way"),
+        pytest.param(
+            eight(bad(1), vm(2, ready=False), vm(3, ready=False)),
+            [],
+            id="others are on their way",
+            marks=pytest.mark.sentence("1.54"),
+        ),
         pytest.param(eight(bad(1), vm(2, ready=False)), ["web-1"], id="within what is left of the limit"),
         pytest.param(eight(bad(1), leaving(2)), ["web-1"], id="one that is gone for now is down too"),
         pytest.param(
@@ -77,7 +95,12 @@ def stopped(seconds_left: float) -> Json:
             ["web-2"],
             id="one that may not be deleted does not take the room of the others",
         ),
-        pytest.param(eight(bad(1), bad(2), bad(3)), [], id="when more fail than may be down, it is not the VMs"),
+        pytest.param(
+            eight(bad(1), bad(2), bad(3)),
+            [],
+            id="when more fail than may be down, it is not the VMs",
+            marks=pytest.mark.sentence("1.58"),
+        ),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(60)), [], id="it stays stopped"),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="then one is tried"),
         pytest.param(eight(bad(1), healing=stopped(60)), [], id="the last to recover is not replaced for being slow"),

@@ -148,6 +148,7 @@ def test_five_finished_migrations_stay() -> None:
     assert surplus_migrations(over[:5]) == []
 
 
+@pytest.mark.sentence("3.21")
 def test_migration_state_looks_like_kubevirts() -> None:
     state = started_state(
         vmi(), migration(), "node-2", MigrationSettings(policy="p", values={"allowPostCopy": False}), NOW

@@ -4,8 +4,10 @@ Only the leader exports metrics, and only of existing pools, so that sums over r
 """
 
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -17,7 +19,7 @@ from controllers.shared.metrics import ObjectMetrics
 from controllers.shared.series import Histogram
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import FINAL_PHASES, VMI
-from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds.pool import PoolStatus
 from poolhouse.runtime.metrics import PREFIX
 from poolhouse.runtime.resource import Key
@@ -45,7 +47,7 @@ GAUGES = {
 
 
 class PoolMetrics(ObjectMetrics):
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         def histogram(name: str, text: str) -> Histogram:
             name = f"{PREFIX}vmi_phase_transition_time_{name}"
             return Histogram(name, text, (*LABELS, *PHASES), registry=registry, buckets=SECONDS)
@@ -67,14 +69,14 @@ class PoolMetrics(ObjectMetrics):
             "from_deletion_seconds", "Seconds from the deletion of a pool's VMI until it reached its last phase."
         )
         self._histograms = (self._transition, self._from_creation, self._from_deletion)
-        self._known: dict[tuple[str, ...], set[tuple[str, str]]] = {}
-        """(phase, last_phase) labels of the exported histograms, by pool."""
+        self._now = now
+        self._known: dict[tuple[str, ...], Measured] = {}
 
     def follow(self, key: Key) -> None:
         """Measures the pool's VMs from now on. To be called before the pool's first write, whose VMs may start while
         other writes are still in flight."""
         if key not in self._known:
-            self._known[key] = set()
+            self._known[key] = Measured(format_time(self._now()))
             for each in self._counters:
                 each.labels(*key)
 
@@ -122,11 +124,19 @@ class PoolMetrics(ObjectMetrics):
 
     def vmi(self, key: Key, old: VMI | None, new: VMI | None) -> None:
         measured = self._known.get(key)
-        if measured is None or old is None or new is None or old.uid != new.uid or old.phase == new.phase:
+        if measured is None or new is None:
+            return
+        if old is None or old.uid != new.uid:
+            # After a watch was interrupted, the first event may show a VMI that has passed phases meanwhile. A VMI that
+            # is older than the measurement was measured by the leader before.
+            if new.created_at < measured.since:
+                return
+            old = replace(new, phase="", phase_times=())
+        if old.phase == new.phase:
             return
         for each in transitions(old, new):
             labels = (*key, each.phase, each.last_phase)
-            measured.add((each.phase, each.last_phase))
+            measured.phases.add((each.phase, each.last_phase))
             self._transition.labels(*labels).observe(each.seconds)
             self._from_creation.labels(*labels).observe(each.from_creation)
             if each.from_deletion is not None:
@@ -134,7 +144,8 @@ class PoolMetrics(ObjectMetrics):
 
     def gone(self, labels: tuple[str, ...]) -> None:
         super().gone(labels)
-        for phases in self._known.pop(labels, ()):
+        measured = self._known.pop(labels, None)
+        for phases in measured.phases if measured is not None else ():
             for histogram in self._histograms:
                 with suppress(KeyError):  # VMIs that ended without a deletion have no time from their deletion
                     histogram.remove(*labels, *phases)
@@ -144,6 +155,16 @@ class PoolMetrics(ObjectMetrics):
         self._known.clear()
         for each in self._histograms:
             each.clear()
+
+
+@dataclass
+class Measured:
+    """What is measured of a pool."""
+
+    since: str
+    """time in whole seconds"""
+    phases: set[tuple[str, str]] = field(default_factory=set)
+    """(phase, last_phase) labels of the exported histograms"""
 
 
 class Transition(NamedTuple):

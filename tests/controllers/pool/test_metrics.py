@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics, Transition, count_orphans, transitions
 from controllers.shared.vm import RetainedDisk
 from controllers.shared.vmi import VMI
+from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.pool import Breaker, Healing, PoolStatus
 from tests.controllers.pool.builders import a_pool, ago, vm
@@ -40,7 +41,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def metrics(registry: CollectorRegistry) -> PoolMetrics:
-    found = PoolMetrics(registry)
+    found = PoolMetrics(registry, lambda: parse_time(at(50)))
     found.follow(KEY)
     found.pool(a_pool(3), PoolStatus())
     return found
@@ -145,6 +146,23 @@ def test_phase_histograms_have_the_labels_of_the_pool(registry: CollectorRegistr
     assert value(registry, "vmi_phase_transition_time_from_creation_seconds_sum", **running) == 10
     ended = {"phase": "Succeeded", "last_phase": "Running"}
     assert value(registry, "vmi_phase_transition_time_from_deletion_seconds_sum", **ended) == 3
+
+
+@pytest.mark.parametrize(
+    ("new", "seconds"),
+    [
+        pytest.param(RUNNING, 10, id="first seen when it runs"),
+        pytest.param(replace(RUNNING, created_at=at(49)), None, id="it is older than the measurement"),
+        pytest.param(replace(RUNNING, uid="other"), 10, id="another VMI of the name"),
+    ],
+)
+@pytest.mark.parametrize("old", [None, replace(RUNNING, uid="before")])
+def test_a_vmi_that_an_interrupted_watch_shows_late_is_counted(
+    registry: CollectorRegistry, metrics: PoolMetrics, old: VMI | None, new: VMI, seconds: int | None
+) -> None:
+    metrics.vmi(KEY, old, new)
+    running = {"phase": "Running", "last_phase": "Scheduled"}
+    assert value(registry, "vmi_phase_transition_time_from_creation_seconds_sum", **running) == seconds
 
 
 @pytest.mark.parametrize("how", ["gone", "clear"])

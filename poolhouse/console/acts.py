@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -22,94 +21,15 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import qualified_name, short_name
 from poolhouse.cli.pools import POOL_KIND
+from poolhouse.console.act import CONFIRMED, VM, Act, Field, Run, Target, Values
 from poolhouse.console.cluster_state import Right
+from poolhouse.console.vm_power import POWER_ACTS
 from poolhouse.runtime.resource import VMS, Resource
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
 
-VM = "VirtualMachine"
 MAX_REPLICAS = 100_000
-CONFIRMED = "confirmed"
-"""value of a form with the loss that the user has agreed to"""
-Values = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Target:
-    """The object of an act."""
-
-    kind: str
-    document: Json
-
-    @property
-    def namespace(self) -> str:
-        return str(self.document["metadata"].get("namespace") or "")
-
-    @property
-    def name(self) -> str:
-        return str(self.document["metadata"]["name"])
-
-    @property
-    def spec(self) -> Json:
-        return self.document.get("spec") or {}
-
-    @property
-    def status(self) -> Json:
-        return self.document.get("status") or {}
-
-    @property
-    def resource(self) -> Resource:
-        return VMS if self.kind == VM else Resource.of(next(kind for kind in KINDS if kind.kind == self.kind))
-
-
-@dataclass(frozen=True)
-class Field:
-    """A value that a form asks for, or that it keeps of what the page shows (type hidden)."""
-
-    name: str
-    label: str
-    value: Callable[[Target], str] = lambda target: ""
-    type: str = "text"
-    help: str = ""
-    required: bool = False
-
-
-Run = Callable[["Api", Cluster, Target, Values], Awaitable[str]]
-
-
-def nothing(target: Target, values: Values) -> str:
-    return ""
-
-
-@dataclass(frozen=True)
-class Act:
-    name: str
-    label: str
-    kinds: tuple[str, ...]
-    help: str
-    command: Callable[[Target], str]
-    """the kubectl command that does the same, with {field} for a value, and [ --option {field}] for an optional one"""
-    run: Run
-    """does it, and returns a message; raises `Failed` or an API error"""
-    right: Callable[[Target], Right]
-    destroys: Callable[[Target, Values], str] = nothing
-    """what the act deletes, restarts or loses, as a sentence; empty if it does not"""
-    fields: tuple[Field, ...] = ()
-    available: Callable[[Target], bool] = lambda target: True
-
-    @property
-    def asks(self) -> bool:
-        """Whether the act can destroy something, so that the console asks before it."""
-        return self.destroys is not nothing
-
-    def template(self, target: Target) -> str:
-        namespace = f" -n {target.namespace}" if target.namespace else ""
-        return f"kubectl {self.command(target)}{namespace}"
-
-    def shell(self, target: Target, values: Values) -> str:
-        """The command with these values. The page's script does the same while a user types."""
-        return fill(self.template(target), values)
 
 
 def _patch(target: Target) -> Right:
@@ -122,20 +42,6 @@ def _scalable() -> tuple[str, ...]:
 
 def _pausable() -> tuple[str, ...]:
     return tuple(kind.kind for kind in KINDS if "paused" in kind.spec.model_fields)
-
-
-def fill(template: str, values: Values) -> str:
-    """The command with the values in place of `{name}`, and without `[...{name}]` if the value is empty."""
-
-    def optional(found: re.Match[str]) -> str:
-        value = values.get(found[2], "").strip()
-        return found[1] + shlex.quote(value) if value else ""
-
-    def required(found: re.Match[str]) -> str:
-        value = values.get(found[1], "").strip()
-        return shlex.quote(value) if value else found[0]
-
-    return re.sub(r"\{(\w+)\}", required, re.sub(r"\[([^\]{]*)\{(\w+)\}\]", optional, template))
 
 
 def short(target: Target) -> str:
@@ -422,6 +328,7 @@ ACTS: tuple[Act, ...] = (
         _patch,
         lambda target, values: f"All VMs of {target.name} are restarted, at most maxUnavailable at once.",
     ),
+    *POWER_ACTS,
     Act(
         "detach",
         "Detach",

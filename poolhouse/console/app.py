@@ -30,6 +30,7 @@ from poolhouse.cli.cluster import with_namespace
 from poolhouse.cli.detach import WouldDelete
 from poolhouse.cli.output import Failed
 from poolhouse.console import access, acts, change, pages
+from poolhouse.console.act import CONFIRMED, Act, Target
 from poolhouse.console.page import Page, Part, object_path, with_query
 from poolhouse.console.pages import Context, Missing
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
@@ -254,7 +255,7 @@ class Console:
         try:
             found, target = await self._target(act, short, namespace, name)
             # A loss that has changed since the user was asked is asked about again.
-            if (lost := found.destroys(target, values)) and lost != values.pop(acts.CONFIRMED, ""):
+            if (lost := found.destroys(target, values)) and lost != values.pop(CONFIRMED, ""):
                 # The question has an address of its own, so that a browser can return to it.
                 return RedirectResponse(f"{self.root}/act/{found.name}{back}{with_query(values)}", 303)
             message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
@@ -283,7 +284,7 @@ class Console:
             return self._back(back, with_namespace(error), failed=True)
         return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
 
-    async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[acts.Act, acts.Target]:
+    async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[Act, Target]:
         """The act and its object. Raises `Missing`, `Failed` or an API error."""
         found = acts.BY_NAME.get(act)
         if found is None:
@@ -293,9 +294,7 @@ class Console:
             raise Failed(f"{found.label} is not for a {target.kind}.")
         return found, target
 
-    def _confirmation(
-        self, act: acts.Act, target: acts.Target, values: Mapping[str, str], lost: str, back: str
-    ) -> Page:
+    def _confirmation(self, act: Act, target: Target, values: Mapping[str, str], lost: str, back: str) -> Page:
         values_shown = {key: value for key, value in values.items() if key in {each.name for each in act.fields}}
         part = Part(
             "confirm",

@@ -44,7 +44,7 @@ from poolhouse.console import (
     warm_page,
     words,
 )
-from poolhouse.console.acts import Act, Target
+from poolhouse.console.act import VM, Act, Target
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.overview import overview
 from poolhouse.console.page import Page, Part, Query, object_path
@@ -376,7 +376,7 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
     """The page of a VM, or of a VMI without a VM."""
     state, key = context.state, (namespace, name)
     document = await _document(state, VMS if short == "vm" else VMIS, key)
-    offered = await forms(context, Target(acts.VM, document)) if short == "vm" else []
+    offered = await forms(context, Target(VM, document)) if short == "vm" else []
     return Page(
         f"{short}/{name}",
         [
@@ -456,7 +456,7 @@ async def build(context: Context, path: str, query: Query) -> Page:
 async def target_of(context: Context, short: str, namespace: str, name: str) -> Target:
     """The object of an act. Raises `Missing`."""
     if short == "vm":
-        return Target(acts.VM, await context.state.api.get(VMS, namespace, name))
+        return Target(VM, await context.state.api.get(VMS, namespace, name))
     kind = next((kind for kind in KINDS if kind.short_name == short), None)
     if kind is None:
         raise Missing(f"There is no kind {short}.")

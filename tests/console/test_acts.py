@@ -10,7 +10,8 @@ import pytest
 
 from poolhouse.cli.main import poolhouse
 from poolhouse.cli.output import Failed
-from poolhouse.console.acts import ACTS, BY_NAME, Target, acts_of, fill
+from poolhouse.console.act import Target, fill
+from poolhouse.console.acts import ACTS, BY_NAME, acts_of
 
 Json = dict[str, Any]
 POOL, VM, CLAIM = "VirtualMachinePool", "VirtualMachine", "VirtualMachineClaim"
@@ -29,6 +30,8 @@ def ended(*revisions: str) -> Json:
     return {"currentRevision": revisions[-1], "updateRevision": revisions[-1], "history": history}
 
 
+STOPPED, RUNNING, PAUSED = ({"printableStatus": each} for each in ("Stopped", "Running", "Paused"))
+WARM_POOL_OWNER = [{"kind": WARM, "name": "ci", "uid": "u", "controller": True}]
 UPDATING = {"currentRevision": "web-1", "updateRevision": "web-2"}
 STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
 
@@ -62,6 +65,13 @@ STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
         pytest.param(target(CLAIM, {"release": True}), [], id="a claim that is being released"),
         pytest.param(target(POLICY), [], id="a policy"),
         pytest.param(target(VM), [], id="a VM of nobody"),
+        pytest.param(target(VM, status=STOPPED), ["vm-start"], id="a stopped VM"),
+        pytest.param(target(VM, status=RUNNING), ["vm-stop", "vm-restart", "vm-pause"], id="a running VM"),
+        pytest.param(target(VM, status=PAUSED), ["vm-stop", "vm-restart", "vm-unpause"], id="a paused VM"),
+        pytest.param(target(VM, status={"printableStatus": "Migrating"}), ["vm-stop"], id="a VM that is migrating"),
+        pytest.param(
+            target(VM, status=RUNNING, ownerReferences=WARM_POOL_OWNER), [], id="its warm pool decides whether it runs"
+        ),
         pytest.param(target(VM, ownerReferences=POOL_OWNER), ["detach", "protect"], id="a VM of a pool"),
         pytest.param(
             target(VM, ownerReferences=POOL_OWNER, annotations={"poolhouse.dev/scale-in": "Protect"}),
@@ -89,6 +99,8 @@ def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[st
         ("claim", target(WARM), {"name": "", "ttl": ""}, "poolhouse claim --pool web -n shop"),
         ("claim", target(WARM), {"name": "a b", "ttl": "60"}, "poolhouse claim 'a b' --pool web --ttl 60 -n shop"),
         ("release", target(CLAIM), {}, "poolhouse release web -n shop"),
+        ("vm-stop", target(VM), {}, "virt stop web -n shop"),
+        ("vm-pause", target(VM), {}, "virt pause vm web -n shop"),
         ("protect", target(VM), {}, "annotate vm/web poolhouse.dev/scale-in=Protect --overwrite -n shop"),
     ],
 )
@@ -102,7 +114,7 @@ def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
     for kind in act.kinds:
         words = shlex.split(act.shell(target(kind), values))[1:]
         if words[0] != "poolhouse":
-            assert words[0] in ("scale", "patch", "annotate")
+            assert words[0] in ("scale", "patch", "annotate", "virt")
             continue
         command: click.Command = poolhouse
         rest = words[1:]

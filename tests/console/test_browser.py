@@ -196,6 +196,16 @@ def test_a_pool_is_paused_and_resumed(paths: StackPaths, shop: Browser) -> None:
     assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "false"
 
 
+def test_a_vm_is_paused_and_goes_on(paths: StackPaths, shop: Browser) -> None:
+    vm = read(paths, "vm", ".items[0].metadata.name")
+    shop.open(f"/vm/{SHOP}/{vm}")
+    assert shop.act("Pause") == f"kubectl virt pause vm {vm} -n {SHOP}"
+    shop.reads(f"{vm} is paused", "Unpause")
+    assert read(paths, f"vm/{vm}", ".status.printableStatus") == "Paused"
+    shop.act("Unpause")
+    shop.reads(f"{vm} goes on", "Pause")
+
+
 def test_a_vm_is_protected_detached_and_attached(paths: StackPaths, shop: Browser) -> None:
     # Scale-in has deleted any of them, and may still be at it.
     shop.until(lambda: (ready_vms(paths), len(vms(paths))) == (3, 3), lambda: str(vms(paths)))

@@ -42,4 +42,4 @@ class EnforcedReason(Reason):
 
 class PolicyEvent(Reason):
     ENFORCED = "Enforced", "KubeVirt applies the policy again."
-    REPAIRED = "Repaired", "Another client had changed KubeVirt's policy, and the controller restored it."
+    REPAIRED = "Repaired", "KubeVirt's policy differed, and the controller corrected it."

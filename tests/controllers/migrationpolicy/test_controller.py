@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from types import SimpleNamespace
@@ -14,12 +15,13 @@ from controllers.migrationpolicy.controller import PolicyController
 from controllers.migrationpolicy.memory import PAUSES, RESET_SECONDS, PolicyMemory, UnlabelledVMIs
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.migrationpolicy.observe import Namespace, Policy, Stores, VMILabels
+from controllers.migrationpolicy.status import status
 from controllers.shared.status_writer import StatusUpdate
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Unreachable
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
-from tests.controllers.migrationpolicy.builders import enforcing, policy
+from tests.controllers.migrationpolicy.builders import enforcing, given, policy
 
 A, B = ("shop", "a"), ("shop", "b")
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +43,7 @@ class FakeWriter:
         self.answer: ApiError | None = None
         self.meanwhile: Any = lambda: None
         self.said: list[str] = []
+        self.events: list[tuple[str, str]] = []
 
     async def label(self, vmi: Any, action: Any) -> None:
         self.meanwhile()
@@ -54,8 +57,8 @@ class FakeWriter:
         self.said.append(status.conditions[1].reason)
         return StatusUpdate(written=True)
 
-    def emit(self, *about: Any) -> None:
-        pass
+    def emit(self, policy: Any, type: str, reason: str, note: str) -> None:
+        self.events.append((type, reason))
 
 
 class Cluster:
@@ -105,8 +108,20 @@ async def test_a_policy_that_expires_leaves_its_vmis_to_the_next_at_that_time() 
     assert await controller.reconcile("gold") is None
     assert controller.winners.winner(A) == "bronze"
     assert (controller.winners.wins("gold"), controller.winners.losses("gold")) == (0, 0)
+    assert cluster.writer.events == [("Normal", "Expired")]
     controller.start()
     assert controller.winners.winner(A) == "bronze", "also after a restart"
+
+
+def test_an_expired_policy_has_no_metric_that_raises_an_alert() -> None:
+    registry = CollectorRegistry()
+    metrics, name = PolicyMetrics(registry), "kubevirt_poolhouse_migration_policy_enforced"
+    known, now = given(policy(expiresAt="2026-01-01T00:00:00Z"), enforcing=enforcing()), NOW
+    metrics.update("gold", status(known, now))
+    assert registry.get_sample_value(name, {"policy": "gold"}) == 1
+    for _ in range(2):
+        metrics.update("gold", status(replace(known, expired=True), now))
+        assert registry.get_sample_value(name, {"policy": "gold"}) is None
 
 
 @pytest.mark.parametrize("refused", [Forbidden("it is forbidden"), Invalid("a webhook denied it")])

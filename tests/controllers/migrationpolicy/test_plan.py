@@ -17,6 +17,7 @@ def spec(**settings: Any) -> dict[str, Any]:
     return {**settings, "selectors": LABEL}
 
 
+NO_DISRUPTION = {"allowPostCopy": False, "allowWorkloadDisruption": False}
 STALLS = "MigrationStallDetection"
 STALL, ZSTD = {"stallDetector": {"stallMargin": 8}}, {"compression": "zstd"}
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -83,6 +84,16 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
             marks=pytest.mark.sentence("3.15"),
         ),
         pytest.param(
+            given(policy(**NO_DISRUPTION), cluster=cluster(allowWorkloadDisruption=True)),
+            CreateUpstream(spec(**NO_DISRUPTION)),
+            id="the policy forbids the disruption itself",
+        ),
+        pytest.param(
+            given(cluster=cluster(allowWorkloadDisruption=True)),
+            CreateUpstream(spec()),
+            id="a policy without either leaves both to KubeVirt's configuration",
+        ),
+        pytest.param(
             given(policy(allowPostCopy=True), cluster=cluster(allowWorkloadDisruption=False)),
             CreateUpstream(spec(allowPostCopy=True)),
             id="allowed post-copy allows its disruption",
@@ -98,6 +109,11 @@ DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
                 "uid-of-gold", spec(experimental={"new": 1, **ZSTD}), "experimental differed from the policy"
             ),
             id="settings that Poolhouse does not know stay when others change",
+        ),
+        pytest.param(
+            given(enforcing=enforcing(spec=spec(experimental=ZSTD))),
+            RepairUpstream("uid-of-gold", spec(), "experimental differed from the policy"),
+            id="an experimental setting that the policy does not have",
         ),
         pytest.param(
             given(enforcing=enforcing(spec=spec(allowWorkloadDisruption=True))),

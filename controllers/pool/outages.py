@@ -7,7 +7,7 @@ The log of decisions has the outage and the end of it. It also remembers the out
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from controllers.pool.reasons import PoolReason
@@ -23,12 +23,14 @@ LOGGED = (PoolReason.NODE_NOT_READY, PoolReason.NODE_READY)
 
 
 @once
-def vms_of_lost_nodes(snapshot: PoolSnapshot) -> Mapping[str, tuple[VM, ...]]:
+def vms_of_lost_nodes(snapshot: PoolSnapshot) -> Mapping[str, Sequence[VM]]:
     """The unavailable VMs on nodes that are not ready, by node."""
-    found: dict[str, tuple[VM, ...]] = {}
+    if all(snapshot.nodes.values()):
+        return {}
+    found: dict[str, list[VM]] = {}
     for vm in sorted(snapshot.active, key=lambda vm: (vm.ordinal or 0, vm.name)):
         if node := lost_node(snapshot, vm):
-            found[node] = (*found.get(node, ()), vm)
+            found.setdefault(node, []).append(vm)
     return dict(sorted(found.items()))
 
 

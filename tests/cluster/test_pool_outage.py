@@ -60,9 +60,7 @@ async def _set_lost(api: Api, node: str, value: str | None) -> None:
 async def _reason(api: Api, reason: str) -> dict[str, Any] | None:
     """The status, if the pool exists and its condition Ready has the reason."""
     pools, _ = await api.list(POOLS, "default")
-    status: dict[str, Any] = (
-        next((each.get("status") for each in pools if each["metadata"]["name"] == POOL), None) or {}
-    )
+    status: dict[str, Any] = next((each.get("status", {}) for each in pools if each["metadata"]["name"] == POOL), {})
     found = {each["type"]: each["reason"] for each in status.get("conditions") or ()}
     return status if found.get("Ready") == reason else None
 

@@ -486,6 +486,7 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("why", "vm/a", *_CLUSTER),
     ("tree", "vmpool/a", *_CLUSTER),
     ("overview", *_CLUSTER),
+    ("doctor", *_CLUSTER),
     ("disks", "a", *_CLUSTER),
     ("claim", "a", "--ttl", "10m", "--no-wait", *_CLUSTER),
     ("release", "a", "--no-wait", *_CLUSTER),

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.sets.set_aside import CHANGED_SECONDS, SetAside
+from controllers.pool.reasons import PoolReason
+from controllers.replicaset.reasons import ReplicaSetReason
+from controllers.sets.set_aside import CHANGED_SECONDS, REASON, SetAside
+from controllers.warmpool.reasons import WarmPoolReason
 
 
 @pytest.mark.parametrize(
@@ -20,3 +23,8 @@ from controllers.sets.set_aside import CHANGED_SECONDS, SetAside
 )
 def test_pauses(times: int, generation: int, now: float, least: float, most: float) -> None:
     assert least <= SetAside(7, 0.0, times).seconds_left(generation, now) <= most
+
+
+def test_each_kind_documents_the_reason() -> None:
+    documented = (PoolReason.PLAN_TOO_EXPENSIVE, ReplicaSetReason.PLAN_TOO_EXPENSIVE, WarmPoolReason.PLAN_TOO_EXPENSIVE)
+    assert {str(each) for each in documented} == {REASON}

@@ -100,6 +100,7 @@ SENTENCES = (
     ),
     Sentence("1.59", "Autohealing also replaces VMs of a pool whose strategies are unmanaged.", POOLS),
     Sentence("1.60", "A VM that is meant to be halted is available, and is never healed.", POOLS),
+    Sentence("1.61", "Opportunistic scale-in preserves PVCs as `statePreservation` says."),
     Sentence("2.1", "A replica set has as many VMIs of its template as `replicas`."),
     Sentence("2.2", "`template` is the metadata and the spec of a VMI."),
     Sentence("2.3", "The selector must match the labels of the template."),

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from poolhouse.runtime.events import EVENTS
 from poolhouse.runtime.resource import VMIS
-from tests.cluster.pooling import Place, until
+from tests.cluster.pooling import Place, template, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, running
 
@@ -47,6 +48,23 @@ async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(ru
     await until(lambda: another_vm(running, before), True)
     await complete(running)
     assert (await status(running, "healing"))["failures"] == []
+
+
+@pytest.mark.sentence("1.24")
+async def test_a_vm_whose_liveness_probe_fails_at_each_start_is_replaced(running: Place) -> None:
+    probed = template()
+    probe = {"tcpSocket": {"port": 80}, "periodSeconds": 1, "failureThreshold": 1}
+    probed["spec"]["template"]["spec"]["livenessProbe"] = probe
+    await running.pool(2, autohealing={"startupFailureThreshold": 2}, template=probed)
+    await complete(running)
+    before = (await running.machines())["web-2"]["metadata"]["uid"]
+    await running.meta("web-2", annotations={"sim.poolhouse.dev/service-seconds": "0"})
+    await running.api.delete(VMIS, running.namespace, "web-2")
+    await until(lambda: replaced(running), 1)
+    await until(lambda: another_vm(running, before), True)
+    await complete(running)
+    events, _ = await running.api.list(EVENTS, running.namespace, field_selector="regarding.name=web-2")
+    assert any(str(each.get("note")).startswith("Liveness probe failed: ") for each in events)
 
 
 async def test_when_all_fail_none_is_replaced(running: Place) -> None:

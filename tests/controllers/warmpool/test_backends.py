@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, cast
 
 import pytest
@@ -91,3 +92,15 @@ async def test_a_vm_needs_its_secret(error: ApiError, raised: type[Exception], d
     with pytest.raises(raised):
         await backend.create(CreateRequest("ns", "web-a", "web", pool.uid, pool.owner, pool.template, "hash"))
     assert server.deleted == deleted
+
+
+@pytest.mark.sentence("5.72")
+async def test_a_deletion_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    server = NoSecrets(Forbidden("no"))
+    backend = VMBackend(
+        cast(Api, server), cast(DefaultingCreator, server), Subresources(cast(Api, server), lambda: 0.0), lambda: NOW
+    )
+    assert await backend.terminate(a_vm("a"), "one too many")
+    (line,) = [each for each in caplog.records if getattr(each, "event", "") == "VMDeleting"]
+    assert (line.getMessage(), line.__dict__["pool"]) == ("deleted web-a: one too many", "web")

@@ -113,6 +113,12 @@ def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts(
             id="opportunistic takes the halted only",
             marks=pytest.mark.sentence("1.17"),
         ),
+        pytest.param(
+            snapshot(a_pool(0, scaleInStrategy={"opportunistic": {"statePreservation": "Offline"}}), vm(1), halted(2)),
+            [("delete and keep disks", "web-2")],
+            id="opportunistic with Offline keeps their disks",
+            marks=pytest.mark.sentence("1.61"),
+        ),
         pytest.param(snapshot(a_pool(0, paused=True), vm(1)), [], id="a paused pool deletes nothing"),
         pytest.param(snapshot(0, vm(1), synced=False), [], id="what was deleted must be seen before more is"),
         pytest.param(

@@ -32,7 +32,8 @@ class Newer:
     """version or machine type, and who has it"""
 
     def __str__(self) -> str:
-        return f"the defaulter's {self.component} is newer than that of the nodes: {self.ours}, but {self.theirs}"
+        name = "QEMU" if self.component == "qemu" else self.component
+        return f"the defaulter's {name} is newer than that of the nodes: {self.ours}, but {self.theirs}"
 
 
 def newer_than_nodes(ours: Version, nodes: Iterable[Node], release: Release | None) -> list[Newer]:

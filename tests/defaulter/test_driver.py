@@ -82,6 +82,15 @@ class Failing:
         return f"<capabilities><guest>{machine}</guest></capabilities>"
 
 
+def test_an_unknown_architecture_costs_no_worker() -> None:
+    """No plain domain of it can be defined either."""
+    failing = Failing(libvirt.VIR_ERR_INTERNAL_ERROR, "internal error: malformed uuid element", "x86_64")
+    host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, failing))
+    with pytest.raises(DomainRejected, match="malformed"), host.scratch() as define:
+        define(ARM.replace("aarch64", "q35"))
+    assert not host.failure
+
+
 @pytest.mark.parametrize(
     ("code", "message", "working", "expected", "said", "ends"),
     [

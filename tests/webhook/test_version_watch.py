@@ -38,7 +38,7 @@ async def test_the_metric_and_the_log_say_what_is_newer(caplog: pytest.LogCaptur
         assert shown() == (0, 1)
         await watch.check()
         assert [each.message for each in caplog.records] == [
-            "the defaulter's qemu is newer than that of the nodes: pc-q35-10.0, but node a has pc-q35-9.2 at most"
+            "the defaulter's QEMU is newer than that of the nodes: pc-q35-10.0, but node a has pc-q35-9.2 at most"
         ]
         await watch.check()
         assert shown() == (-1, -1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from defaulter.libvirt_schema import ALIAS, DOMAIN, ElementSchema
+from defaulter.libvirt_schema import ALIAS, DOMAIN, SIZE, ElementSchema
 from defaulter.xml import Element
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 
@@ -60,12 +60,17 @@ def _fill(given: Json, found: Json, schema: ElementSchema, fill_list: FillList) 
             result[key] = value if present is None else present
         elif inner.many:
             result[key] = list(fill_list(key, present or [], value, inner))
-        elif present is None:
+        elif present is None or _is_unit_alone(present, inner):
             result[key] = value
         elif isinstance(present, dict) and not inner.withheld:
             below: Json = value if isinstance(value, dict) else {inner.text or "": value}
             result[key] = _fill(present, below, inner, fill_list)
     return result
+
+
+def _is_unit_alone(size: Any, schema: ElementSchema) -> bool:
+    """Whether a size has no value, so that libvirt's value would get another unit than libvirt's."""
+    return schema.content is SIZE and isinstance(size, dict) and size.get(schema.text or "") is None
 
 
 def _fill_devices(key: str, given: list[Any], found: list[Any], schema: ElementSchema) -> Iterator[Any]:

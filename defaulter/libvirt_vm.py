@@ -121,7 +121,8 @@ def _text(value: Any) -> str:
 def add_identity(given: Json, seed: str, namespace: str, name: str) -> Json:
     """The spec with the UUID and the MAC addresses derived from the VM's name."""
     domain = dict(given)
-    domain.setdefault("uuid", identity.firmware_id(seed, namespace, name, "uuid"))
+    if not (at(domain, "uuid", "value") or domain.get("uuid")):
+        domain["uuid"] = identity.firmware_id(seed, namespace, name, "uuid")
     interfaces = at(given, "devices", "interfaces")
     if interfaces:
         taken = frozenset(str(at(nic, "mac", "address")).lower() for _, nic in entries(interfaces))

@@ -358,5 +358,17 @@ def test_a_vm_of_another_architecture_stays_the_same(libvirt: Libvirt, arch: str
     )
     once = libvirt.default(document)
     if once.status == 501:
-        pytest.skip(str(once.content))
+        assert once.problems == {"": f"there is no emulator for {arch} here"}
+        pytest.skip(f"there is no emulator for {arch} here")
     assert libvirt.default(once.object).object == once.object
+
+
+def test_a_size_without_a_value_gets_libvirt_s_unit_too(libvirt: Libvirt) -> None:
+    answer = libvirt.default(example(currentMemory={"unit": "GiB"}))
+    assert answer.object["spec"]["domain"]["currentMemory"] == {"unit": "KiB", "value": 62500}
+    assert libvirt.default(answer.object).object == answer.object
+
+
+def test_an_empty_uuid_is_derived_from_the_name(libvirt: Libvirt) -> None:
+    uuids = {str(libvirt.default(example(uuid=each)).object["spec"]["domain"]["uuid"]) for each in ({}, None)}
+    assert uuids == {libvirt.default(EXAMPLE).object["spec"]["domain"]["uuid"]}

@@ -215,7 +215,8 @@ async def test_a_guest_that_dirties_memory_migrates_by_its_policy(api: Api, path
 
     gates = {"developerConfiguration": {"featureGates": [STALL_DETECTION.name]}}
     await api.patch(KUBEVIRTS, NAMESPACE, "kubevirt", {"spec": {"configuration": gates}})
-    limited = asyncio.create_task(eventually(lambda: has_downtime_limit(paths, PAUSING["maxDowntimeMs"])))
+    source = (await api.get(VMIS, "default", "busy"))["status"]["nodeName"]
+    limited = asyncio.create_task(eventually(lambda: has_downtime_limit(paths, source, PAUSING["maxDowntimeMs"])))
     paused = await moved(api, console, "paused", PAUSING)
     assert (paused["phase"], paused["migrationState"]["mode"]) == ("Succeeded", "Paused"), paused
     await limited
@@ -245,17 +246,18 @@ def assert_moved(done: Json, terms: Json, mode: str) -> None:
     assert done["from"] != done["to"]
 
 
-async def has_downtime_limit(paths: StackPaths, milliseconds: int) -> bool:
-    """Whether QEMU has this limit for one of the migrations."""
+async def has_downtime_limit(paths: StackPaths, node: str, milliseconds: int) -> bool:
+    """Whether QEMU has this limit for a domain of the node, from which it is migrated. The question would wait for the
+    end of the migration on the other node."""
     import libvirt
 
     def limits() -> set[int]:
         found = set()
-        for socket in paths.runtime.glob("node-*/**/libvirt-sock"):
-            with contextlib.closing(libvirt.open(f"qemu+unix:///session?socket={socket}")) as connection:
-                for domain in connection.listAllDomains():
-                    with contextlib.suppress(libvirt.libvirtError):  # it may be gone
-                        found.add(domain.migrateGetMaxDowntime())
+        (socket,) = paths.runtime.glob(f"{node}/**/libvirt-sock")
+        with contextlib.closing(libvirt.open(f"qemu+unix:///session?socket={socket}")) as connection:
+            for domain in connection.listAllDomains():
+                with contextlib.suppress(libvirt.libvirtError):  # it may be gone
+                    found.add(domain.migrateGetMaxDowntime())
         return found
 
     return milliseconds in await asyncio.to_thread(limits)

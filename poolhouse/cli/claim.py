@@ -192,15 +192,15 @@ async def _why_not_served(api: Api, body: Json) -> str:
 def _report(name: str, status: Json, output: str, waited_seconds: float | None) -> None:
     """Prints the claim. Raises an error if it has ended, or is not Ready after the wait."""
     phase = status.get("phase") or "Pending"
-    if is_structured(output):
+    if shown := is_structured(output):
         print_structured(output, {"name": name, **status, "phase": phase})
     elif output == "name":
         echo(qualified_name("VirtualMachineClaim", name))
     if phase in FINISHED:
-        raise Failed(describe(name, status))
+        raise Failed(describe(name, status), shown=shown)
     if waited_seconds is not None and phase != "Ready":
         waited = f"not Ready after {waited_seconds:g} s, `release {name}` cancels it"
-        raise Unreachable(f"{describe(name, status)}; {waited}")
+        raise Unreachable(f"{describe(name, status)}; {waited}", shown=shown)
     if output == "text":
         echo(describe(name, status))
 

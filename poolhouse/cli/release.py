@@ -42,16 +42,19 @@ def release(cluster: Cluster, names: tuple[str, ...], wait: bool, seconds: float
     end = time.monotonic() + seconds if wait else 0.0
     found = cluster.run(lambda api: release_all(api, cluster.namespace, names, end))
     phases = {name: phase for name, phase in found.items() if isinstance(phase, str)}
-    if is_structured(output):
-        rows = [{"name": name, "phase": phase} for name, phase in phases.items()]
+    if shown := is_structured(output):
+        rows = [
+            {"name": name, **({"phase": result} if isinstance(result, str) else {"error": result.message})}
+            for name, result in found.items()
+        ]
         print_structured(output, rows[0] if len(names) == 1 else rows)
     else:
         for name, phase in phases.items():
             echo(f"{name} is {phase}")
     if refused := [f"{name}: {error.message}" for name, error in found.items() if not isinstance(error, str)]:
-        raise Failed("; ".join(refused))
+        raise Failed("; ".join(refused), shown=shown)
     if wait and (late := [f"{name} is still {phase}" for name, phase in phases.items() if phase not in FINISHED]):
-        raise Unreachable(f"after {seconds:g} s, {', '.join(late)}")
+        raise Unreachable(f"after {seconds:g} s, {', '.join(late)}", shown=shown)
 
 
 async def release_all(api: Api, namespace: str, names: Sequence[str], end: float) -> dict[str, str | ApiError]:

@@ -29,6 +29,7 @@ from controllers.warmpool.ssh_keys import secret_name
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.cli.main import poolhouse
+from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Invalid
 from poolhouse.runtime.metrics import PREFIX
@@ -578,9 +579,9 @@ async def test_several_claims_are_released_at_once(
     for name in ("a", "b"):
         await desk.claim(name, poolName="web", onEmpty="Queue")
 
-    async def run(*arguments: str) -> Result:
+    async def run(*arguments: str, **settings: bool) -> Result:
         options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
-        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options], **settings)
 
     await until(lambda: _phases(desk), {"a": "Queued", "b": "Queued"})
     why = await run("why", "vmclaim/b")
@@ -589,6 +590,16 @@ async def test_several_claims_are_released_at_once(
     released = await run("release", "a", "missing", "b")
     assert released.stdout == "a is Released\nb is Released\n"
     assert (released.exit_code, "missing: " in released.stderr) == (1, True)
+
+    again = await run("release", "a", "missing", "-o", "json", standalone_mode=False)
+    absent = 'virtualmachineclaims.poolhouse.dev "missing" not found'
+    assert json.loads(again.stdout) == [{"name": "a", "phase": "Released"}, {"name": "missing", "error": absent}]
+    assert isinstance(again.exception, Failed)
+    assert again.exception.shown  # main() prints no second document
+    late = await run("claim", "late", "--pool", "web", "--timeout", "0s", "-o", "json", standalone_mode=False)
+    assert json.loads(late.stdout)["name"] == "late"
+    assert isinstance(late.exception, Unreachable)
+    assert late.exception.shown
 
 
 async def test_a_finished_claim_is_deleted_after_its_time(desk: Counter, running: RunningControllers) -> None:

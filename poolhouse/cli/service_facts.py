@@ -14,6 +14,7 @@ from uuid import uuid4
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.resource_types import CLAIMS, POOLS
+from poolhouse.cli.cluster import UNAUTHORIZED
 from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, judge
 from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable, WebhookFailed
 from poolhouse.runtime.resource import KUBEVIRTS, VMS, Resource
@@ -104,11 +105,13 @@ def _ours() -> str:
 
 
 async def observe_installation(api: Api, home: str, seconds: float) -> Installation:
-    """Raises the error of an API server that does not answer."""
+    """Raises the error of an API server that does not answer, or does not accept the credentials."""
     from poolhouse.cli.installation import API_VERSIONS, Installation
 
     kubernetes = await seen(api.request("GET", "/version"), seconds)
     if isinstance(kubernetes, Unreachable | Unavailable | Throttled) and not isinstance(kubernetes, WebhookFailed):
+        raise kubernetes
+    if isinstance(kubernetes, ApiError) and kubernetes.status == UNAUTHORIZED:
         raise kubernetes
     kubevirts, deployments, configurations = await asyncio.gather(
         seen(_list(api, KUBEVIRTS), seconds),

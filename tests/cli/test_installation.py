@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -26,6 +26,8 @@ from poolhouse.cli.installation import (
     other_webhooks,
     versions,
 )
+from poolhouse.cli.service_facts import observe_installation
+from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, Unavailable
 from tests.cli.test_service_health import WELL, down, facts
 
@@ -199,3 +201,12 @@ def test_the_pages_exist() -> None:
         path, _, anchor = page.partition("#")
         headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(), re.MULTILINE)
         assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, page
+
+
+async def test_credentials_that_are_not_accepted_are_no_outage() -> None:
+    class Refusing:
+        async def request(self, *call: str) -> Any:
+            raise Forbidden("Unauthorized", status=401)
+
+    with pytest.raises(Forbidden, match="Unauthorized"):
+        await observe_installation(cast("Api", Refusing()), "poolhouse-system", 1.0)

@@ -7,7 +7,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.migrationpolicies.effective_settings import missing_settings
-from poolhouse.api.migrationpolicies.expiry import is_expired
+from poolhouse.api.migrationpolicies.expiry import EXPIRED, is_expired
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 
@@ -24,6 +24,6 @@ class MigrationSettings:
 
     def _warnings(self, policy: Json | None) -> Iterator[str]:
         if is_expired(policy, self._now()):
-            yield "spec.expiresAt: is in the past, so the policy matches no VM"
+            yield EXPIRED
         if (cluster := self._settings()) is not None:
             yield from missing_settings(at(policy, "spec"), cluster)

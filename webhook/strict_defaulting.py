@@ -77,7 +77,8 @@ class StrictDefaulting:
         except (ApiError, TimeoutError) as error:
             log.warning("strict defaulting: the namespace %s cannot be read: %s", namespace, error or "no answer")
             return ""
-        is_strict = annotations.get(meta.STRICT_DEFAULTING) == "true"
+        # Another spelling, such as `yes`, means the same: who writes it wants no VM without defaults.
+        is_strict = annotations.get(meta.STRICT_DEFAULTING, "").strip().lower() not in ("", "false")
         return f"the annotation {meta.STRICT_DEFAULTING} of the namespace" if is_strict else ""
 
 

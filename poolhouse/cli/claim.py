@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 MAX_POLL_SECONDS = 1.0
+UNSEEN_SECONDS = 2.0
+"""time after which a claim without status is no longer new"""
 SSH_PORT = 22
 SSH_TIMEOUT_SECONDS = 15.0
 RETRY_SECONDS = 0.5
@@ -95,6 +97,8 @@ def claim(
         raise click.UsageError("--exec and --rm need --ssh USER")
     if keep and release_after:
         raise click.UsageError("give --keep or --rm, not both")
+    if name == "":
+        raise click.UsageError("NAME is empty; leave it out for a random name")
     unique = name is None
     name = name or f"claim-{uuid4().hex[:12]}"
     overrides = {"instancetype": instancetype, "image": image, "placement": placement}
@@ -235,8 +239,9 @@ def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
 async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callable[[str], None]) -> Json:
     """Returns the claim when it is Ready, has ended, or the time is over. Tells meanwhile what it waits for."""
     from controllers.claim.snapshot import CLAIMS
+    from poolhouse.runtime.errors import Forbidden
 
-    metadata, pause = document["metadata"], POLL_SECONDS
+    metadata, pause, begun = document["metadata"], POLL_SECONDS, time.monotonic()
     while True:
         status = document.get("status") or {}
         phase = status.get("phase")
@@ -244,9 +249,18 @@ async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callab
             return document
         if phase:
             tell(describe(metadata["name"], status))
+        elif time.monotonic() - begun > UNSEEN_SECONDS:
+            unseen = "no controller has seen it yet; `poolhouse doctor` says whether one works"
+            tell(f"{metadata['name']}: Pending: {unseen}")
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, MAX_POLL_SECONDS)
-        document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
+        try:
+            document = await api.get(CLAIMS, metadata["namespace"], metadata["name"])
+        except Forbidden as error:
+            raise Failed(
+                f"the claim {metadata['name']} is created, and it gets a VM, but you may not read it: {error.message}; "
+                "somebody who may change claims can release it"
+            ) from None
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:

@@ -173,7 +173,9 @@ async def list_visible(api: Api, resource: Resource, namespace: str | None) -> l
         return (await api.list(resource, namespace if resource.namespaced else None))[0]
     except NotFound:
         return []
-    except Forbidden:
+    except Forbidden as error:
+        if error.status == UNAUTHORIZED:  # no credentials, which is another matter than no right
+            raise
         return None
 
 

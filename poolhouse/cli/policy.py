@@ -18,6 +18,8 @@ from poolhouse.cli.output import Failed, Listing, echo, field, is_structured, ou
 from poolhouse.cli.parameters import parse_name, qualified_name
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from poolhouse.api.migrationpolicies.explanation import WinnerChange
     from poolhouse.api.migrationpolicies.precedence import RankedPolicy
     from poolhouse.runtime.api import Api
@@ -151,18 +153,21 @@ async def impact_of(
         if is_active(each)
     ]
     namespace_labels = {each["metadata"]["name"]: each["metadata"].get("labels") or {} for each in namespaces}
-    warnings = [warning for document in documents for warning in _warnings(document, there, after.kubevirt)]
+    warnings = [warning for document in documents for warning in _warnings(document, there, after.kubevirt, api.now())]
     return len(vmis), impact(vmis, namespace_labels, before, after), warnings
 
 
-def _warnings(document: Json, others: Iterable[RankedPolicy], kubevirt: Json) -> Iterator[str]:
+def _warnings(document: Json, others: Iterable[RankedPolicy], kubevirt: Json, now: datetime) -> Iterator[str]:
     from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
     from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
     from poolhouse.api.migrationpolicies.conflicts import overlaps
     from poolhouse.api.migrationpolicies.effective_settings import missing_settings
+    from poolhouse.api.migrationpolicies.expiry import EXPIRED, is_expired
     from poolhouse.api.migrationpolicies.precedence import ranked_policy
 
     yield from MIGRATION_POLICY.warnings(document)
+    if is_expired(document, now):
+        yield EXPIRED
     yield from overlaps(ranked_policy(document), others)
     yield from missing_settings(document.get("spec"), ClusterSettings.of(kubevirt))
 

@@ -50,7 +50,7 @@ def release(cluster: Cluster, names: tuple[str, ...], wait: bool, seconds: float
         print_structured(output, rows[0] if len(names) == 1 else rows)
     else:
         for name, phase in phases.items():
-            echo(f"{name} is {phase}")
+            echo(f"{name} is {phase}" if wait or phase in FINISHED else f"the release of {name} is requested")
     if refused := [f"{name}: {error.message}" for name, error in found.items() if not isinstance(error, str)]:
         raise Failed("; ".join(refused), shown=shown)
     if wait and (late := [f"{name} is still {phase}" for name, phase in phases.items() if phase not in FINISHED]):

@@ -31,6 +31,8 @@ GRACE_SECONDS = 10.0
 EMERGENCY = "docs/emergency.md"
 ERRORS, NO_ADMISSION = f"{EMERGENCY}#error-messages", f"{EMERGENCY}#switch-admission-off"
 NO_LEADER, NO_DEFAULTER = "docs/alerts/PoolhouseNoLeader.md", "docs/alerts/PoolhouseDefaulterAway.md"
+ANSWERED = re.compile(r"^the server |^an error on the server")
+"""begins what the API server says about an answer that is no review"""
 NO_RIGHT = re.compile(r'cannot create resource "(?P<resource>[^"]+)"')
 WORKING_DEFAULTER = frozenset({"DefaulterOverloaded", "HardwareUndecided", "PreferenceUnknown"})
 """reasons for missing defaults that a defaulter gives which works"""
@@ -95,8 +97,9 @@ def summarize(checks: Sequence[Check]) -> str:
 def describe_webhook_failure(error: WebhookFailed) -> str:
     """The error of a request that the API server did not carry out, because a webhook gave no answer."""
     if is_ours(error.webhook):
+        fault = "does not work" if ANSWERED.search(error.cause) else "is down"
         return (
-            f"Poolhouse's webhook is down, so nothing was changed: {error.message}; `poolhouse doctor` checks all "
+            f"Poolhouse's webhook {fault}, so nothing was changed: {error.message}; `poolhouse doctor` checks all "
             f"services, and {ERRORS} says what works without the webhook"
         )
     return f"a webhook of another component is down, so nothing was changed: {error.message}"

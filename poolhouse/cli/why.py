@@ -72,7 +72,7 @@ State = tuple[list[str], list[Json]]
 def _needs_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuses a command without VM before it looks for a cluster."""
     if (name is None) is not context.params.get("deleted", False) and not context.resilient_parsing:
-        raise click.UsageError("give the name of a VM, or --deleted")
+        raise click.UsageError("give the name of a VM, vmclaim/NAME, or --deleted")
     return name
 
 

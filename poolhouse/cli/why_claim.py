@@ -61,11 +61,14 @@ def facts(claim: Json) -> Iterator[str]:
     yield f"it was created at {metadata['creationTimestamp']}" + (f" by {requester}" if requester else "")
     pool = status.get("poolName") or spec.get("poolName")
     if status.get("finishedAt"):
-        yield f"it has ended at {to_the_second(status['finishedAt'])}; its VM is deleted"
+        gone = "its VM is deleted" if status.get("boundAt") else "it never had a VM"
+        yield f"it has ended at {to_the_second(status['finishedAt'])}; {gone}"
         return
     if status.get("phase") in FINISHED:
         return
-    if not status.get("boundAt"):
+    if spec.get("release"):
+        yield "its release was requested, and no controller has released it yet"
+    elif not status.get("boundAt"):
         which = f"the warm pool {pool}" if pool else "the default warm pool of the namespace"
         command = f"; `poolhouse warmpool why {pool}` explains the pool" if pool else ""
         yield f"it waits for a VM of {which}{command}"

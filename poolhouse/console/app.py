@@ -292,6 +292,8 @@ class Console:
         target = await pages.target_of(self._context, short, "" if namespace == "-" else namespace, name)
         if target.kind not in found.kinds:
             raise Failed(f"{found.label} is not for a {target.kind}.")
+        if not found.available(target):
+            raise Failed(f"{found.label} is not possible now; the page of {target.name} shows what is.")
         return found, target
 
     def _confirmation(self, act: Act, target: Target, values: Mapping[str, str], lost: str, back: str) -> Page:

@@ -326,6 +326,8 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
             resources = (kind.plural, *([f"{kind.plural}/scale"] if kind.scale and writes else ()))
             verbs = (*READ, *WRITE, "deletecollection") if writes else READ
             rules.append(PolicyRule(kind.group, resources, verbs, "").rule())
+        if role == "view":  # `why` reads what Kubernetes' own role allows in the older group only
+            rules.append(PolicyRule("events.k8s.io", ("events",), READ, "").rule())
         labels = {f"rbac.authorization.k8s.io/aggregate-to-{target}": "true" for target in targets}
         found.append(
             {

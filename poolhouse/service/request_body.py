@@ -91,10 +91,10 @@ class BodyReader:
             del self._held_by[holder]
 
 
-def parse(body: bytes) -> Json:
+def parse(body: bytes, *, large_integers: bool = False) -> Json:
     """The JSON object in a body. Raises `RequestRefused`."""
     try:
-        return loads(body)
+        return loads(body, large_integers=large_integers)
     except InvalidJSON as error:
         raise RequestRefused(413 if isinstance(error, TooManyValues) else 400, str(error)) from None
 

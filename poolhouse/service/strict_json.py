@@ -32,19 +32,24 @@ class InvalidJSON(ValueError):
 class TooManyValues(InvalidJSON): ...
 
 
-def loads(body: bytes, *, allow_lone_surrogates: bool = False) -> Json:
-    """The JSON object in a body. Raises `InvalidJSON`."""
+def loads(body: bytes, *, allow_lone_surrogates: bool = False, large_integers: bool = False) -> Json:
+    """The JSON object in a body. Raises `InvalidJSON`. With `large_integers`, an integer beyond 64 bits becomes a
+    float, as in the API server."""
     document = parse_canonical(body)
-    return parse_any(body, allow_lone_surrogates) if document is None else document
+    return parse_any(body, allow_lone_surrogates, large_integers) if document is None else document
 
 
-def parse_any(body: bytes, allow_lone_surrogates: bool = False) -> Json:
+def parse_any(body: bytes, allow_lone_surrogates: bool = False, large_integers: bool = False) -> Json:
     text = _decode(body)
     if text.count(",") + text.count("{") + text.count("[") > MAX_VALUES:
         raise TooManyValues(f"the document has more than {MAX_VALUES} values")
     try:
         document = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_int=_integer, parse_float=_float
+            text,
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_int=_integer_or_float if large_integers else _integer,
+            parse_float=_float,
         )
     except RecursionError:
         raise InvalidJSON(f"the document is nested deeper than {MAX_DEPTH} levels") from None
@@ -121,6 +126,10 @@ def _integer(digits: str) -> int:
     if len(digits) > 20 or int(digits) not in INT64:
         raise InvalidJSON(f"the number {quote(digits)} does not fit into 64 bits")
     return int(digits)
+
+
+def _integer_or_float(digits: str) -> int | float:
+    return _float(digits) if len(digits) > 20 or int(digits) not in INT64 else int(digits)
 
 
 def _float(digits: str) -> float:

@@ -182,6 +182,10 @@ def test_the_remedy_is_that_of_the_cause(cause: str, remedy: str) -> None:
     ("error", "said"),
     [
         (down("pools.poolhouse.dev"), "Poolhouse's webhook is down, so nothing was changed: Internal error occurred: "),
+        (
+            down("pools.poolhouse.dev", "the server rejected our request for an unknown reason"),
+            "Poolhouse's webhook does not work, so nothing was changed: ",
+        ),
         (down("gate.example.com"), "a webhook of another component is down, so nothing was changed: Internal error "),
     ],
 )

@@ -45,6 +45,13 @@ def test_the_forms_of_a_claim(text: str, name: str) -> None:
         pytest.param({}, {"phase": "Ready", "boundAt": CREATED}, "it has no time limit", id="no time limit"),
         pytest.param(
             {},
+            {"phase": "Released", "finishedAt": CREATED},
+            f"it has ended at {CREATED}; it never had a VM",
+            id="unbound",
+        ),
+        pytest.param({"release": True}, {"phase": "Queued"}, "its release was requested", id="release is requested"),
+        pytest.param(
+            {},
             {"phase": "Expired", "boundAt": CREATED, "finishedAt": "2026-03-01T12:00:00.5Z"},
             "it has ended at 2026-03-01T12:00:00Z",
             id="ended",

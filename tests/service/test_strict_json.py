@@ -73,6 +73,13 @@ def test_a_hostile_body_is_refused_with_a_message(body: bytes, message: str) -> 
     assert time.process_time() - began < 2
 
 
+@pytest.mark.parametrize("digits", ["9223372036854775808", "-9223372036854775809", "1" + "0" * 300])
+def test_a_large_integer_becomes_a_float_where_it_may(digits: str) -> None:
+    assert loads(f'{{"a": {digits}, "b": 1}}'.encode(), large_integers=True) == {"a": float(digits), "b": 1}
+    with pytest.raises(InvalidJSON, match="double"):
+        loads(b'{"a": ' + b"9" * 400 + b"}", large_integers=True)
+
+
 WELCOME: list[Any] = [
     pytest.param({"a": "\u202e\u0000<>&'\"]]>"}, id="bidi, NUL and markup are data"),
     pytest.param({"a": "😀"}, id="a whole surrogate pair"),

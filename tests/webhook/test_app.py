@@ -46,6 +46,14 @@ async def test_an_invalid_vm_is_denied_with_every_problem(webhook: RunningWebhoo
     assert [cause["field"] for cause in response["status"]["details"]["causes"]] == ["spec.a", ""]
 
 
+async def test_a_number_beyond_64_bits_is_denied_with_its_path(webhook: RunningWebhook) -> None:
+    """An answer other than a review would look like an outage of the webhook."""
+    claim = {"apiVersion": "poolhouse.dev/v1alpha1", "kind": "VirtualMachineClaim", "metadata": {"name": "mine"}}
+    response = await webhook.review(review({**claim, "spec": {"ttlSeconds": 10**20}}))
+    (cause,) = response["status"]["details"]["causes"]
+    assert (response["allowed"], cause["field"]) == (False, "spec.ttlSeconds")
+
+
 async def test_a_vm_that_opted_out_is_not_changed(webhook: RunningWebhook) -> None:
     opted_out = vm(disk(), meta={"labels": {"poolhouse.dev/defaulting": "disabled"}})
     assert await webhook.review(review(opted_out)) == {"uid": "1b0d", "allowed": True}

@@ -69,7 +69,11 @@ async def test_a_vm_without_defaults_is_refused_with_the_reason_and_what_to_do()
     [
         pytest.param(STRICT, False, True, id="the namespace asks for it"),
         pytest.param({"metadata": {}}, False, False, id="off by default"),
-        pytest.param({"metadata": {"annotations": {meta.STRICT_DEFAULTING: "yes"}}}, False, False, id="another value"),
+        pytest.param(
+            {"metadata": {"annotations": {meta.STRICT_DEFAULTING: "yes"}}}, False, True, id="another spelling"
+        ),
+        pytest.param({"metadata": {"annotations": {meta.STRICT_DEFAULTING: "False"}}}, False, False, id="false"),
+        pytest.param({"metadata": {"annotations": {meta.STRICT_DEFAULTING: ""}}}, False, False, id="an empty value"),
         pytest.param({"metadata": {}}, True, True, id="the installation asks for it"),
         pytest.param(None, True, True, id="the installation asks for it, and the namespace is not read"),
         pytest.param(None, False, False, id="a namespace that cannot be read"),

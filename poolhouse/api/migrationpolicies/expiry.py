@@ -6,6 +6,9 @@ from typing import Any
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import typed
 
+EXPIRED = "spec.expiresAt: is in the past, so the policy matches no VM"
+"""a warning"""
+
 
 def expires_at(policy: Any) -> datetime | None:
     """None for a policy that does not expire, and for a time that is not valid."""

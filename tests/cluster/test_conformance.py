@@ -66,7 +66,7 @@ async def test_the_command_reports_and_cleans_up(simulated: StackPaths, api: Api
     await eventually(lambda: no_namespaces(api))
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 1), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_an_interrupted_command_cleans_up(
     simulated: StackPaths, api: Api, sent: signal.Signals, code: int
 ) -> None:

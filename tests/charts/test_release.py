@@ -24,7 +24,7 @@ import yaml
 from controllers.certificates.controller import PERIOD_SECONDS
 from controllers.certificates.observe import observe
 from poolhouse.api.kinds import meta
-from poolhouse.manifests import admission_policy, rbac, webhooks
+from poolhouse.manifests import admission_policy, flow_control, rbac, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
@@ -106,6 +106,7 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *rbac.user_roles(),
         *rbac.health_role(),
         *admission_policy.documents(),
+        *flow_control.manifests(),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for document in crds():

@@ -39,6 +39,7 @@ from poolhouse.api.kinds.meta import POOL as POOL_LABEL
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
 from poolhouse.runtime.transport import Request
@@ -89,6 +90,7 @@ class EmptyCluster:
 
     def __init__(self) -> None:
         self.metrics = RuntimeMetrics(CollectorRegistry())
+        self.clock = ApiServerClock(self.metrics)
 
     async def send(self, request: Request) -> Json:
         if "accessreviews" in request.path:
@@ -196,7 +198,9 @@ class _Session:
         self._config = HandlerConfig({"video": "fill", "record": True}, SEED)
 
     @asynccontextmanager
-    async def post(self, url: str, *, data: bytes, headers: Mapping[str, str], **_: Any) -> AsyncIterator[_Response]:
+    async def request(
+        self, method: str, url: str, *, data: bytes, headers: Mapping[str, str], **_: Any
+    ) -> AsyncIterator[_Response]:
         if self._app is None:
             no_libvirt: Any = NoLibvirt()
             answer = handle(data, self._config, no_libvirt)

@@ -16,12 +16,15 @@ def disk_fates(snapshot: PoolSnapshot, found: Simulation) -> list[Json]:
     """The VMs with disks that the simulation deletes: `vm`, `disks`, and `after`, which is `Retained` or `Deleted`."""
     disks = {vm.uid: list(vm.disks) for vm in snapshot.vms if vm.disks}
     return [
-        {"vm": action.name, "disks": disks.pop(action.uid), "after": DELETED if lost else RETAINED}
+        {"vm": action.name, "disks": disks.pop(action.uid), "after": _fate(action)}
         for step in found.steps
         for action in step.actions
         if isinstance(action, Delete | Heal) and action.uid in disks
-        for lost in (isinstance(action, Heal) or not action.retain_disks,)
     ]
+
+
+def _fate(action: Delete | Heal) -> str:
+    return RETAINED if isinstance(action, Delete) and action.retain_disks else DELETED
 
 
 def disk_lines(fates: list[Json], limits: RetainedDisks, shown: int = 10) -> Iterator[str]:

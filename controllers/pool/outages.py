@@ -52,10 +52,12 @@ def not_ready(node: str) -> str:
 
 
 def open_outages(known: Iterable[Decision]) -> dict[str, Decision]:
-    """The outages whose end the decisions do not have, by node."""
+    """The outages that have begun and have not ended according to these decisions, by node."""
     found: dict[str, Decision] = {}
-    for each in sorted(known, key=lambda each: each.time):
-        if each.reason in LOGGED and (name := _NODE.match(each.message)):
+    # Each reconcile asks, and most decisions are about other things.
+    about_nodes = (each for each in known if each.reason in LOGGED)
+    for each in sorted(about_nodes, key=lambda each: each.time):
+        if name := _NODE.match(each.message):
             found.pop(name[1], None)
             if each.reason == PoolReason.NODE_NOT_READY:
                 found[name[1]] = each

@@ -1,13 +1,11 @@
 """Warns about a migration policy that has expired, or whose settings this cluster's KubeVirt does not have."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 
-from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.api.migrationpolicies.effective_settings import missing_settings
-from poolhouse.api.migrationpolicies.expiry import EXPIRED, is_expired
+from poolhouse.api.migrationpolicies.present_effect import without_effect
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 
@@ -20,10 +18,4 @@ class MigrationSettings:
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if (request.api_version, request.kind) != (MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind):
             return AdmissionResponse()
-        return AdmissionResponse(warnings=tuple(self._warnings(request.object)))
-
-    def _warnings(self, policy: Json | None) -> Iterator[str]:
-        if is_expired(policy, self._now()):
-            yield EXPIRED
-        if (cluster := self._settings()) is not None:
-            yield from missing_settings(at(policy, "spec"), cluster)
+        return AdmissionResponse(warnings=tuple(without_effect(request.object, self._settings(), self._now())))

@@ -12,7 +12,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY, MigrationPolicyStatus
 from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
-from poolhouse.api.migrationpolicies.expiry import expires_at
+from poolhouse.api.migrationpolicies.expiry import expires_at, is_over
 from poolhouse.api.migrationpolicies.precedence import Labels, RankedPolicy, is_active, ranked_policy
 from poolhouse.api.migrationpolicies.upstream import UpstreamPolicy
 from poolhouse.runtime.optional_informer import OptionalInformer
@@ -58,7 +58,7 @@ class Policy:
         return not self.deleting and not self.problem
 
     def expired(self, now: datetime) -> bool:
-        return self.expires_at is not None and self.expires_at <= now
+        return is_over(self.expires_at, now)
 
     def candidate(self, now: datetime) -> RankedPolicy | None:
         """The policy as a candidate for VMIs. None if it cannot win any VMI."""

@@ -161,15 +161,12 @@ def _warnings(document: Json, others: Iterable[RankedPolicy], kubevirt: Json, no
     from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
     from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
     from poolhouse.api.migrationpolicies.conflicts import overlaps
-    from poolhouse.api.migrationpolicies.effective_settings import missing_settings
-    from poolhouse.api.migrationpolicies.expiry import EXPIRED, is_expired
     from poolhouse.api.migrationpolicies.precedence import ranked_policy
+    from poolhouse.api.migrationpolicies.present_effect import without_effect
 
     yield from MIGRATION_POLICY.warnings(document)
-    if is_expired(document, now):
-        yield EXPIRED
     yield from overlaps(ranked_policy(document), others)
-    yield from missing_settings(document.get("spec"), ClusterSettings.of(kubevirt))
+    yield from without_effect(document, ClusterSettings.of(kubevirt), now)
 
 
 def _policies(sources: Iterable[Any]) -> list[Manifest]:

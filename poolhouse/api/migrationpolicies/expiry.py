@@ -6,9 +6,6 @@ from typing import Any
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import typed
 
-EXPIRED = "spec.expiresAt: is in the past, so the policy matches no VM"
-"""a warning"""
-
 
 def expires_at(policy: Any) -> datetime | None:
     """None for a policy that does not expire, and for a time that is not valid."""
@@ -16,5 +13,9 @@ def expires_at(policy: Any) -> datetime | None:
 
 
 def is_expired(policy: Any, now: datetime) -> bool:
-    end = expires_at(policy)
+    return is_over(expires_at(policy), now)
+
+
+def is_over(end: datetime | None, now: datetime) -> bool:
+    """`end` is the time of `expires_at`."""
     return end is not None and end <= now

@@ -17,7 +17,7 @@ from poolhouse.api.kinds.resource_types import CLAIMS, POOLS
 from poolhouse.cli.cluster import UNAUTHORIZED
 from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, judge
 from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable, WebhookFailed
-from poolhouse.runtime.resource import KUBEVIRTS, VMS, Resource
+from poolhouse.runtime.resource import DEPLOYMENTS, KUBEVIRTS, LEASES, VMS, Resource
 
 if TYPE_CHECKING:
     from poolhouse.cli.installation import Installation
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 BRIEF_SECONDS = 5.0
 """time for which commands wait that only mention an outage; the API server waits longer for the webhook"""
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 CONFIGURATIONS = tuple(
     Resource("admissionregistration.k8s.io", "v1", f"{sort.lower()}webhookconfigurations", f"{sort}W", namespaced=False)
     for sort in ("Mutating", "Validating")
@@ -88,7 +86,7 @@ async def _lease(api: Api, seconds: float) -> tuple[str, Seen[Json], datetime]:
     namespace, the webhook configurations say where the services are, to users who may read them."""
     found = await seen(api.get(LEASES, meta.NAMESPACE, meta.CONTROLLERS), seconds)
     if isinstance(found, NotFound):
-        configurations = await seen(api.list(CONFIGURATIONS[0], label_selector=_ours()), seconds)
+        configurations = await seen(api.list(CONFIGURATIONS[0], label_selector=meta.OURS), seconds)
         home = None if isinstance(configurations, ApiError) else _home(configurations[0])
         if home not in (None, meta.NAMESPACE):
             return home, await seen(api.get(LEASES, home, meta.CONTROLLERS), seconds), api.now()
@@ -98,10 +96,6 @@ async def _lease(api: Api, seconds: float) -> tuple[str, Seen[Json], datetime]:
 def _home(configurations: Sequence[Json]) -> str | None:
     found = (at(e, "clientConfig", "service", "namespace") for c in configurations for _, e in entries(c, "webhooks"))
     return next((each for each in found if isinstance(each, str)), None)
-
-
-def _ours() -> str:
-    return f"{meta.PART_OF}={meta.POOLHOUSE}"
 
 
 async def observe_installation(api: Api, home: str, seconds: float) -> Installation:
@@ -115,7 +109,7 @@ async def observe_installation(api: Api, home: str, seconds: float) -> Installat
         raise kubernetes
     kubevirts, deployments, configurations = await asyncio.gather(
         seen(_list(api, KUBEVIRTS), seconds),
-        seen(_list(api, DEPLOYMENTS, home, _ours()), seconds),
+        seen(_list(api, DEPLOYMENTS, home, meta.OURS), seconds),
         seen(_configurations(api), seconds),
     )
     served = await asyncio.gather(*(seen(_served(api, each), seconds) for each in API_VERSIONS))

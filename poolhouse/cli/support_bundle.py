@@ -154,21 +154,14 @@ async def collect(api: Api, say: Callable[[str], None], *, in_pods: bool = True)
     return pages, problems
 
 
-def _ours() -> str:
-    from poolhouse.api.kinds import meta
-
-    return f"{meta.PART_OF}={meta.POOLHOUSE}"
-
-
 async def _service_namespace(api: Api) -> str:
     """Returns the namespace of the services' Deployments; the default namespace if there are none."""
     from poolhouse.api.kinds import meta
     from poolhouse.runtime.errors import ApiError
-    from poolhouse.runtime.resource import Resource
+    from poolhouse.runtime.resource import DEPLOYMENTS
 
-    deployments = Resource("apps", "v1", "deployments", "Deployment")
     try:
-        found, _ = await api.list(deployments, None, label_selector=_ours())
+        found, _ = await api.list(DEPLOYMENTS, None, label_selector=meta.OURS)
     except ApiError:  # the user may have rights in the default namespace only
         found = []
     return min((each["metadata"]["namespace"] for each in found), default=meta.NAMESPACE)
@@ -192,8 +185,8 @@ def _listings(home: str) -> Iterator[Listing]:
     yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
     yield Listing("retained-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
     yield Listing("migrations.yaml", resource("kubevirt.io", "v1", "virtualmachineinstancemigrations"))
-    yield Listing("deployments.yaml", resource("apps", "v1", "deployments"), namespace=home, label=_ours())
-    yield Listing("pods.yaml", resource("", "v1", "pods"), namespace=home, label=_ours())
+    yield Listing("deployments.yaml", resource("apps", "v1", "deployments"), namespace=home, label=meta.OURS)
+    yield Listing("pods.yaml", resource("", "v1", "pods"), namespace=home, label=meta.OURS)
     yield Listing("leases.yaml", resource("coordination.k8s.io", "v1", "leases"), namespace=home)
     for group, plural in (
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
@@ -201,7 +194,7 @@ def _listings(home: str) -> Iterator[Listing]:
         ("apiextensions.k8s.io", "customresourcedefinitions"),
     ):
         where = resource(group, "v1", plural, namespaced=False)
-        yield Listing(f"{plural}.yaml", where, label=_ours())
+        yield Listing(f"{plural}.yaml", where, label=meta.OURS)
     yield Listing("events.yaml", resource("events.k8s.io", "v1", "events"))
 
 

@@ -22,11 +22,9 @@ from poolhouse.api.apimachinery.timestamps import format_micro_time
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff, hash_fraction
 from poolhouse.runtime.errors import ApiError, Conflict, NotFound
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import LEASES
 
 log = logging.getLogger(__name__)
-
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 
 
 class LeaseLost(Exception):

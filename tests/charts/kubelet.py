@@ -32,17 +32,16 @@ import aiohttp
 
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
-from poolhouse.runtime.resource import SECRETS, Resource
+from poolhouse.runtime.resource import DEPLOYMENTS, SECRETS, Resource
 from tests.charts.rbac_recorder import Recorder
 from tests.ports import free_port
+from tests.tokens import token_of
 
 Json = dict[str, Any]
 
-DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment")
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 SERVICES = Resource("", "v1", "services", "Service")
-ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 PERIOD_SECONDS = 0.2
 ENTRYPOINT = (sys.executable, "-P", "-m", "poolhouse.cli.main")
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -287,7 +286,9 @@ class Kubelet:
         environment = self._environment(container)
         environment["POOLHOUSE_LISTEN"] = f"127.0.0.1:{port}"
         environment["POOLHOUSE_DIR"] = str(self.logs)  # identifies the workers of this defaulter
-        token = await self._token(spec["serviceAccountName"]) if spec["automountServiceAccountToken"] else ""
+        token = ""
+        if spec["automountServiceAccountToken"]:
+            token = await token_of(self._api, self._namespace, spec["serviceAccountName"])
         there = {path: str(directory) for path, directory in volumes.items()}
         environment = {key: there.get(value, value) for key, value in environment.items()}
         environment |= {key: os.environ[key] for key in INHERITED if key in os.environ}
@@ -337,16 +338,6 @@ class Kubelet:
             if host in value:
                 return f"{value.split('://')[0]}://{self.address(f'poolhouse-{service}')}"
         return value
-
-    async def _token(self, account: str) -> str:
-        path = f"{ACCOUNTS.path(self._namespace, account)}/token"
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
-        }
-        token: str = (await self._api.request("POST", path, body=request))["status"]["token"]
-        return token
 
     async def _recorder_kubeconfig(self, account: str, name: str, token: str) -> Path:
         """Writes a kubeconfig that uses the recorder as a proxy."""

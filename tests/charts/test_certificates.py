@@ -21,14 +21,14 @@ import yaml
 from controllers.certificates.observe import configuration_resource
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.resource import SECRETS
+from poolhouse.runtime.resource import DEPLOYMENTS, SECRETS
 from poolhouse.service.certificates import new_ca, new_server_certificate
 from poolhouse.stack.install import RESOURCES, apply
 from poolhouse.stack.paths import StackPaths
 from tests.charts.cert_manager import CertManager, write_tls_secret
 from tests.charts.dry_runs import DryRuns, continuous_dry_runs
 from tests.charts.helm import CHART, RELEASE, run
-from tests.charts.kubelet import DEPLOYMENTS, SERVICES, Kubelet
+from tests.charts.kubelet import SERVICES, Kubelet
 from tests.cluster.heard import heard
 from tests.cluster.pooling import namespace
 from tests.waiting import eventually

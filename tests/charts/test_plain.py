@@ -19,17 +19,16 @@ import yaml
 from poolhouse.api.kinds import meta
 from poolhouse.manifests import flow_control
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import Resource
 from poolhouse.stack import install
 from poolhouse.stack.helm.plain import HELM_LABELS, main
 from tests.charts.helm import template
+from tests.tokens import ACCOUNTS, token_of
 from tests.waiting import until
 
 Json = dict[str, Any]
 Flow = tuple[str | None, str | None]
 
 NAMES = ("poolhouse-controllers", "poolhouse-webhook", "default")
-ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,7 @@ async def test_requests_of_poolhouse_have_their_own_priority_level(control_plane
     async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for name in NAMES:
             await api.patch(ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
-        tokens = {name: await _token(api, name) for name in NAMES}
+        tokens = {name: await token_of(api, meta.NAMESPACE, name) for name in NAMES}
         pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
 
@@ -129,9 +128,3 @@ def classified(kubeconfig: Path, token: str, path: str) -> Flow:
 
 def _account(name: str) -> Json:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": meta.NAMESPACE}}
-
-
-async def _token(api: Api, name: str) -> str:
-    path = ACCOUNTS.path(meta.NAMESPACE, name, "token")
-    made = await api.request("POST", path, body={"spec": {"expirationSeconds": 600}})
-    return str(made["status"]["token"])

@@ -28,7 +28,7 @@ from poolhouse.manifests import admission_policy, flow_control, rbac, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
-from poolhouse.runtime.resource import SECRETS, Resource
+from poolhouse.runtime.resource import DEPLOYMENTS, SECRETS, Resource
 from poolhouse.service.certificates import KeyPair, join_pem
 from poolhouse.stack.install import RESOURCES, SUBRESOURCES
 from poolhouse.stack.paths import StackPaths
@@ -36,7 +36,7 @@ from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, template
 from tests.charts.helm import run as helm
-from tests.charts.kubelet import DEPLOYMENTS, Kubelet
+from tests.charts.kubelet import Kubelet
 from tests.charts.rbac_recorder import Right
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, VMS

@@ -49,6 +49,7 @@ from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import api, applied, namespace
 from tests.ports import free_port
+from tests.tokens import ACCOUNTS, token_of
 from tests.waiting import PATIENCE_SECONDS, eventually, until, wait_until
 from tests.webhook import fake_defaulter
 from tests.webhook.fake_defaulter import FakeDefaulter
@@ -65,7 +66,6 @@ __all__ = ["api", "eventually", "namespace"]
 MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
 INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
-ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 CONFIGURATIONS = [
     Resource(
         "admissionregistration.k8s.io",
@@ -892,9 +892,7 @@ async def token(api: Api, namespace: str, *plurals: str) -> str:
         role = {"apiGroup": BINDINGS.group, "kind": "Role", "name": name}
         body = {"metadata": {"name": name, "namespace": namespace}, "roleRef": role, "subjects": [subject]}
         await api.create(BINDINGS, body)
-    path = f"{ACCOUNTS.path(namespace, name)}/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    found = str((await api.request("POST", path, body=request))["status"]["token"])
+    found = await token_of(api, namespace, name)
 
     async def granted(plural: str) -> bool:
         review = access_review.self_subject_access_review(

@@ -31,6 +31,7 @@ from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import bigger, complete
 from tests.generate.prometheus import ask, running_prometheus
 from tests.ports import free_port
+from tests.tokens import token_of
 
 Json = dict[str, Any]
 SERIES = "last_over_time(error_ratio[5m])"
@@ -245,8 +246,7 @@ async def test_the_right_to_create_jobs_is_the_operators_choice(
     account = {"metadata": {"namespace": place.namespace, "name": "controllers"}}
     path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
     await place.api.request("POST", path, body=account)
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    token = (await place.api.request("POST", f"{path}/controllers/token", body=request))["status"]["token"]
+    token = await token_of(place.api, place.namespace, "controllers")
     config = yaml.safe_load(control_plane.kubeconfig.read_text())
     config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))

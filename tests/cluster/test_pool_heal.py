@@ -40,13 +40,7 @@ async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Pla
 @pytest.mark.sentence("1.24", "1.41")
 async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(running: Place) -> None:
     await running.pool(2, autohealing={"startupFailureThreshold": 2})
-    await complete(running)
-    before = (await running.machines())["web-2"]["metadata"]["uid"]
-    await running.meta("web-2", annotations={"sim.poolhouse.dev/crash-seconds": "0"})
-    await running.api.delete(VMIS, running.namespace, "web-2")
-    await until(lambda: replaced(running), 1)
-    await until(lambda: another_vm(running, before), True)
-    await complete(running)
+    await replaced_after(running, "sim.poolhouse.dev/crash-seconds")
     assert (await status(running, "healing"))["failures"] == []
 
 
@@ -56,15 +50,20 @@ async def test_a_vm_whose_liveness_probe_fails_at_each_start_is_replaced(running
     probe = {"tcpSocket": {"port": 80}, "periodSeconds": 1, "failureThreshold": 1}
     probed["spec"]["template"]["spec"]["livenessProbe"] = probe
     await running.pool(2, autohealing={"startupFailureThreshold": 2}, template=probed)
+    await replaced_after(running, "sim.poolhouse.dev/service-seconds")
+    events, _ = await running.api.list(EVENTS, running.namespace, field_selector="regarding.name=web-2")
+    assert any(str(each.get("note")).startswith("Liveness probe failed: ") for each in events)
+
+
+async def replaced_after(running: Place, fault: str) -> None:
+    """Lets each start of web-2 fail by this fault, until the pool has replaced the VM and is complete."""
     await complete(running)
     before = (await running.machines())["web-2"]["metadata"]["uid"]
-    await running.meta("web-2", annotations={"sim.poolhouse.dev/service-seconds": "0"})
+    await running.meta("web-2", annotations={fault: "0"})
     await running.api.delete(VMIS, running.namespace, "web-2")
     await until(lambda: replaced(running), 1)
     await until(lambda: another_vm(running, before), True)
     await complete(running)
-    events, _ = await running.api.list(EVENTS, running.namespace, field_selector="regarding.name=web-2")
-    assert any(str(each.get("note")).startswith("Liveness probe failed: ") for each in events)
 
 
 async def test_when_all_fail_none_is_replaced(running: Place) -> None:

@@ -20,14 +20,14 @@ from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.runtime.resource import NAMESPACES, Resource
+from poolhouse.runtime.resource import LEASES, NAMESPACES, Resource
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
+from tests.tokens import token_of
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
-LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 LABEL = "runtime.test/ours"
 
 
@@ -128,8 +128,7 @@ async def test_applying_creates_and_owns(api: Api, namespace: str) -> None:
 
 async def test_a_token_is_the_callers_and_not_ours(api: Api, namespace: str) -> None:
     await api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body={"metadata": {"name": "someone"}})
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/someone/token"
-    token = (await api.request("POST", path, body={"spec": {}}))["status"]["token"]
+    token = await token_of(api, namespace, "someone")
     review = await api.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body={}, token=token)
     assert review["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:someone"
 

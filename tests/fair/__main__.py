@@ -19,8 +19,7 @@ from controllers.pool.observe import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.leader_election import LEASES
-from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.runtime.resource import LEASES, VMIS, VMS
 from poolhouse.service.settings import DEFAULT_NAMESPACE
 from tests.bench import harness
 from tests.bench.claim import claim, watching

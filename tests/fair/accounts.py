@@ -14,8 +14,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
 from poolhouse.stack.identities import write_kubeconfig
 from tests.bench import harness
+from tests.tokens import ACCOUNTS, token_of
 
-ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 NAME = "tenant"
 ROLE = "edit"
@@ -49,9 +49,7 @@ async def _token(admin: Api, namespace: str) -> str:
     role = {"apiGroup": BINDINGS.group, "kind": "ClusterRole", "name": ROLE}
     subject = {"kind": ACCOUNTS.kind, **metadata}
     await admin.create(BINDINGS, {"metadata": metadata, "roleRef": role, "subjects": [subject]})
-    request = {"spec": {"expirationSeconds": TOKEN_SECONDS}}
-    issued = await admin.request("POST", ACCOUNTS.path(namespace, NAME, "token"), body=request)
-    return str(issued["status"]["token"])
+    return await token_of(admin, namespace, NAME, TOKEN_SECONDS)
 
 
 def _write(kubeconfig: Path, of_admin: Path, token: str) -> None:

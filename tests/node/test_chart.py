@@ -344,7 +344,7 @@ async def test_uninstallation_keeps_vms_and_deletes_the_rest(nodes: Layout, shel
     assert await _vms(api, "") == before
     left = set()
     for resource in RESOURCES.values():
-        items, _ = await api.list(resource, label_selector=f"{meta.PART_OF}={meta.POOLHOUSE}")
+        items, _ = await api.list(resource, label_selector=meta.OURS)
         left |= {resource.kind for _ in items}
     assert left == {"CustomResourceDefinition"}
     made = await api.create(VMS, vm("later"))

@@ -138,6 +138,8 @@ MANAGED_BY = "app.kubernetes.io/managed-by"
 PART_OF = "app.kubernetes.io/part-of"
 COMPONENT = "app.kubernetes.io/component"
 POOLHOUSE = "poolhouse"
+OURS = f"{PART_OF}={POOLHOUSE}"
+"""selects the objects of the installation"""
 
 # Names of KubeVirt.
 KUBEVIRT_OPERATORS = ("virt-operator", "kubevirt-operator")

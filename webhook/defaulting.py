@@ -279,4 +279,4 @@ def fail_open(request: AdmissionRequest, reason: FailOpenReason, macs: MACPolicy
         warning = f"{len(paths)} hardware fields have no default, and libvirt chooses them at each start: {cause}"
     else:
         warning = f"{len(paths)} hardware fields have no default yet and get one before the next start. {reason.doc}"
-    return AdmissionResponse(object=with_undefaulted(document, reason), warnings=(warning,), reason=reason)
+    return AdmissionResponse(object=with_undefaulted(document, reason), warnings=(warning,), reason=reason, cause=cause)

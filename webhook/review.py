@@ -56,6 +56,8 @@ class AdmissionResponse:
     """Whether a denial is for a missing right (403) and not for an invalid object (422)."""
     reason: Reason | None = None
     """Reason in metrics; None if all checks ran."""
+    cause: str = ""
+    """What the reason does not say about this object."""
 
 
 def denied_or_tolerated(problems: Iterable[Problem], stored: Iterable[Problem] = ()) -> AdmissionResponse:

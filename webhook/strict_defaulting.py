@@ -64,8 +64,9 @@ class StrictDefaulting:
         who = await self._who_asks(request.namespace) if fields else ""
         if not who:
             return response
-        problem = Problem(_spec_of(request), refusal(response.reason, fields, who))
-        return AdmissionResponse(problems=(problem,), warnings=response.warnings, reason=response.reason)
+        problem = Problem(_spec_of(request), refusal(response.reason, response.cause, fields, who))
+        # The warnings are about the object that would be stored.
+        return AdmissionResponse(problems=(problem,), reason=response.reason)
 
     async def _who_asks(self, namespace: str) -> str:
         """What asks for strict defaulting in the namespace; empty if nothing does."""
@@ -89,11 +90,12 @@ def newly_undefaulted(request: AdmissionRequest, response: AdmissionResponse, ma
     return [path for path in found if path not in stored]
 
 
-def refusal(reason: FailOpenReason, fields: list[str], who: str) -> str:
+def refusal(reason: FailOpenReason, cause: str, fields: list[str], who: str) -> str:
     shown = ", ".join(fields[:SHOWN_FIELDS]) + (
         f" and {len(fields) - SHOWN_FIELDS} more" * (len(fields) > SHOWN_FIELDS)
     )
-    return f"the hardware has no defaults ({shown}), and {who} refuses such VMs. {reason.doc} {WHAT_TO_DO[reason]}"
+    why = f"{reason.doc.rstrip('.')}: {cause.rstrip('.')}." if cause else reason.doc
+    return f"the hardware has no defaults ({shown}), and {who} refuses such VMs. {why} {WHAT_TO_DO[reason]}"
 
 
 def _spec_of(request: AdmissionRequest) -> str:

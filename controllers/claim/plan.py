@@ -39,7 +39,6 @@ from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
 from controllers.claim.status import expires_at, seconds_until_change
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
-from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.claim import Phase
 from poolhouse.api.kinds.warm_states import WarmState
 
@@ -224,12 +223,7 @@ def _wait(s: ClaimSnapshot, now: datetime) -> steps.Step:
 
 def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
     assert s.pool is not None
-    if (obstacle := _pool_paused(s)) is None and s.pool_full:
-        obstacle = Failure(
-            ClaimReason.MAX_TOTAL_REACHED,
-            f"the pool has its maxTotal of {count_noun(s.pool.spec.max_total or 0, 'VM')}",
-        )
-    if obstacle is not None:
+    if (obstacle := status.creation_obstacle(s)) is not None:
         obstacle = Failure(obstacle.reason, f"{why.message}, and {obstacle.message}")
         return _fail(s, obstacle, now) if s.on_empty == "Fail" else _pend(s, obstacle, now)
     if s.failure is not None:
@@ -241,12 +235,6 @@ def _create(s: ClaimSnapshot, why: Failure, now: datetime) -> steps.Step:
     return steps.CreateVM(s.pool, name, why.reason, why.message)
 
 
-def _pool_paused(s: ClaimSnapshot) -> Failure | None:
-    if s.pool is None or not s.pool.spec.paused:
-        return None
-    return Failure(ClaimReason.POOL_PAUSED, f"warm pool {s.pool.name} is paused, so no VM is created")
-
-
 def vm_name(claim: str, uid: str, attempt: int) -> str:
     """A name from the claim's UID and the attempt, so that a repeated request does not create a second VM."""
     digest = hashlib.sha256(f"{uid}/{attempt}".encode()).hexdigest()[:8]
@@ -255,7 +243,7 @@ def vm_name(claim: str, uid: str, attempt: int) -> str:
 
 def _timeout(s: ClaimSnapshot) -> Failure:
     waited = f"no VM was bound before {s.bind_deadline:%H:%M:%S} UTC"
-    obstacle = s.no_pool or s.over_quota or s.failure or _pool_paused(s)
+    obstacle = s.no_pool or s.over_quota or s.failure or status.creation_obstacle(s)
     if obstacle is not None:
         return Failure(obstacle.reason, f"{waited}: {obstacle.message}")
     position = f"; the claim was at position {s.position} in the queue" if s.position else ""

@@ -10,7 +10,7 @@ class ClaimReason(Reason):
     POOL_NOT_FOUND = "PoolNotFound", "The namespace has no pool of this name, or the pool is being deleted."
     POOL_INVALID = "PoolInvalid", "The pool's spec cannot be read."
     POOL_EMPTY = "PoolEmpty", "No VM of the pool is ready; a VM is created for the claim."
-    MAX_TOTAL_REACHED = "MaxTotalReached", "The pool has `maxTotal` VMs."
+    MAX_TOTAL_REACHED = "MaxTotalReached", "The pool has `maxTotal` VMs, so no VM is created for the claim."
     POOL_PAUSED = "PoolPaused", "No VM of the pool fits the claim, and the pool is paused: no VM is created."
     BACKEND_UNAVAILABLE = "BackendUnavailable", "The pool's VMs cannot be listed now, so none is given away or created."
     QUOTA_EXCEEDED = "QuotaExceeded", "The namespace or the user has as many claims as the pool allows."

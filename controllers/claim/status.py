@@ -40,9 +40,22 @@ def pending(s: ClaimSnapshot, why: Failure, now: datetime, phase: Phase = "Pendi
 
 
 def queued(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
-    why = Failure(ClaimReason.QUEUED, "no VM of the pool is ready for this claim yet")
+    empty = "no VM of the pool is ready for this claim yet"
+    why = Failure(ClaimReason.QUEUED, empty)
+    if (obstacle := creation_obstacle(s)) is not None:
+        why = Failure(obstacle.reason, f"{empty}, and {obstacle.message}")
     name = s.pool.name if s.pool else ""
     return _status(s, now, [_false("Bound", why)], phase="Queued", queue_position=s.position, pool_name=name)
+
+
+def creation_obstacle(s: ClaimSnapshot) -> Failure | None:
+    """Why the pool gets no further VM now, by its own spec."""
+    if s.pool is not None and s.pool.spec.paused:
+        return Failure(ClaimReason.POOL_PAUSED, f"warm pool {s.pool.name} is paused, so no VM is created")
+    if s.pool is not None and s.pool_full:
+        total = count_noun(s.pool.spec.max_total or 0, "VM")
+        return Failure(ClaimReason.MAX_TOTAL_REACHED, f"the pool has its maxTotal of {total}")
+    return None
 
 
 def bound(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str, now: datetime) -> ClaimStatus:

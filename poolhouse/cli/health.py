@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.timestamps import format_duration, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 
 State = Literal["Healthy", "Progressing", "Suspended", "Degraded"]
@@ -52,23 +52,10 @@ def holds(conditions: Mapping[str, Json], kind: str) -> bool:
 
 
 def format_age(document: Json, now: datetime) -> str:
-    """Returns the age in kubectl's form: one unit, or two units if the first number is small."""
     created = document["metadata"].get("creationTimestamp")
     if not created:
         return "<unknown>"
-    seconds = max(int((now - parse_time(created)).total_seconds()), 0)
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if seconds < 120:
-        return f"{seconds}s"
-    if minutes < 10:
-        return f"{minutes}m{seconds % 60}s" if seconds % 60 else f"{minutes}m"
-    if hours < 3:
-        return f"{minutes}m"
-    if hours < 8:
-        return f"{hours}h{minutes % 60}m" if minutes % 60 else f"{hours}h"
-    if days < 2:
-        return f"{hours}h"
-    return f"{days}d"
+    return format_duration((now - parse_time(created)).total_seconds())
 
 
 def _notes(conditions: Mapping[str, Json]) -> Iterator[str]:

@@ -13,6 +13,7 @@ import click
 
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.documentation import IMPORT_RIGHTS
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import KUBEVIRT_POOLS, complete_names
 from poolhouse.cli.output import Failed, Unreachable, confirm, echo, is_structured, output_option, print_result
@@ -233,7 +234,7 @@ async def _check_rights(api: Api, namespace: str) -> None:
 
     found = await asyncio.gather(*(missing(verb, each) for each, verbs in RIGHTS for verb in verbs))
     if lacking := [each for each in found if each]:
-        raise Failed(f"you may not {', '.join(lacking)} in namespace {namespace}; docs/tasks/import.md has a Role")
+        raise Failed(f"you may not {', '.join(lacking)} in namespace {namespace}; {IMPORT_RIGHTS} has a Role")
 
 
 def _failed(error: Exception) -> Failed:

@@ -10,14 +10,14 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import KINDS
+from poolhouse.api.kinds.documentation import CERTIFICATES, EMERGENCY, ERRORS, INSTALL
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.api.kubevirt.versions import NEWEST, OLDEST, Release, parse_release
-from poolhouse.cli.service_health import EMERGENCY, ERRORS, Check, Facts, Seen, is_ours, webhook
+from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, webhook
 from poolhouse.runtime.errors import ApiError, WebhookFailed
 
 OLDEST_KUBERNETES: Release = (1, 31)
 MAX_NAMES = 5
-CERTIFICATES, INSTALL = "docs/alerts/PoolhouseCertificateExpires.md", "docs/install.md"
 VIRTUAL_MACHINES = ("kubevirt.io", "virtualmachines")
 
 
@@ -47,8 +47,10 @@ def certificates(facts: Facts, installation: Installation) -> Check:
         message = "the API server does not trust the webhook's certificate"
         return Check("certificates", "failed", message, "start a controller, which repairs it in seconds", ERRORS)
     if isinstance(installation.configurations, ApiError):
-        trusted = "the API server trusts the webhook's; " if webhook(facts).verdict == "ok" else ""
-        return Check("certificates", "ok" if trusted else "unknown", f"{trusted}you may not see when they end")
+        hidden = "you may not list webhook configurations, which show when certificates end"
+        if webhook(facts).verdict == "ok":
+            return Check("certificates", "ok", f"the API server trusts the webhook's certificate; {hidden}")
+        return Check("certificates", "unknown", hidden)
     bundles = installation.validities
     if not bundles:
         return Check("certificates", "unknown", "there is no webhook configuration of Poolhouse with a certificate")
@@ -67,8 +69,7 @@ def versions(facts: Facts, installation: Installation) -> Check:
     found = [*_kubernetes(installation), *_kubevirt(installation), *_poolhouse(installation)]
     wrong = [message for bad, message in found if bad]
     if wrong:
-        remedy = "use releases that work together: the page has them"
-        return Check("versions", "warning", "; ".join(wrong), remedy, INSTALL)
+        return Check("versions", "warning", "; ".join(wrong), "use releases that work together", INSTALL)
     return Check("versions", "ok", "; ".join(message for _, message in found))
 
 
@@ -80,7 +81,8 @@ def _kubernetes(installation: Installation) -> Iterator[tuple[bool, str]]:
         yield False, "the version of Kubernetes could not be seen"
     else:
         old = release < OLDEST_KUBERNETES
-        yield old, f"Kubernetes {text}" + (f" is older than {_text(OLDEST_KUBERNETES)}" if old else "")
+        problem = f" is older than {_text(OLDEST_KUBERNETES)}, which Poolhouse needs" if old else ""
+        yield old, f"Kubernetes {text}{problem}"
 
 
 def _kubevirt(installation: Installation) -> Iterator[tuple[bool, str]]:
@@ -91,10 +93,8 @@ def _kubevirt(installation: Installation) -> Iterator[tuple[bool, str]]:
         yield False, f"KubeVirt {text}" if text else "the version of KubeVirt could not be seen"
     else:
         tried = OLDEST <= settings.release <= NEWEST
-        yield (
-            not tried,
-            f"KubeVirt {text}" + ("" if tried else f" is not one of {_text(OLDEST)} to {_text(NEWEST)}"),
-        )
+        problem = "" if tried else f" is not one of the supported releases {_text(OLDEST)} to {_text(NEWEST)}"
+        yield not tried, f"KubeVirt {text}{problem}"
 
 
 def _poolhouse(installation: Installation) -> Iterator[tuple[bool, str]]:
@@ -120,8 +120,9 @@ def apis(facts: Facts, installation: Installation) -> Check:
         remedy = "install KubeVirt" if missing else "install Poolhouse's CRDs"
         return Check("apis", "failed", f"the cluster does not serve {_join(absent)}", remedy, INSTALL)
     left_out = [f"{name} ({use})" for name, use in OPTIONAL.items() if not installation.served.get(name)]
-    parts = [f"without {_join(own)}" if own else "", f"not served: {', '.join(left_out)}" if left_out else ""]
-    return Check("apis", "ok", "; ".join(["KubeVirt's and Poolhouse's are served", *filter(None, parts)]))
+    parts = [f"not installed: {_join(own)}" if own else "", f"not served: {', '.join(left_out)}" if left_out else ""]
+    served = "the API server serves KubeVirt's and Poolhouse's kinds"
+    return Check("apis", "ok", "; ".join([served, *filter(None, parts)]))
 
 
 def _serves(installation: Installation, version: str, plural: str) -> bool:

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeAlias, TypeVar
 
-from poolhouse.api.apimachinery.timestamps import known_time
+from poolhouse.api.apimachinery.timestamps import format_duration, known_time
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.documentation import ERRORS, NO_ADMISSION, NO_DEFAULTER, NO_LEADER, Page
 from poolhouse.api.kinds.resource_types import CLAIMS
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded, Unreachable, WebhookFailed
 
@@ -28,9 +29,6 @@ Verdict = Literal["ok", "warning", "failed", "unknown"]
 
 GRACE_SECONDS = 10.0
 """time after the end of a Lease in which the next controller takes it"""
-EMERGENCY = "docs/emergency.md"
-ERRORS, NO_ADMISSION = f"{EMERGENCY}#error-messages", f"{EMERGENCY}#switch-admission-off"
-NO_LEADER, NO_DEFAULTER = "docs/alerts/PoolhouseNoLeader.md", "docs/alerts/PoolhouseDefaulterAway.md"
 ANSWERED = re.compile(r"^the server |^an error on the server")
 """begins what the API server says about an answer that is no review"""
 NO_RIGHT = re.compile(r'cannot create resource "(?P<resource>[^"]+)"')
@@ -44,8 +42,8 @@ class Check:
     verdict: Verdict
     message: str
     remedy: str = ""
-    page: str = ""
-    """the page of the documentation that helps, by its path in the repository"""
+    page: Page | None = None
+    """the page of the documentation that helps"""
 
     def json(self) -> Json:
         return {
@@ -53,7 +51,7 @@ class Check:
             "verdict": self.verdict,
             "message": self.message,
             "remedy": self.remedy,
-            "page": self.page,
+            "page": str(self.page or ""),
         }
 
 
@@ -177,17 +175,12 @@ def controllers(facts: Facts) -> Check:
     spec = typed(dict, facts.lease, "spec") or {}
     holder, renewed = spec.get("holderIdentity"), known_time(typed(str, spec, "renewTime") or "")
     age = (facts.now - renewed).total_seconds() if renewed else float("inf")
+    ago = f"{format_duration(age)} ago" if renewed else ""
     if age > (typed(int, spec, "leaseDurationSeconds") or 0) + GRACE_SECONDS:
         last = f"{holder} renewed its Lease last," if holder else "the last one gave up its Lease"
-        message = f"none leads: {last} {_ago(age)}" if renewed else "none leads: their Lease was never renewed"
+        message = f"none leads: {last} {ago}" if renewed else "none leads: their Lease was never renewed"
         return Check("controllers", "failed", message, remedy, NO_LEADER)
-    return Check("controllers", "ok", f"{holder or 'the next one'} leads, and its Lease was renewed {_ago(age)}")
-
-
-def _ago(seconds: float) -> str:
-    if seconds < 120:
-        return f"{max(seconds, 0):.0f} s ago"
-    return f"{seconds / 60:.0f} min ago" if seconds < 7200 else f"{seconds / 3600:.0f} h ago"
+    return Check("controllers", "ok", f"{holder or 'the next one'} leads, and its Lease was renewed {ago}")
 
 
 def _pods(facts: Facts, component: str) -> str:

@@ -8,7 +8,7 @@ from typing import Literal
 from controllers.pool.reasons import PoolReason
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
-from poolhouse.api.apimachinery.timestamps import known_time
+from poolhouse.api.apimachinery.timestamps import format_duration, known_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.health import holds
 from poolhouse.cli.rollout import WAITING_REASONS
@@ -88,19 +88,11 @@ def _condition(condition: Json, problem: str | None, now: datetime) -> Json:
 
 
 def age(time: str | None, now: datetime) -> str:
-    """The time since a moment in one unit, such as `5m`; empty without a time."""
+    """The time since a moment, such as `5m`; empty without a time."""
     moment = known_time(time or "")
     if moment is None:
         return ""
-    return duration((now - moment).total_seconds())
-
-
-def duration(seconds: float) -> str:
-    seconds = max(int(seconds), 0)
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"
+    return format_duration((now - moment).total_seconds())
 
 
 def vm_state(vm: VM) -> VMState:

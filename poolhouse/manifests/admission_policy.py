@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, meta
+from poolhouse.api.kinds.documentation import AUTOSCALERS
 
 POLICY_NAME = "poolhouse-labels"
 PODS_POLICY_NAME = "poolhouse-pods"
@@ -176,7 +177,7 @@ def autoscaler_policies() -> list[Json]:
                     "['Resource', 'ContainerResource'])",
                     "message": "spec.metrics: Resource metrics count virt-launcher Pods, and a VM that is being created"
                     " has none; use an External or Object metric with target type AverageValue"
-                    " (docs/tasks/scale.md#use-an-autoscaler)",
+                    f"; see {AUTOSCALERS}",
                 }
             ],
         },

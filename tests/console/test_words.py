@@ -109,9 +109,9 @@ def test_every_condition_of_our_kinds_has_words() -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0, "0s"), (119, "119s"), (120, "2m"), (7199, "119m"), (7200, "2h"), (172_800, "2d"), (-5, "0s")],
+    [(0, "0s"), (119, "119s"), (290, "4m50s"), (7199, "119m"), (12_600, "3h30m"), (172_800, "2d"), (-5, "0s")],
 )
-def test_an_age_has_one_unit(seconds: float, text: str) -> None:
+def test_an_age_has_the_form_of_kubectl(seconds: float, text: str) -> None:
     then = (NOW - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
     assert age(then, NOW) == text
 

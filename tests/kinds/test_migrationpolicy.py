@@ -92,6 +92,9 @@ def test_a_stored_boolean_is_read_as_text() -> None:
         ),
         pytest.param(policy("p", allowPostCopy="yes"), "spec.allowPostCopy", "true or false", id="text for a boolean"),
         pytest.param(policy("p", maxDowntimeMs=0), "spec.maxDowntimeMs", "at least 1", id="no downtime"),
+        pytest.param(
+            policy("p", expiresAt="9999-12-31T00:00:00Z"), "spec.expiresAt", "not 9999; for a policy", id="far away"
+        ),
         pytest.param(policy("p", expiresAt="tomorrow"), "spec.expiresAt", "time with its zone", id="no time"),
         pytest.param(
             policy("p", expiresAt="2026-12-01T06:00:00"),

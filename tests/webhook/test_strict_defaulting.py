@@ -18,7 +18,7 @@ from webhook.defaulting import DefaultingHandler
 from webhook.metrics import Metrics, result
 from webhook.reasons import FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, to_admission_review
-from webhook.strict_defaulting import WHAT_TO_DO, StrictDefaulting
+from webhook.strict_defaulting import WHAT_TO_DO, StrictDefaulting, refusal
 
 Json = dict[str, Any]
 
@@ -61,7 +61,12 @@ async def test_a_vm_without_defaults_is_refused_with_the_reason_and_what_to_do()
         "more), and the annotation poolhouse.dev/strict-defaulting of the namespace refuses such VMs. "
         "The defaulter gave no answer. Try again later"
     )
-    assert response.object is None
+    assert (response.object, response.warnings) == (None, ()), "the warning says that the VM gets its defaults later"
+
+
+def test_the_refusal_has_the_cause_of_the_defaulter() -> None:
+    said = refusal(FailOpenReason.HARDWARE_UNDECIDED, "no machine pc-q35-99.", ["spec.x"], "the annotation")
+    assert "libvirt decides it on the node: no machine pc-q35-99. Set these fields yourself" in said
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,11 @@ def kind(step: Step) -> Any:
             id="the claim's onEmpty takes precedence",
         ),
         pytest.param(snapshot(pool=QUEUE, position=3), ("Queued", "Queued"), id="the position in the queue is written"),
+        pytest.param(
+            snapshot(pool=QUEUE, position=3, pool_full=True),
+            ("Queued", "MaxTotalReached"),
+            id="the reason of a wait is that no further VM is created",
+        ),
         pytest.param(snapshot(pool_full=True), ("Pending", "MaxTotalReached"), id="maxTotal is reached"),
         pytest.param(snapshot(pool_full=True, candidate=READY), (ReserveVM, "m"), id="a full pool gives its ready VMs"),
         pytest.param(
@@ -241,6 +246,11 @@ def kind(step: Step) -> Any:
             snapshot(a_claim(creationTimestamp=ago(301), onEmpty="Queue"), pool=PAUSED_POOL, position=1),
             ("Failed", "PoolPaused"),
             id="the reason of a timeout in a paused pool",
+        ),
+        pytest.param(
+            snapshot(a_claim(creationTimestamp=ago(301)), pool=QUEUE, position=1, pool_full=True),
+            ("Failed", "MaxTotalReached"),
+            id="the reason of a timeout in a full pool",
         ),
         # After the first compare-and-swap
         pytest.param(

@@ -6,7 +6,7 @@ from typing import Any
 
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.quantity import MAX_INT64, to_fraction, to_int
-from poolhouse.api.apimachinery.timestamps import known_time
+from poolhouse.api.apimachinery.timestamps import YEARS, known_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.checks.metadata import booleans_to_text, name_rule, not_text, selector_problems
 from poolhouse.api.kinds.meta import MIGRATION_POLICY
@@ -76,9 +76,16 @@ def experiments(document: Json) -> Iterator[Problem]:
 
 def expiry(document: Json) -> Iterator[Problem]:
     given = at(document, "spec", "expiresAt")
-    if isinstance(given, str) and known_time(given) is None:
+    if not isinstance(given, str) or known_time(given) is not None:
+        return
+    try:
+        year = parse_time(given).year
+    except ValueError:
         wanted = 'must be a time with its zone, such as "2026-12-01T06:00:00Z"'
         yield Problem("spec.expiresAt", f"{wanted}, not {quoted(given)}")
+    else:
+        bounds = f"must be in a year from {YEARS[0]} to {YEARS[-1]}, not {year}"
+        yield Problem("spec.expiresAt", f"{bounds}; for a policy that never expires, leave expiresAt out")
 
 
 def match_labels(document: Any, selector: str) -> dict[str, str]:

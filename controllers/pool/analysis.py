@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import RunJob
-from controllers.pool.selection import is_behind
+from controllers.pool.counts import count_vms
 from controllers.pool.snapshot import PoolSnapshot
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds.pool import UpdateProgress
@@ -102,7 +102,7 @@ def followed(snapshot: PoolSnapshot, analysis: Analysis | None, now: datetime) -
     if analysis is None:
         return ()
     known = {each.name: each for each in snapshot.progress.checks}
-    begins = format_time(now) if any(not is_behind(snapshot, vm) and vm.available for vm in snapshot.active) else None
+    begins = format_time(now) if count_vms(snapshot).new_and_available else None
     found = []
     for check in analysis.checks:
         status = known.get(check.name) or CheckStatus(name=check.name)

@@ -3,11 +3,11 @@
 from datetime import datetime, timedelta
 
 from controllers.pool.analysis import overdue
+from controllers.pool.counts import count_vms
 from controllers.pool.gates.before_update import held_by_snapshots
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import unready_disk
 from controllers.pool.rules.steps import update_limit, with_template
-from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
@@ -40,10 +40,9 @@ def count_outdated(snapshot: PoolSnapshot, now: datetime) -> int:
     """The number of VMs that are to be updated or restarted now. Steps and partition keep others waiting."""
     if not _updates_proactively(snapshot):
         return 0
-    outdated = sum(snapshot.outdated(vm) for vm in snapshot.active)
-    restarts = sum(is_behind(snapshot, vm) for vm in snapshot.active) - outdated
+    counts = count_vms(snapshot)
     may_be_updated = max(0, update_limit(snapshot, now).allowed - with_template(snapshot))
-    return restarts + min(outdated, may_be_updated)
+    return counts.restart + min(counts.old, may_be_updated)
 
 
 def is_progressing(snapshot: PoolSnapshot, now: datetime) -> bool:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
+from controllers.pool.counts import PoolCounts, count_vms
 from controllers.pool.failures import why_not_started
 from controllers.pool.gates.hooks import held
 from controllers.pool.history import history
@@ -22,8 +23,7 @@ from controllers.pool.rules import table as rules
 from controllers.pool.rules.autohealing import healed, healing_status
 from controllers.pool.rules.retention import expires_at
 from controllers.pool.rules.rule import Plan
-from controllers.pool.rules.steps import is_analysed, update_limit, update_progress, with_template
-from controllers.pool.selection import is_behind
+from controllers.pool.rules.steps import is_analysed, update_limit, update_progress
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide
@@ -55,13 +55,13 @@ OPTIONAL = (
 def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus:
     pool, before = snapshot.pool, snapshot.pool.status
     wanted = snapshot.aborted[0] if snapshot.aborted else snapshot.revision
+    counts = count_vms(snapshot)
+    updated, finished = counts.new, counts.new_and_available
     if snapshot.aborted:
-        updated = sum(vm.revision == wanted.label for vm in snapshot.active)
-    else:
-        updated = sum(not is_behind(snapshot, vm) for vm in snapshot.active)
-    available = sum(vm.available for vm in snapshot.active)
+        aborted = [vm for vm in snapshot.active if vm.revision == wanted.label]
+        updated, finished = len(aborted), sum(vm.available for vm in aborted)
     progress = with_jobs(update_progress(snapshot, now), (a for a in plan.actions if isinstance(a, RunJob)))
-    complete = updated == len(snapshot.active) == pool.spec.replicas and not is_analysed(snapshot, now)
+    complete = updated == counts.active == pool.spec.replicas and not is_analysed(snapshot, now)
     retained = sorted(snapshot.retained_disks, key=lambda disk: disk.name)[:MAX_RETAINED_DISKS]
     found = tuple(_conditions(snapshot, plan, now))
     conditions = set_times(
@@ -74,14 +74,15 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
     fresh = before.model_copy(
         update={
             "observed_generation": pool.generation,
-            "replicas": len(snapshot.active),
+            "replicas": counts.active,
             "desired_replicas": pool.spec.replicas,
             "ready_replicas": sum(vm.ready for vm in snapshot.active),
             "updated_replicas": updated,
-            "available_replicas": available,
-            "unavailable_replicas": max(pool.spec.replicas, len(snapshot.active)) - available,
+            "updated_available_replicas": finished,
+            "available_replicas": counts.available,
+            "unavailable_replicas": counts.unavailable,
             "held_replicas": len(held(snapshot)),
-            "terminating_replicas": len(snapshot.deleting),
+            "terminating_replicas": counts.terminating,
             "current_revision": snapshot.revision.name if complete else before.current_revision,
             "update_revision": wanted.name,
             "label_selector": f"{meta.POOL}={pool.name}",
@@ -192,9 +193,11 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 def _available(snapshot: PoolSnapshot) -> Condition:
     """The condition Available of the VMs that should run. A pool without any VM is not available."""
-    limit = snapshot.pool.max_unavailable
-    down = snapshot.missing + sum(vm.should_run and not vm.available for vm in snapshot.active)
-    message = _with_cause(snapshot, f"{count_noun(down, 'VM', 'is', 'are')} unavailable, maxUnavailable is {limit}")
+    counts, limit = count_vms(snapshot), snapshot.pool.max_unavailable
+    down = counts.unavailable - counts.halting
+    halting = f", {counts.halting} of them being halted" if counts.halting else ""
+    message = f"{count_noun(counts.unavailable, 'VM', 'is', 'are')} unavailable{halting}, maxUnavailable is {limit}"
+    message = _with_cause(snapshot, message)
     if down <= limit and (not snapshot.missing or snapshot.active):
         return condition("Available", True, PoolReason.MINIMUM_REPLICAS_AVAILABLE, message)
     if down - sum(map(len, vms_of_lost_nodes(snapshot).values())) <= limit < down:
@@ -210,7 +213,7 @@ def _shared_disks(snapshot: PoolSnapshot) -> str:
 
 
 def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition:
-    active = len(snapshot.active)
+    counts = count_vms(snapshot)
     if snapshot.failure:
         return condition("Progressing", False, snapshot.failure.reason, snapshot.failure.message)
     if snapshot.pool.spec.paused:
@@ -218,38 +221,41 @@ def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition
     if reason := deadline_exceeded(snapshot, now):
         return condition("Progressing", False, PoolReason.PROGRESS_DEADLINE_EXCEEDED, _with_cause(snapshot, reason))
     if snapshot.aborted:
-        former = count_of(with_template(snapshot), active, "VM", "has", "have")
+        former = count_of(counts.new, counts.active, "VM", "has", "have")
         message = f"{snapshot.aborted[1].message}; {former} the former template"
         return condition("Progressing", False, PoolReason.UPDATE_ABORTED, message)
     limit = update_limit(snapshot, now)
     if limit.waits is not None:
-        message = f"{_with_template(snapshot)}; {limit.reason}"
+        message = f"{counts.with_template}; {limit.reason}"
         return condition("Progressing", True, limit.waits, _with_lost_nodes(snapshot, message))
     outdated, closed = count_outdated(snapshot, now), next((each for each in plan.waits if each.progressing), None)
-    behind = f"{count_of(outdated, active, 'VM', 'is', 'are')} not up to date"
     if outdated and closed is not None and closed.progressing:
-        message = _with_lost_nodes(snapshot, f"{behind}; {closed.reason}")
+        message = _with_lost_nodes(snapshot, f"{counts.with_template}; {closed.reason}")
         return condition("Progressing", True, closed.progressing, message)
-    if outdated:
-        return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, behind))
-    if _is_updating(snapshot):
-        available = sum(vm.available for vm in snapshot.active)
-        message = f"{_with_template(snapshot)}, {count_verb(available, 'is', 'are')} available"
+    if outdated or _is_updating(snapshot):
+        message = f"{counts.with_template}, {count_verb(counts.available, 'is', 'are')} available"
         return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, message))
     return _scaled(snapshot, limit.reason, now)
 
 
 def _scaled(snapshot: PoolSnapshot, kept: str, now: datetime) -> Condition:
     """The condition Progressing while no VM is updated. `kept` is why VMs keep an older template."""
-    wanted, active = snapshot.pool.spec.replicas, len(snapshot.active)
-    if vms_of_lost_nodes(snapshot) and active == wanted and not snapshot.deleting:
-        down = sum(not vm.available for vm in snapshot.active)
-        message = _with_cause(snapshot, f"{count_of(down, active, 'VM', 'is', 'are')} unavailable")
+    counts, wanted = count_vms(snapshot), snapshot.pool.spec.replicas
+    settled = counts.active == wanted and not counts.terminating
+    if vms_of_lost_nodes(snapshot) and settled:
+        message = _with_cause(snapshot, f"{count_of(counts.unavailable, wanted, 'VM', 'is', 'are')} unavailable")
         return condition("Progressing", True, PoolReason.NODE_NOT_READY, message)
-    if is_progressing(snapshot, now) or active > wanted or snapshot.deleting:
-        message = count_of(active, wanted, "VM", "exists", "exist")
-        return condition("Progressing", True, PoolReason.SCALING, _with_cause(snapshot, message))
+    if is_progressing(snapshot, now) or not settled:
+        return condition("Progressing", True, PoolReason.SCALING, _with_cause(snapshot, _scaling(counts, wanted)))
     return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, kept))
+
+
+def _scaling(counts: PoolCounts, wanted: int) -> str:
+    if counts.missing:
+        return count_of(counts.active, wanted, "VM", "exists", "exist")
+    if excess := counts.active - wanted + counts.terminating:
+        return f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
+    return f"{count_of(counts.available, wanted, 'VM', 'is', 'are')} available"
 
 
 def _with_cause(snapshot: PoolSnapshot, message: str) -> str:
@@ -263,10 +269,6 @@ def _with_lost_nodes(snapshot: PoolSnapshot, message: str) -> str:
     return "; ".join(filter(None, (message, describe_lost_nodes(snapshot))))
 
 
-def _with_template(snapshot: PoolSnapshot) -> str:
-    return f"{count_of(with_template(snapshot), len(snapshot.active), 'VM', 'has', 'have')} the template"
-
-
 def _is_updating(snapshot: PoolSnapshot) -> bool:
     """Whether VMs of an update are starting, and no VM is missing or to be deleted."""
     if snapshot.missing or len(snapshot.active) > snapshot.pool.spec.replicas or snapshot.deleting:
@@ -276,8 +278,9 @@ def _is_updating(snapshot: PoolSnapshot) -> bool:
 
 
 def _complete(snapshot: PoolSnapshot, kept: str) -> str:
-    if with_template(snapshot) < len(snapshot.active):
-        return f"{_with_template(snapshot)}; {kept or 'the update strategy leaves the others'}"
+    counts = count_vms(snapshot)
+    if counts.new < counts.active:
+        return f"{counts.with_template}; {kept or 'the update strategy leaves the others'}"
     if any(snapshot.outdated_disks(vm) for vm in snapshot.active):
         return "all VMs have the template, but some disks are older: see the condition DisksOutdated"
     return "all VMs are as the spec requires"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from controllers.pool.reasons import PoolReason
-from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.apimachinery.counting import count_noun, count_verb
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
@@ -107,7 +107,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
                     if output == "text" and (advice := next_commands(document)) and advice != told:
                         told = advice
                         bar.echo(advice)
-                    bar.update(finished_vms(document), document["spec"]["replicas"])
+                    bar.update(*finished_vms(document))
                     last = document, state, message
                     if state != "Progressing" or not watch:
                         break
@@ -196,12 +196,12 @@ def next_commands(document: Json) -> str:
     )
 
 
-def finished_vms(document: Json) -> int:
-    """The VMs that have the template and are available. Before the controller has seen a change, none."""
+def finished_vms(document: Json) -> tuple[int, int]:
+    """How many VMs have the template and are available, and how many should. Before the controller has seen a change,
+    none do."""
     status = document.get("status") or {}
-    if not is_observed(document):
-        return 0
-    return min(int(status.get(f"{each}Replicas") or 0) for each in ("updated", "available"))
+    done = int(status.get("updatedAvailableReplicas") or 0) if is_observed(document) else 0
+    return done, status.get("desiredReplicas", document["spec"]["replicas"])
 
 
 def progress(document: Json) -> tuple[State, str]:
@@ -218,7 +218,7 @@ def progress(document: Json) -> tuple[State, str]:
 
 
 def _remaining(document: Json, health: str) -> str:
-    """What is left of an update, in numbers if nothing holds it up."""
+    """What is left of an update, in the numbers of the controller."""
     name, spec, status = document["metadata"]["name"], document["spec"], document.get("status") or {}
     conditions: dict[str, Json] = {each["type"]: each for each in status.get("conditions") or ()}
     condition = conditions.get("Progressing", {})
@@ -228,21 +228,13 @@ def _remaining(document: Json, health: str) -> str:
         return f"paused until `rollout resume {name}`"
     if condition.get("status") == "False":
         return f"{condition.get('reason')}: {condition.get('message')}"
-    if condition.get("reason") in WAITING_REASONS:
-        return str(condition.get("message"))
-    desired, total, terminating = spec["replicas"], status.get("replicas", 0), status.get("terminatingReplicas", 0)
-    updated, available = status.get("updatedReplicas", 0), status.get("availableReplicas", 0)
-    if updated < desired or total < desired:
-        return f"{count_of(updated, desired, 'VM', 'has', 'have')} the new template"
-    if total > desired or terminating:
-        excess = max(total - desired, 0) + terminating
-        return f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
-    return f"{count_of(available, desired, 'VM', 'is', 'are')} available" if available < desired else health
+    return health if condition.get("reason") == PoolReason.COMPLETE else str(condition.get("message") or health)
 
 
 def _complete(document: Json) -> str:
     """What a complete pool has. A strategy that leaves VMs with an older template says so in the condition Ready."""
-    desired, status = document["spec"]["replicas"], document["status"]
+    status = document["status"]
+    desired = status.get("desiredReplicas", document["spec"]["replicas"])
     ready = status.get("readyReplicas", 0)
     said = next((each["message"] for each in status.get("conditions") or () if each["type"] == "Ready"), "")
     if status.get("updatedReplicas", 0) < desired and said:
@@ -267,7 +259,7 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
         from poolhouse.api.kinds import meta
 
         document = await get_pool(api, cluster, pool)
-        vms = await list_vms(api, document)
+        vms = [each for each in await list_vms(api, document) if "deletionTimestamp" not in each["metadata"]]
         counts = Counter((each["metadata"].get("labels") or {}).get(meta.REVISION, "") for each in vms)
         return document, await list_revisions(api, document), counts
 

@@ -412,6 +412,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
+    from controllers.pool.counts import template_state
     from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.outages import lost_node, not_ready
     from controllers.pool.plan import plan
@@ -435,7 +436,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     else:
         yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
     if not snapshot.outdated(vm) and snapshot.needs_restart(vm):
-        yield "it started before its template changed, and needs a restart"
+        then = "and needs a restart" if template_state(snapshot, vm) == "restart" else "which its next start uses"
+        yield f"it started before its template changed, {then}"
     if (end := lifetime_end(snapshot, vm)) is not None and end > datetime.now(UTC):
         yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"
     if zone := snapshot.zones.get(name):
@@ -465,6 +467,7 @@ def _run_state(vm: VM) -> Iterator[str]:
     """Whether the VM runs, and what keeps it from it."""
     if vm.deleting:
         yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
+        return
     if vm.held and vm.hold is not None:
         then = "deletes" if vm.terminating else "restarts"
         yield f"it is out of service since {vm.hold.since}, until its lifecycle hooks end and the pool {then} it"

@@ -215,7 +215,7 @@ async def _head(context: Context, kind: Kind, document: Json) -> Part:
             "namespace": target.namespace,
             "health": health,
             "age": words.age(document["metadata"].get("creationTimestamp"), now),
-            "numbers": _numbers(kind, document),
+            "numbers": numbers(kind, document),
             "conditions": words.condition_rows(status, now),
             "forms": await forms(context, target),
             "edit": f"/change?kind={kind.short_name}&namespace={target.namespace}&name={target.name}",
@@ -223,7 +223,7 @@ async def _head(context: Context, kind: Kind, document: Json) -> Part:
     )
 
 
-def _numbers(kind: Kind, document: Json) -> list[tuple[str, object]]:
+def numbers(kind: Kind, document: Json) -> list[tuple[str, object]]:
     spec, status = document.get("spec") or {}, document.get("status") or {}
     names = (
         ("Desired", status.get("desiredReplicas", spec.get("replicas"))),
@@ -294,7 +294,7 @@ def _replica_set_parts(context: Context, document: Json, query: Query) -> list[P
         return []
     found = replica_set_page.members(snapshot, now)
     return [
-        Part("rollout", "rollout.html", replica_set_page.picture(found)),
+        Part("rollout", "rollout.html", replica_set_page.picture(snapshot, found)),
         Part("next", "next.html", replica_set_page.next_actions(snapshot, now)),
         Part("vms", "members.html", pool_page.table(found, query, now) | {"noun": "VMI"}),
     ]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from controllers.pool.counts import TemplateState, count_vms, template_state
 from controllers.pool.describe import describe_update
 from controllers.pool.plan import plan
 from controllers.pool.selection import DisruptionBudget
@@ -35,8 +36,7 @@ class Member:
     name: str
     path: str
     state: VMState
-    template: str
-    """`new`, `old`, or `restart` for a VM with the new template that still runs with the old one"""
+    template: TemplateState
     revision: str = ""
     zone: str = ""
     node: str = ""
@@ -60,8 +60,6 @@ def members(snapshot: PoolSnapshot, now: datetime) -> list[Member]:
 
 
 def _member(snapshot: PoolSnapshot, vm: VM, numbers: Mapping[str, int], waits: Mapping[str, str]) -> Member:
-    outdated = snapshot.outdated(vm)
-    template = "old" if outdated else "restart" if snapshot.needs_restart(vm) else "new"
     notes = [vm.printable_status] if vm_state(vm) in ("starting", "failing") and vm.printable_status else []
     if vm.name in waits:
         notes.append(f"waits: {waits[vm.name]}")
@@ -72,7 +70,7 @@ def _member(snapshot: PoolSnapshot, vm: VM, numbers: Mapping[str, int], waits: M
         vm.name,
         object_path("vm", vm.namespace, vm.name),
         vm_state(vm),
-        template,
+        template_state(snapshot, vm),
         str(number) if number else "",
         snapshot.zones.get(vm.name, ""),
         vm.vmi.node if vm.vmi is not None else "",
@@ -124,18 +122,16 @@ def groups(found: Iterable[Member]) -> list[Group]:
 
 def picture(snapshot: PoolSnapshot, document: Json, found: Sequence[Member], now: datetime) -> Json:
     """The update: how many VMs have the template, the disruption budget, the steps, and what is next."""
-    budget = DisruptionBudget.of(snapshot)
-    active = [each for each in found if each.state != "deleting"]
-    done, restart = (sum(each.template == name for each in active) for name in ("new", "restart"))
+    budget, counts = DisruptionBudget.of(snapshot), count_vms(snapshot)
     update = describe_update(snapshot, now) or {}
     return {
         "message": progress(document)[1],
         "groups": groups(found),
-        "total": len(active),
-        "new": done,
-        "restart": restart,
-        "old": len(active) - done - restart,
-        "bar": _bar(done, restart, len(active)),
+        "total": counts.active,
+        "new": counts.new,
+        "restart": counts.restart,
+        "old": counts.old,
+        "bar": _bar(counts.new, counts.restart, counts.active),
         "budget": {
             "used": budget.in_progress,
             "limit": budget.max_unavailable,

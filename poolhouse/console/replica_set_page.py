@@ -32,12 +32,12 @@ def members(snapshot: ReplicaSetSnapshot, now: datetime) -> list[Member]:
     ]
 
 
-def picture(found: Sequence[Member]) -> Json:
-    ready = sum(each.state == "ready" for each in found)
+def picture(snapshot: ReplicaSetSnapshot, found: Sequence[Member]) -> Json:
+    total, ready = len(snapshot.active), sum(vmi.ready for vmi in snapshot.active)
     return {
-        "message": f"{count_of(ready, len(found), 'VMI', 'is', 'are')} ready",
+        "message": f"{count_of(ready, total, 'VMI', 'is', 'are')} ready",
         "groups": groups(found),
-        "total": len(found),
+        "total": total,
     }
 
 

@@ -13,13 +13,14 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.health import holds
 from poolhouse.cli.rollout import WAITING_REASONS
 
-VMState = Literal["ready", "starting", "failing", "held", "halted", "deleting"]
+VMState = Literal["ready", "starting", "failing", "held", "halted", "halting", "deleting"]
 STATE_WORDS: dict[VMState, str] = {
     "ready": "ready",
     "starting": "not ready yet",
     "failing": "failing",
     "held": "held by lifecycle hooks",
     "halted": "halted as specified",
+    "halting": "being halted",
     "deleting": "being deleted",
 }
 
@@ -100,11 +101,13 @@ def vm_state(vm: VM) -> VMState:
         return "deleting"
     if vm.held:
         return "held"
+    if vm.available:
+        return "ready" if vm.should_run else "halted"
+    if not vm.should_run:
+        return "halting"
     if vm.start_failures or (vm.vmi is not None and vm.vmi.phase == "Failed"):
         return "failing"
-    if not vm.should_run:
-        return "halted"
-    return "ready" if vm.available else "starting"
+    return "starting"
 
 
 def vmi_state(vmi: VMI) -> VMState:

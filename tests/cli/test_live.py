@@ -93,8 +93,8 @@ def test_a_terminal_shows_a_bar_with_an_estimate_and_lines_above(terminal: tuple
     screen, output = terminal
     with redirect_stdout(output), ProgressBar("web", 3) as bar:
         bar.update(1, 3, 42)
-        bar.echo("web: 1 of 3 VMs has the new template")
-    texts = ("1/3", "about 40 s left", "web: 1 of 3 VMs has the new template\r\n")
+        bar.echo("web: 1 of 3 VMs has the template")
+    texts = ("1/3", "about 40 s left", "web: 1 of 3 VMs has the template\r\n")
     shown = shown_on(screen, *texts)
     assert [text for text in texts if text not in shown] == []
 
@@ -125,11 +125,11 @@ def test_lines_do_not_control_the_terminal(terminal: tuple[int, TextIO]) -> None
 @pytest.mark.parametrize(
     ("status", "finished"),
     [
-        pytest.param({"observedGeneration": 1, "updatedReplicas": 3, "availableReplicas": 3}, 0, id="not observed"),
-        pytest.param({"observedGeneration": 2, "updatedReplicas": 2, "availableReplicas": 3}, 2, id="not updated"),
-        pytest.param({"observedGeneration": 2, "updatedReplicas": 3, "availableReplicas": 1}, 1, id="not available"),
-        pytest.param({}, 0, id="no status yet"),
+        pytest.param({"observedGeneration": 1, "updatedAvailableReplicas": 3}, (0, 3), id="not observed"),
+        pytest.param({"observedGeneration": 2, "updatedAvailableReplicas": 2}, (2, 3), id="two of three"),
+        pytest.param({"observedGeneration": 2, "desiredReplicas": 2}, (0, 2), id="the namespace has a limit"),
+        pytest.param({}, (0, 3), id="no status yet"),
     ],
 )
-def test_the_bar_counts_vms_that_are_updated_and_available(status: dict[str, int], finished: int) -> None:
+def test_the_bar_counts_vms_that_are_updated_and_available(status: dict[str, int], finished: tuple[int, int]) -> None:
     assert finished_vms({"metadata": {"generation": 2}, "spec": {"replicas": 3}, "status": status}) == finished

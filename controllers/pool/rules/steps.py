@@ -21,10 +21,10 @@ from controllers.pool.analysis import (
     obstacle,
     seconds_until_overdue,
 )
+from controllers.pool.counts import count_vms
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, document_hash
 from controllers.pool.rules.rule import Rule
-from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
@@ -207,7 +207,7 @@ def _allowed(steps: Sequence[UpdateStep], replicas: int, largest: int) -> int:
 
 def _reached(snapshot: PoolSnapshot, number: int) -> bool:
     """Whether enough VMs run the template and are available. Halted VMs are available."""
-    return sum(not is_behind(snapshot, vm) and vm.available for vm in snapshot.active) >= number
+    return count_vms(snapshot).new_and_available >= number
 
 
 def _run_jobs(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

@@ -313,6 +313,8 @@ class PoolStatus(LoggedStatus):
     """VMs whose condition Ready is True."""
     updated_replicas: Count = 0
     """VMs that have the current template."""
+    updated_available_replicas: Count = 0
+    """VMs that have the current template and are available."""
     available_replicas: Count = 0
     """VMs that are ready, and VMs that are halted as specified."""
     unavailable_replicas: Count = 0

@@ -245,7 +245,7 @@ def test_conditions_say_why_a_vm_does_not_start() -> None:
     found = snapshot(1, vm(1, **STARTING, vmi_exists=False, start_refusal="exceeded quota"))
     conditions = {each.type: each for each in pool_status(found, plan(found, NOW), NOW).conditions}
     cause = "web-1 does not start: exceeded quota"
-    said = f"1 of 1 VM exists; {cause}"
+    said = f"0 of 1 VM is available; {cause}"
     assert (conditions["Progressing"].message, conditions["Reconciling"].message) == (said, said)
     assert conditions["Available"].message == f"1 VM is unavailable, maxUnavailable is 1; {cause}"
 

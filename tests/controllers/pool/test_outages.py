@@ -107,7 +107,9 @@ def test_the_node_of_each_vm_is_known() -> None:
             ),
             id="a paused pool says so too",
         ),
-        pytest.param(pool_of(*HALF, nodes=WELL), ("Reconciling", "ScalingVMs", "4 of 4 VMs exist"), id="no outage"),
+        pytest.param(
+            pool_of(*HALF, nodes=WELL), ("Reconciling", "ScalingVMs", "2 of 4 VMs are available"), id="no outage"
+        ),
     ],
 )
 def test_the_column_status_shows_the_worst_truth(observed: PoolSnapshot, shown: tuple[str, str, str]) -> None:

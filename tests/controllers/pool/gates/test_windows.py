@@ -158,7 +158,7 @@ def test_the_pool_says_when_the_next_window_opens_and_comes_back_then() -> None:
     assert [(wait.name, wait.reason) for wait in decided.waits] == [("web-1", SAID), ("web-2", SAID)]
     assert decided.again_seconds == HOUR
     (found,) = (c for c in pool_status(observed, decided, NOW).conditions if c.type == "Progressing")
-    assert (found.reason, found.message) == ("WaitingForMaintenanceWindow", f"2 of 2 VMs are not up to date; {SAID}")
+    assert (found.reason, found.message) == ("WaitingForMaintenanceWindow", f"0 of 2 VMs have the template; {SAID}")
 
 
 def test_a_pool_comes_back_at_the_end_of_a_window_only_if_something_is_left() -> None:

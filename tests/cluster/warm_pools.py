@@ -24,7 +24,7 @@ from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS, EventRecorder
 from poolhouse.runtime.metrics import PREFIX, Metrics
-from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
+from poolhouse.runtime.resource import NAMESPACES, VMS
 from tests.cluster.pooling import background, synced, until
 from tests.controllers.warmpool.builders import PERMITTED
 
@@ -143,11 +143,10 @@ class PoolNamespace:
         return sorted((each.get("status") or {}).get("printableStatus", "") for each in await self.documents())
 
     async def annotate(self, m: WarmVM, **faults: str) -> None:
-        """Annotates the VM and its VMI."""
+        """Annotates the VM. Its annotations also change a VMI that runs."""
         annotations = {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
-        for resource in (VMS, VMIS):
-            with suppress(NotFound):
-                await self.api.patch(resource, m.namespace, m.name, {"metadata": {"annotations": annotations}})
+        with suppress(NotFound):
+            await self.api.patch(VMS, m.namespace, m.name, {"metadata": {"annotations": annotations}})
 
     async def news(self) -> set[str]:
         """Reasons of the events so far."""

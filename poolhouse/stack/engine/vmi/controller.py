@@ -84,6 +84,8 @@ class VMIController:
     def _vm_changed(self, old: VM | None, new: VM | None) -> None:
         if new is None and old is not None:
             self._tries.pop(old.uid, None)
+        if old is not None and new is not None and new.faults != old.faults:
+            self.controller.enqueue(new.key)  # the VMI has the name of its VM
 
     def _settings_changed(self, old: Pairs | None, new: Pairs | None) -> None:
         for vmi in self._informers.vmis.store.all():

@@ -95,7 +95,7 @@ async def test_a_claim_gets_a_ready_vm_and_releases_it(desk: Counter, running: R
 
 async def test_labels_alone_give_a_claim_no_vm(desk: Counter, running: RunningControllers, ours: Path) -> None:
     """Somebody has circumvented the admission policy that protects the labels."""
-    pool = (await desk.pool(0))["metadata"]
+    pool = (await desk.pool(0, paused=True))["metadata"]
 
     async def members() -> Any:
         return (await desk.api.get(WARM_POOLS, desk.namespace, "web")).get("status", {}).get("members")
@@ -124,7 +124,7 @@ async def test_labels_alone_give_a_claim_no_vm(desk: Counter, running: RunningCo
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
     await until(runs, True)
-    await desk.api.patch(WARM_POOLS, desk.namespace, "web", {"spec": {"replicas": 2}})
+    await desk.change(replicas=2, paused=False)
     status = await desk.becomes("mine", "Ready")
     assert status["vmRef"]["name"] not in forged
 
@@ -547,7 +547,7 @@ async def test_a_claim_that_waits_says_why_and_ends_with_its_command(
     options: tuple[str, ...],
     left: dict[str, str],
 ) -> None:
-    await desk.pool(0)
+    await desk.pool(0, template=template(fail="Stuck"))
     command = Path(sys.executable).with_name("poolhouse")
     place = ["--kubeconfig", str(simulated.kubeconfig), "-n", desk.namespace]
     process = await asyncio.create_subprocess_exec(
@@ -575,7 +575,7 @@ async def _phases(desk: Counter) -> dict[str, str | None]:
 async def test_several_claims_are_released_at_once(
     simulated: StackPaths, desk: Counter, running: RunningControllers
 ) -> None:
-    await desk.pool(0)
+    await desk.pool(0, template=template(fail="Stuck"))
     for name in ("a", "b"):
         await desk.claim(name, poolName="web", onEmpty="Queue")
 

@@ -7,64 +7,16 @@ these counts, so that a restart of the controllers does not lose them.
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import get_args
 
-from controllers.pool.outages import describe_lost_nodes, vms_of_lost_nodes
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.shared.conditions import join_names
-from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time
-from poolhouse.api.kinds.pool import MAX_FAILING_VMS, Autohealing, FailingStatus, FailingVM, Healing
+from poolhouse.api.kinds.pool import MAX_FAILING_VMS, Autohealing, FailingVM, Healing
 
 STABLE_AFTER = timedelta(minutes=10)
 """A VMI that has run for this long clears the count, like the kubelet's for containers."""
-
-IMAGE_FAILURES = frozenset({"ErrImagePull", "ImagePullBackOff"})
-
-
-def why_not_started(snapshot: PoolSnapshot) -> str:
-    """The nodes that are not ready, what keeps the first other VM from starting, and how many others do not start.
-    Empty if nothing is known to. If a VM is missing, why it does not exist."""
-    return "; ".join(filter(None, (describe_lost_nodes(snapshot), _why_others_not_started(snapshot))))
-
-
-def _why_others_not_started(snapshot: PoolSnapshot) -> str:
-    lost = {vm.uid for vms in vms_of_lost_nodes(snapshot).values() for vm in vms}
-    down = sorted(
-        (vm for vm in snapshot.active if not vm.available and vm.uid not in lost),
-        key=lambda vm: (vm.ordinal or 0, vm.name),
-    )
-    found = [(vm.name, cause) for vm in down if (cause := _cause(snapshot, vm))]
-    (lowest,) = free_ordinals(snapshot.taken_ordinals, 1)
-    if not found and snapshot.missing and len(name := name_of(snapshot.pool.name, lowest)) > MAX_NAME:
-        return f"the next free name {name} has more than {MAX_NAME} characters: free a lower number"
-    if not found and snapshot.missing and snapshot.waited_for:
-        names = join_names(sorted(snapshot.waited_for))
-        return f"{names}: disks of an earlier VM of this name exist, and the pool waits for their deletion"
-    if not found:
-        return ""
-    (name, cause), *others = found
-    more = f" ({count_noun(len(others), 'other VM', 'does', 'do')} not start either)" if others else ""
-    return f"{name} does not start{more}: {cause}"
-
-
-def _cause(snapshot: PoolSnapshot, vm: VM) -> str:
-    """Why the VM does not start. The text stays while KubeVirt tries again, because each text is a write."""
-    if not vm.should_run:
-        return ""
-    reason, message = (vm.vmi.start_failure, vm.vmi.message) if vm.vmi is not None else ("", "")
-    if not IMAGE_FAILURES.isdisjoint((reason, vm.printable_status)):
-        return "its image cannot be pulled"
-    if reason or vm.start_refusal:
-        return (f"{reason}: {message}" if message else reason) if reason else vm.start_refusal
-    if unready := snapshot.unready_disks_of(vm):
-        return f"DataVolume {unready[0]}"
-    if vm.start_failures:
-        return "its VMI ends before it runs"
-    return vm.printable_status if vm.printable_status in get_args(FailingStatus) else ""
 
 
 @once

@@ -25,7 +25,15 @@ from controllers.shared.data_sources import (
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import NODE_SOURCE, Node, Source
-from controllers.shared.vm import VM, RetainedDisk, disk_names, join_vmi, parse_retained_disk, parse_vm
+from controllers.shared.vm import (
+    DATA_VOLUME_ERROR,
+    VM,
+    RetainedDisk,
+    disk_names,
+    join_vmi,
+    parse_retained_disk,
+    parse_vm,
+)
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -37,7 +45,7 @@ from poolhouse.runtime.store import Store
 
 V = TypeVar("V")
 
-WAITS_FOR_DISKS = frozenset({"DataVolumeError", "Provisioning", "WaitingForVolumeBinding"})
+WAITS_FOR_DISKS = frozenset({DATA_VOLUME_ERROR, "Provisioning", "WaitingForVolumeBinding"})
 """printable statuses of a VM that cannot start because of a DataVolume"""
 READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 """Phases of a DataVolume with which KubeVirt starts a VM."""
@@ -301,16 +309,15 @@ def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sourc
 
 
 def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:
-    annotations = at(pool.spec.template, "metadata", "annotations")
-    if at(annotations, CREATE_AT_ONCE) == "false":
-        return {}  # KubeVirt creates the disks when it starts the VM
+    # KubeVirt may create the disks only when it starts the VM. Then a disk counts whose error stops the start.
+    at_start = at(pool.spec.template, "metadata", "annotations", CREATE_AT_ONCE) == "false"
     found = (
         (disk, state)
         for vm in stores.waiting_for_disks()
-        if vm.owner_uid == pool.uid
+        if vm.owner_uid == pool.uid and (vm.printable_status == DATA_VOLUME_ERROR or not at_start)
         for disk in vm.disks
         if (state := stores.disk_state((vm.namespace, disk))) is not None and state.phase not in READY_PHASES
-        if state != DiskState() or (vm.namespace, disk) not in stores.collected
+        if state != DiskState() or not (at_start or (vm.namespace, disk) in stores.collected)
     )
     return {disk: str(state) for disk, state in found}
 

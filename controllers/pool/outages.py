@@ -19,6 +19,7 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.decisions import MAX_VMS, Decision, vm_reference
 
 _NODE = re.compile(r"node (\S+) is ")
+"""begins the message of a decision without the field `node`, which earlier versions wrote"""
 LOGGED = (PoolReason.NODE_NOT_READY, PoolReason.NODE_READY)
 
 
@@ -32,6 +33,11 @@ def vms_of_lost_nodes(snapshot: PoolSnapshot) -> Mapping[str, Sequence[VM]]:
         if node := lost_node(snapshot, vm):
             found.setdefault(node, []).append(vm)
     return dict(sorted(found.items()))
+
+
+def lost_vms(snapshot: PoolSnapshot) -> frozenset[str]:
+    """The UIDs of the unavailable VMs on nodes that are not ready."""
+    return frozenset(vm.uid for vms in vms_of_lost_nodes(snapshot).values() for vm in vms)
 
 
 def lost_node(snapshot: PoolSnapshot, vm: VM) -> str:
@@ -57,11 +63,16 @@ def open_outages(known: Iterable[Decision]) -> dict[str, Decision]:
     # Each reconcile asks, and most decisions are about other things.
     about_nodes = (each for each in known if each.reason in LOGGED)
     for each in sorted(about_nodes, key=lambda each: each.time):
-        if name := _NODE.match(each.message):
-            found.pop(name[1], None)
+        if node := each.node or _node_in(each.message):
+            found.pop(node, None)
             if each.reason == PoolReason.NODE_NOT_READY:
-                found[name[1]] = each
+                found[node] = each
     return found
+
+
+def _node_in(message: str) -> str:
+    found = _NODE.match(message)
+    return found[1] if found is not None else ""
 
 
 def outage_decisions(snapshot: PoolSnapshot, known: Iterable[Decision], now: datetime) -> Iterator[Decision]:
@@ -72,8 +83,8 @@ def outage_decisions(snapshot: PoolSnapshot, known: Iterable[Decision], now: dat
         vms = [vm for vm in snapshot.active if vm.vmi is not None and vm.vmi.node == node]
         message = f"{not_ready(node)}: {count_noun(len(vms), 'VM', 'is', 'are')} on it"
         shown = (vm_reference(vm.name, vm.uid) for vm in vms[:MAX_VMS])
-        yield decision(time, PoolReason.NODE_NOT_READY, message, *shown)
+        yield decision(time, PoolReason.NODE_NOT_READY, message, *shown, node=node)
     for node, outage in logged.items():
         if snapshot.nodes.get(node):
             message = f"node {node} is ready again, after an outage since {outage.time}"
-            yield decision(time, PoolReason.NODE_READY, message, *outage.vms)
+            yield decision(time, PoolReason.NODE_READY, message, *outage.vms, node=node)

@@ -12,6 +12,10 @@ class PoolReason(Reason):
         "NodeNotReady",
         "VMs are unavailable, because their node is not ready or does not exist. The message names the node.",
     )
+    FAILED_START = (
+        "FailedStart",
+        "More VMs are unavailable than `maxUnavailable`, because they do not start. The message has the causes.",
+    )
     NODE_READY = "NodeReady", "A node with unavailable VMs is ready again. Only `status.decisions` has this reason."
     PAUSED = "PoolPaused", "`spec.paused` is true: the controller does nothing to the pool's VMs."
     RESUMED = "PoolResumed", "The pool is not paused."

@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
+from controllers.pool.causes import count_failing, why_not_started
 from controllers.pool.counts import PoolCounts, count_vms
-from controllers.pool.failures import why_not_started
 from controllers.pool.gates.hooks import held
 from controllers.pool.history import history
-from controllers.pool.outages import describe_lost_nodes, vms_of_lost_nodes
+from controllers.pool.outages import describe_lost_nodes, lost_vms, vms_of_lost_nodes
 from controllers.pool.progress import (
     count_outdated,
     deadline_exceeded,
@@ -142,9 +142,14 @@ def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: date
         return replace(found, state="Reconciling")
     if found.state == "Ready":
         return replace(found, reason=PoolReason.READY)
-    if found.reason in WAITS and (down := _unavailable(conditions)) is not None:
-        message = f"{down.message}; {found.message}"
-        return replace(found, state="Reconciling", reason=down.reason, message=message)
+    if (down := _unavailable(conditions)) is not None:
+        if found.reason in WAITS:
+            message = f"{down.message}; {found.message}"
+            return replace(found, state="Reconciling", reason=down.reason, message=message)
+        if down.reason == PoolReason.FAILED_START and found.state == "Reconciling":
+            return replace(found, reason=down.reason, message=down.message)
+        if down.reason == PoolReason.FAILED_START and found.reason == PoolReason.PAUSED:
+            return replace(found, reason=down.reason, message=f"{down.message}; {found.message}")
     if found.reason == PoolReason.PAUSED and _is_settled(snapshot, now):
         return replace(found, state="Ready", message=f"{found.message}, and all VMs are as the spec requires")
     return found
@@ -200,8 +205,11 @@ def _available(snapshot: PoolSnapshot) -> Condition:
     message = _with_cause(snapshot, message)
     if down <= limit and (not snapshot.missing or snapshot.active):
         return condition("Available", True, PoolReason.MINIMUM_REPLICAS_AVAILABLE, message)
-    if down - sum(map(len, vms_of_lost_nodes(snapshot).values())) <= limit < down:
+    lost, failing = len(lost_vms(snapshot)), count_failing(snapshot)
+    if down - lost <= limit < down:
         return condition("Available", False, PoolReason.NODE_NOT_READY, message)
+    if down - lost - failing <= limit < down:
+        return condition("Available", False, PoolReason.FAILED_START, message)
     return condition("Available", False, PoolReason.MINIMUM_REPLICAS_UNAVAILABLE, message)
 
 

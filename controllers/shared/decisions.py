@@ -17,14 +17,14 @@ HEALED = "SuccessfulHeal"
 DELETIONS = frozenset({DELETED, DELETED_BY_OTHER, HEALED})
 """reasons of the decisions after which a VM is gone"""
 
-_Key = tuple[str, str, str, str | None]
+_Key = tuple[str, str, str, str | None, str | None]
 
 
 def merge_decisions(known: Sequence[Decision], new: Iterable[Decision]) -> tuple[Decision, ...]:
     """The log with new decisions, sorted by time and within its limits. Decisions that the log has are not repeated."""
     vms: dict[_Key, dict[str, None]] = defaultdict(dict)
     for each in (*known, *new):
-        vms[each.time, each.reason, each.message, each.set_by].update(dict.fromkeys(each.vms))
+        vms[each.time, each.reason, each.message, each.set_by, each.node].update(dict.fromkeys(each.vms))
     found = [each for key in sorted(vms, key=lambda key: key[0]) for each in _entries(key, vms[key])]
     kept = {
         id(each)
@@ -45,10 +45,10 @@ def has_deletion(decisions: Iterable[Decision], vm: str) -> bool:
     return any(vm in each.vms for each in decisions if each.reason in DELETIONS)
 
 
-def decision(time: str, reason: str, message: str, *vms: str, set_by: str = "") -> Decision:
+def decision(time: str, reason: str, message: str, *vms: str, set_by: str = "", node: str = "") -> Decision:
     """A decision whose texts are within the limits of the schema."""
     client = set_by[:MAX_CLIENT] or None
-    return Decision(time=time, reason=reason, message=message[:MAX_MESSAGE], set_by=client, vms=vms)
+    return Decision(time=time, reason=reason, message=message[:MAX_MESSAGE], set_by=client, node=node or None, vms=vms)
 
 
 def deleted_by_other(time: str, owner: str, vm: str) -> Decision:
@@ -67,10 +67,10 @@ def last_manager(metadata: Json, *path: str) -> str:
 
 
 def _entries(key: _Key, vms: Iterable[str]) -> Iterator[Decision]:
-    time, reason, message, set_by = key
+    time, reason, message, set_by, node = key
     rest = iter(vms)
     while group := tuple(islice(rest, MAX_VMS)):
-        yield Decision(time=time, reason=reason, message=message, set_by=set_by, vms=group)
+        yield Decision(time=time, reason=reason, message=message, set_by=set_by, node=node, vms=group)
 
 
 def _newest(found: Sequence[Decision], limit_bytes: int) -> Iterator[Decision]:

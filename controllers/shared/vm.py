@@ -115,6 +115,8 @@ ALWAYS_RUN = frozenset({"Always", "RerunOnFailure", "Once"})
 KEEP_ENDED_VMI = frozenset({"Once", "Manual"})
 """Run strategies with which KubeVirt keeps a VMI that has ended."""
 POOL = "VirtualMachinePool.kubevirt.io"
+DATA_VOLUME_ERROR = "DataVolumeError"
+"""status.printableStatus of a VM whose DataVolume has failed"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -412,6 +412,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
+    from controllers.pool.causes import others_with_cause
     from controllers.pool.counts import template_state
     from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.outages import lost_node, not_ready
@@ -430,6 +431,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield f"{not_ready(node)}; KubeVirt starts the VM elsewhere once it is certain that it has ended there"
     if vm.should_run and not vm.available:
         yield from (f"DataVolume {each}" for each in snapshot.unready_disks_of(vm))
+        if others := others_with_cause(snapshot, vm):
+            yield f"{count_noun(others, 'other VM', 'does', 'do')} not start for the same cause"
     if snapshot.aborted is not None:
         yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
         yield "it gets the former template again" if snapshot.outdated(vm) else "it has the former template"

@@ -10,7 +10,7 @@ from poolhouse.api.kinds.model import ATOMIC_LIST, Model, Time, Tuple
 
 MAX_DECISIONS = 1000
 MAX_VMS = 50
-MAX_REASON, MAX_MESSAGE, MAX_CLIENT = 64, 300, 128
+MAX_REASON, MAX_MESSAGE, MAX_CLIENT, MAX_NODE = 64, 300, 128, 253
 
 
 class Decision(Model):
@@ -25,6 +25,8 @@ class Decision(Model):
     set_by: Annotated[str, Field(max_length=MAX_CLIENT)] | None = None
     """The client that last set the field of the spec that decided: `spec.replicas` for scale-in, `spec.template` for
     updates. Its name is that of `metadata.managedFields`."""
+    node: Annotated[str, Field(max_length=MAX_NODE)] | None = None
+    """The node whose outage begins or ends."""
     vms: Annotated[Tuple[str], Field(max_length=MAX_VMS, json_schema_extra=ATOMIC_LIST)] = ()
     """The VMs, each as NAME/UID with the first 8 characters of the UID. A created VM has no UID here."""
 

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import EndHold, Heal
-from controllers.pool.data_volumes import DiskState, parse_disk_state
-from controllers.pool.failures import why_not_started
+from controllers.pool.data_volumes import parse_disk_state
 from controllers.pool.plan import plan
 from controllers.pool.rules.autohealing import seconds_until_healing
 from controllers.pool.snapshot import PoolSnapshot
@@ -190,73 +189,6 @@ def test_one_vm_that_is_not_replaced_beside_one_that_is(others: str, replaced: b
     waits = vm(2, ready=False, printable_status=others)
     observed = snapshot(a_pool(3, autohealing={}, maxUnavailable=1), bad, waits, vm(3))
     assert any(isinstance(each, Heal) for each in plan(observed, NOW).actions) is replaced
-
-
-STARTING = {"ready": False}
-
-
-@pytest.mark.parametrize(
-    ("vms", "said"),
-    [
-        pytest.param((vm(1),), "", id="a VM that is available"),
-        pytest.param((vm(1, **STARTING, printable_status="Starting"),), "", id="a VM on its way"),
-        pytest.param(
-            (
-                vm(1, **STARTING),
-                vm(3, **STARTING, vmi=vmi("web-3", start_failure="Unschedulable", message="0/3 nodes are available")),
-                vm(2, **STARTING, vmi=vmi("web-2", start_failure="Unschedulable", message="no node has 64Gi")),
-            ),
-            "web-2 does not start (1 other VM does not start either): Unschedulable: no node has 64Gi",
-            id="the first cause and the number of others",
-        ),
-        pytest.param(
-            (vm(1, **STARTING, vmi_exists=False, start_refusal="exceeded quota"),),
-            "web-1 does not start: exceeded quota",
-            id="KubeVirt cannot create the VMI",
-        ),
-        pytest.param(
-            (vm(1, **STARTING, start_failures=3, printable_status="Starting"),),
-            "web-1 does not start: its VMI ends before it runs",
-            id="a number that grows is not told",
-        ),
-        pytest.param(
-            (vm(1, **STARTING, printable_status="ErrImagePull"),),
-            "web-1 does not start: its image cannot be pulled",
-            id="a pull that fails",
-        ),
-        pytest.param(
-            (vm(1, **STARTING, printable_status="ImagePullBackOff"),),
-            "web-1 does not start: its image cannot be pulled",
-            id="the pause before the next pull has the same text",
-        ),
-        pytest.param(
-            (vm(1, **STARTING, printable_status="ErrorPvcNotFound"),),
-            "web-1 does not start: ErrorPvcNotFound",
-            id="a missing disk",
-        ),
-        pytest.param((vm(1, **STARTING, should_run=False, start_refusal="x"),), "", id="a VM that should be halted"),
-    ],
-)
-def test_why_vms_do_not_start(vms: tuple[VM, ...], said: str) -> None:
-    assert why_not_started(snapshot(len(vms), *vms)) == said
-
-
-def test_conditions_say_why_a_vm_does_not_start() -> None:
-    found = snapshot(1, vm(1, **STARTING, vmi_exists=False, start_refusal="exceeded quota"))
-    conditions = {each.type: each for each in pool_status(found, plan(found, NOW), NOW).conditions}
-    cause = "web-1 does not start: exceeded quota"
-    said = f"0 of 1 VM is available; {cause}"
-    assert (conditions["Progressing"].message, conditions["Reconciling"].message) == (said, said)
-    assert conditions["Available"].message == f"1 VM is unavailable, maxUnavailable is 1; {cause}"
-
-
-def test_a_vm_that_waits_for_a_disk_says_what_the_data_volume_says() -> None:
-    message = "Unable to connect to http data source: expected status code 200, got 404"
-    waits = vm(1, ready=False, printable_status="DataVolumeError", disks=("root-1",), vmi=None)
-    state = DiskState("ImportInProgress", message)
-    found = replace(snapshot(1, waits), unready_disks={"root-1": str(state)})
-    said = f"web-1 does not start: DataVolume root-1 is not ready: ImportInProgress: {message}"
-    assert why_not_started(found) == said
 
 
 @pytest.mark.parametrize(

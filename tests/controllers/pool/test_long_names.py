@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create
-from controllers.pool.failures import why_not_started
+from controllers.pool.causes import why_not_started
 from controllers.pool.plan import plan
 from poolhouse.api.kinds import POOL
 from tests.controllers.pool.builders import NOW, a_pool, snapshot

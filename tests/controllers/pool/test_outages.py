@@ -130,8 +130,10 @@ def test_an_update_that_pauses_does_not_hide_that_half_of_the_vms_are_down(nodes
     assert conditions["Ready"].message.startswith("2 VMs are unavailable, maxUnavailable is 1")
 
 
-OUTAGE = decision(EARLIER, "NodeNotReady", "node node-1 is not ready: 2 VMs are on it", "web-1/u-web-1")
-RETURN = decision(TIME, "NodeReady", f"node node-1 is ready again, after an outage since {EARLIER}", "web-1/u-web-1")
+OUTAGE = decision(EARLIER, "NodeNotReady", "node node-1 is not ready: 2 VMs are on it", "web-1/u-web-1", node="node-1")
+RETURN = decision(
+    TIME, "NodeReady", f"node node-1 is ready again, after an outage since {EARLIER}", "web-1/u-web-1", node="node-1"
+)
 OTHER = decision(EARLIER, "SuccessfulCreate", "node node-1 is not ready: a text of another decision", "web-1")
 
 
@@ -143,7 +145,12 @@ OTHER = decision(EARLIER, "SuccessfulCreate", "node node-1 is not ready: a text 
             (),
             [
                 decision(
-                    TIME, "NodeNotReady", "node node-1 is not ready: 2 VMs are on it", "web-1/u-web-1", "web-2/u-web-2"
+                    TIME,
+                    "NodeNotReady",
+                    "node node-1 is not ready: 2 VMs are on it",
+                    "web-1/u-web-1",
+                    "web-2/u-web-2",
+                    node="node-1",
                 )
             ],
             id="an outage begins",
@@ -154,7 +161,12 @@ OTHER = decision(EARLIER, "SuccessfulCreate", "node node-1 is not ready: a text 
             (OTHER,),
             [
                 decision(
-                    TIME, "NodeNotReady", "node node-1 is not ready: 2 VMs are on it", "web-1/u-web-1", "web-2/u-web-2"
+                    TIME,
+                    "NodeNotReady",
+                    "node node-1 is not ready: 2 VMs are on it",
+                    "web-1/u-web-1",
+                    "web-2/u-web-2",
+                    node="node-1",
                 )
             ],
             id="the other VMs of the node follow",
@@ -170,6 +182,12 @@ def test_the_log_has_each_outage_and_its_end_once(
     observed: PoolSnapshot, known: tuple[Decision, ...], logged: list[Decision]
 ) -> None:
     assert list(outage_decisions(observed, known, NOW)) == logged
+
+
+def test_the_log_of_an_earlier_version_has_the_node_in_its_text_alone() -> None:
+    earlier = [each.model_copy(update={"node": None}) for each in (OUTAGE, RETURN)]
+    assert open_outages(earlier[:1]) == {"node-1": earlier[0]}
+    assert open_outages(earlier) == {}
 
 
 def test_a_second_outage_is_another_one() -> None:

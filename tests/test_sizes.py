@@ -83,7 +83,6 @@ LARGE_MODULES = {
     "poolhouse/api/kubevirt/behaviours.py",
     "poolhouse/cli/conformance.py",
     "poolhouse/cli/rollout.py",
-    "poolhouse/cli/sizing.py",
     "poolhouse/cli/virtual_kubelet.py",
     "poolhouse/cli/why.py",
     "poolhouse/console/acts.py",

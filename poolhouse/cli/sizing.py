@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options, list_visible
 from poolhouse.cli.completion import complete_names
+from poolhouse.cli.demand import WEEK, Demand, demand_of
 from poolhouse.cli.output import Column, Failed, Listing, echo, is_structured, output_option, print_structured
 from poolhouse.cli.output import field as column
 from poolhouse.cli.parameters import WARM_POOL
 from poolhouse.cli.svg import Series, step_chart
 
 if TYPE_CHECKING:
-    from controllers.warmpool.autoscaling.history import DemandHistory
     from controllers.warmpool.autoscaling.simulation import Policy, Pool
     from controllers.warmpool.warm_pool import WarmPool
     from poolhouse.api.kinds.warmpool import Autoscaling
@@ -31,7 +31,6 @@ MAX_CLAIMS = 100_000
 """Limit on the replayed claims: the newest ones, so that the answer takes seconds."""
 RESUME_SECONDS = 1.0
 HANDOVER_SECONDS = 0.1
-WEEK = 604_800.0
 MAX_REPLICAS = 1_000_000
 
 ADVICE = Listing(
@@ -105,10 +104,8 @@ def advise(
     claims are replayed in virtual time; nothing is changed. The autoscaling learns from one replay of the same claims
     before the one that counts. Cold starts are claims that found no VM.
     """
-    found = _read(cluster, pool)
     replay = replay_of(
-        found.pool,
-        found.demand,
+        *_read(cluster, pool),
         wait_seconds=wait_seconds,
         percentile=percentile,
         boot_seconds=boot_seconds,
@@ -118,45 +115,12 @@ def advise(
     rows = list(replay.rows(sizes))
     if not is_structured(output):
         echo(replay.title)
+        if replay.measured:
+            echo(replay.measured)
     ADVICE.show(output, rows, nothing="")
     if plot is not None:
         plot.write(replay.plot(pool))
         echo(f"wrote {plot.name}", err=True)
-
-
-@dataclass(frozen=True)
-class Demand:
-    """The claims of a pool, as far as they are known."""
-
-    history: DemandHistory
-    newer: tuple[float, ...] | None
-    """creation times of the claims that the history does not contain yet and that still exist, in seconds since 1970;
-    None if the user may not list claims"""
-
-
-@dataclass(frozen=True)
-class Found:
-    pool: WarmPool
-    demand: Demand
-    now: datetime
-
-
-def demand_of(pool: WarmPool, claims: Iterable[Json] | None) -> Demand:
-    """The demand for the pool. The controller writes the history some minutes after a claim, so the newest claims are
-    those of `claims`."""
-    from controllers.warmpool.autoscaling.history import DemandHistory
-
-    history = DemandHistory.decode(pool.status.demand_history)
-    if claims is None:
-        return Demand(history, None)
-    begin = max(history.saved_at, parse_time(pool.created_at).timestamp() if pool.created_at else 0.0)
-    newer = (
-        time
-        for each in claims
-        if (each["metadata"]["namespace"], (each.get("status") or {}).get("poolName")) == pool.key
-        and (time := parse_time(each["metadata"]["creationTimestamp"]).timestamp()) > begin
-    )
-    return Demand(history, tuple(sorted(newer)))
 
 
 def replay_of(
@@ -170,7 +134,7 @@ def replay_of(
     claim_seconds: float = 3600.0,
 ) -> Replay:
     """The claims of the pool's last week, for comparisons. Raises `Failed` if too little is known."""
-    arrivals = [*demand.history.replay(), *(demand.newer or ())][-MAX_CLAIMS:]
+    arrivals = demand.arrivals[-MAX_CLAIMS:]
     if not arrivals:
         raise Failed(f"no claims of {pool.name} are recorded in the last week")
     boot = boot_seconds or demand.history.boot_seconds
@@ -179,10 +143,10 @@ def replay_of(
     target = pool.spec.autoscaling.target if pool.spec.autoscaling else None
     wait = wait_seconds or (target.wait_seconds if target else None) or 1
     share = percentile or (target.percentile if target else 99)
-    return Replay(pool, arrivals, boot, resume_seconds, claim_seconds, wait, share)
+    return Replay(pool, arrivals, boot, resume_seconds, claim_seconds, wait, share, demand.measured)
 
 
-def _read(cluster: Cluster, name: str) -> Found:
+def _read(cluster: Cluster, name: str) -> tuple[WarmPool, Demand]:
     from controllers.claim.snapshot import CLAIMS
     from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
 
@@ -194,7 +158,7 @@ def _read(cluster: Cluster, name: str) -> Found:
     pool = parse_warm_pool(document)
     if isinstance(pool, InvalidWarmPool):
         raise Failed(f"warm pool {name} is invalid: {pool.problem}")
-    return Found(pool, demand_of(pool, claims), now)
+    return pool, demand_of(pool, claims, now)
 
 
 class Replay:
@@ -209,8 +173,9 @@ class Replay:
         claim_seconds: float,
         wait_seconds: int,
         percentile: int,
+        measured: str = "",
     ) -> None:
-        self.pool = pool
+        self.pool, self.measured = pool, measured
         self.boot_seconds, self.claim_seconds = boot_seconds, claim_seconds
         self.wait_seconds, self.percentile = wait_seconds, percentile
         self.begin = math.floor(arrivals[0] / 900) * 900.0
@@ -338,8 +303,7 @@ class Replay:
 @cluster_options
 def why(cluster: Cluster, pool: str, output: str) -> None:
     """Explain how many VMs of a warm pool wait, why, and what changes next."""
-    found = _read(cluster, pool)
-    explained = explain(found.pool, found.demand, found.now)
+    explained = explain(*_read(cluster, pool))
     if is_structured(output):
         print_structured(output, explained)
         return
@@ -347,7 +311,7 @@ def why(cluster: Cluster, pool: str, output: str) -> None:
         echo(line)
 
 
-def explain(pool: WarmPool, demand: Demand, now: datetime) -> Json:
+def explain(pool: WarmPool, demand: Demand) -> Json:
     status = pool.status
     decided = status.autoscaling
     return {
@@ -358,7 +322,7 @@ def explain(pool: WarmPool, demand: Demand, now: datetime) -> Json:
         "queuedClaims": status.queued_claims,
         "autoscaling": decided.json() if decided and pool.spec.autoscaling else None,
         "decidedBy": "spec.autoscaling" if pool.spec.autoscaling else "spec.replicas",
-        "demand": _explain_demand(demand, now),
+        "demand": _explain_demand(demand),
         "images": [each.json() for each in status.data_sources],
         "problems": [
             f"{each.type}: {each.reason}: {each.message}"
@@ -368,14 +332,13 @@ def explain(pool: WarmPool, demand: Demand, now: datetime) -> Json:
     }
 
 
-def _explain_demand(demand: Demand, now: datetime) -> Json | None:
-    history, newer = demand.history, demand.newer
-    if not history.saved_at and not newer:
+def _explain_demand(demand: Demand) -> Json | None:
+    history, hidden = demand.history, demand.existing is None
+    if not history.saved_at and not demand.arrivals:
         return None
     return {
-        "claims": history.claims_after(now.timestamp() - WEEK),
-        "countedUntil": format_time(datetime.fromtimestamp(history.saved_at, UTC)) if history.saved_at else None,
-        "newerClaims": None if newer is None else len(newer),
+        "claims": len(demand.arrivals),
+        "countedUntil": format_time(datetime.fromtimestamp(history.saved_at, UTC)) if hidden else None,
         "bootSeconds": history.boot_seconds,
     }
 
@@ -409,17 +372,14 @@ def lines(explained: Json) -> Iterator[str]:
     for each in explained["images"]:
         yield f"disk {each['disk']} of new VMs: {each['kind']} {each['namespace']}/{each['name']}"
     yield from explained["problems"]
-    if decided is None and demand and (demand["claims"] or demand["newerClaims"]):
+    if decided is None and demand and demand["claims"]:
         yield "compare sizes and autoscaling with: poolhouse warmpool advise " + explained["pool"]
 
 
 def _demand_line(demand: Json) -> str:
-    newer, until = demand["newerClaims"], demand["countedUntil"]
-    if until is None:
-        text = f"last week: {count_noun(newer, 'claim')}"
-    else:
-        later = "; you may not list later ones" if newer is None else f" and {newer or 'none'} since then"
-        text = f"last week: {count_noun(demand['claims'], 'claim')} until {until}{later}"
+    text = f"last week: {count_noun(demand['claims'], 'claim')}"
+    if demand["countedUntil"] is not None:
+        text += f" until {demand['countedUntil']}; you may not list later ones"
     boot = demand["bootSeconds"]
     return text if boot is None else f"{text}; a VM boots in {boot:.0f} s"
 

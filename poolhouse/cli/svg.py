@@ -49,7 +49,8 @@ def _panel(panel: Sequence[Series], begin: float, end: float, top: int) -> list[
     for tick in range(TICKS + 1):
         time = begin + tick * (end - begin) / TICKS
         anchor = "end" if tick == TICKS else "middle"  # the last one ends in the picture
-        parts.append(_text(x(time), bottom + 16, f"{datetime.fromtimestamp(time, UTC):{form}}", anchor))
+        zone = " UTC" if tick == TICKS else ""
+        parts.append(_text(x(time), bottom + 16, f"{datetime.fromtimestamp(time, UTC):{form}}{zone}", anchor))
     for number, series in enumerate(panel):
         colour = COLOURS[number % len(COLOURS)]
         shown = [(max(time, begin), value) for time, value in series.points]

@@ -16,8 +16,10 @@ from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
+from poolhouse.cli.claim_status import to_the_second
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
 from poolhouse.cli.completion import complete_names
+from poolhouse.cli.data_volumes import data_volume_facts
 from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.output import Failed, Listing, echo, field, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import parse_name, short_name, spellings
@@ -166,6 +168,7 @@ async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
     )
     gone_by = deletion_of(decisions, identity) if vm is None else None
     claims = await _claims(api, namespace, identity, gone_by) if vm is None or not member else []
+    disks = [] if member else await data_volume_facts(api, vm)
     return {
         "vm": name,
         "uid": identity.uid,
@@ -176,7 +179,7 @@ async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
         "deletion": gone_by.json() if gone_by is not None else None,
         "others": [_other(each, decisions, exists=each is present) for each in known if each is not identity],
         "past": past,
-        "present": [*state, *claims],
+        "present": [*state, *disks, *claims],
         "next": following,
     }
 
@@ -313,7 +316,9 @@ def claim_facts(claim: Json, vm: Identity) -> Iterator[str]:
     if reference.get("name") != vm.name or not str(reference.get("uid") or vm.uid).startswith(vm.uid):
         return
     requester = (metadata.get("annotations") or {}).get(meta.REQUESTER)
-    verb, finished = ("had", f" since {status['finishedAt'][:19]}Z") if status.get("finishedAt") else ("has", "")
+    verb, finished = (
+        ("had", f" since {to_the_second(status['finishedAt'])}") if status.get("finishedAt") else ("has", "")
+    )
     by = f" of {requester}" if requester else ""
     yield f"claim {metadata['name']}{by} {verb} it: the claim is {status.get('phase') or 'Pending'}{finished}"
 
@@ -547,7 +552,7 @@ def _lines(found: Json) -> Iterator[str]:
             yield f"  once  {each['vm']}: {said}"
     for each in found["past"]:
         client = f" ({each['setBy']} had set the spec)" if each.get("setBy") else ""
-        yield f"  {each['time'][:19]}  {each['reason']}: {each['note']}{client}"
+        yield f"  {to_the_second(each['time'])}  {each['reason']}: {each['note']}{client}"
     for each in found["next"]:
         yield f"  next  {each['action']}: {each['reason']}"
 

@@ -34,7 +34,7 @@ def show_claim(cluster: Cluster, name: str, output: str) -> None:
     for fact in found["present"]:
         echo(f"  now   {fact}")
     for each in found["past"]:
-        echo(f"  {each['time'][:19]}  {each['reason']}: {each['note']}")
+        echo(f"  {to_the_second(each['time'])}  {each['reason']}: {each['note']}")
 
 
 async def _explain(api: Api, namespace: str, name: str) -> Json:

@@ -94,7 +94,7 @@ async def sizing(context: Context, query: Query, namespace: str, name: str) -> P
         raise Missing(f"There is no warm pool {name} in namespace {namespace}.")
     values = {"name": name, "namespace": namespace, "back": object_path(WARM_POOL.short_name, namespace, name)}
     try:
-        found = await asyncio.to_thread(warm_page.advice, context.state.list(CLAIM), document)
+        found = await asyncio.to_thread(warm_page.advice, context.state.list(CLAIM), document, context.state.now())
     except Failed as error:
         found = {"failed": error.format_message()}
     return Page(

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.shared.vm import VM
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
-from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.cli.claim_status import describe
+from poolhouse.cli.demand import Wait, demand_of, format_wait, is_of, percentile, waits
 from poolhouse.cli.health import assess
-from poolhouse.cli.sizing import demand_of, explain, lines, replay_of
+from poolhouse.cli.sizing import explain, lines, replay_of
 from poolhouse.cli.svg import Series, step_chart
 from poolhouse.cli.warmpool import pool_row
 from poolhouse.console import words
@@ -30,35 +28,8 @@ USUAL = ("Ready", "InUse")
 """warm states whose VMs come last"""
 
 
-@dataclass(frozen=True)
-class Wait:
-    """A claim that got its VM."""
-
-    time: float
-    seconds: float
-    launch: str
-
-
-def waits(claims: Iterable[Json], pool: str, namespace: str) -> list[Wait]:
-    """The waits of the pool's claims that the cluster still has, in the order of their handover."""
-    found = []
-    for each in claims:
-        status = each.get("status") or {}
-        took, ready = (status.get("timings") or {}).get("totalMs"), known_time(status.get("readyAt") or "")
-        if (
-            each["metadata"].get("namespace") == namespace
-            and status.get("poolName") == pool
-            and ready
-            and took is not None
-        ):
-            found.append(Wait(ready.timestamp(), took / 1000, str(status.get("launchType") or "")))
-    return sorted(found, key=lambda wait: wait.time)
-
-
-def percentile(values: Sequence[float], percent: float) -> float | None:
-    """The smallest value that so many percent of the values do not exceed; None without values."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)] if ordered else None
+def waits_of(claims: Iterable[Json], pool: tuple[str, str]) -> list[Wait]:
+    return waits(each for each in claims if is_of(each, pool))
 
 
 def idle_hours(samples: Sequence[Sample], now: float) -> float:
@@ -67,16 +38,10 @@ def idle_hours(samples: Sequence[Sample], now: float) -> float:
     return sum(each.available * max(0.0, end - each.time) for each, end in zip(samples, ends, strict=True)) / 3600
 
 
-def seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.1f} s"
-
-
 def measures(state: ClusterState, document: Json) -> Json:
     """The waits of claims, and the queue and the spare VMs since the console was started, as numbers and charts."""
     metadata, now = document["metadata"], state.now().timestamp()
-    found = waits(state.list(CLAIM), metadata["name"], metadata["namespace"])
+    found = waits_of(state.list(CLAIM), (metadata["namespace"], metadata["name"]))
     samples = state.samples((metadata["namespace"], metadata["name"]))
     took = [each.seconds for each in found]
     status = document.get("status") or {}
@@ -96,8 +61,8 @@ def measures(state: ClusterState, document: Json) -> Json:
     return {
         "numbers": [
             ("Claims served", len(found)),
-            ("Wait p50", seconds(percentile(took, 50))),
-            ("Wait p99", seconds(percentile(took, 99))),
+            ("Wait p50", format_wait(percentile(took, 50))),
+            ("Wait p99", format_wait(percentile(took, 99))),
             ("Claims in the queue", status.get("queuedClaims", 0)),
             ("Spare VMs", status.get("availableReplicas", 0)),
             ("Idle VM-hours", f"{idle_hours(samples, now):.2f}" if samples else "-"),
@@ -114,18 +79,20 @@ def size(state: ClusterState, document: Json, now: datetime) -> Json:
         return {"lines": [f"the spec is invalid: {pool.problem}"], "path": ""}
     metadata = document["metadata"]
     path = f"/sizing{object_path('', metadata['namespace'], metadata['name'])[1:]}"
-    return {"lines": list(lines(explain(pool, demand_of(pool, state.list(CLAIM)), now))), "path": path}
+    return {"lines": list(lines(explain(pool, demand_of(pool, state.list(CLAIM), now)))), "path": path}
 
 
-def advice(claims: Iterable[Json], document: Json) -> Json:
+def advice(claims: Iterable[Json], document: Json, now: datetime) -> Json:
     """Sizes, standby modes and autoscaling for the claims of the last week. Raises `Failed` without claims. It replays
     up to 100,000 claims, which takes seconds."""
     pool = parse_warm_pool(document)
     if isinstance(pool, InvalidWarmPool):
-        return {"title": f"the spec is invalid: {pool.problem}", "rows": [], "chart": ""}
-    replay = replay_of(pool, demand_of(pool, claims))
-    rows = [{**each, "p50": seconds(each["waitP50"]), "p99": seconds(each["waitP99"])} for each in replay.rows(())]
-    return {"title": replay.title, "rows": rows, "chart": replay.plot(pool.name)}
+        return {"title": f"the spec is invalid: {pool.problem}", "measured": "", "rows": [], "chart": ""}
+    replay = replay_of(pool, demand_of(pool, claims, now))
+    rows = [
+        {**each, "p50": format_wait(each["waitP50"]), "p99": format_wait(each["waitP99"])} for each in replay.rows(())
+    ]
+    return {"title": replay.title, "measured": replay.measured, "rows": rows, "chart": replay.plot(pool.name)}
 
 
 def warm_vms(state: ClusterState, document: Json, now: datetime) -> Json:
@@ -172,9 +139,11 @@ def pools(state: ClusterState, now: datetime) -> Json:
     rows = []
     for each in state.list(WARM_POOL):
         row = pool_row(each, now)
-        took = [wait.seconds for wait in waits(claims, row["name"], row["namespace"])]
+        took = [wait.seconds for wait in waits_of(claims, (row["namespace"], row["name"]))]
         path = object_path(WARM_POOL.short_name, row["namespace"], row["name"])
-        rows.append({**row, "path": path, "p50": seconds(percentile(took, 50)), "p99": seconds(percentile(took, 99))})
+        rows.append(
+            {**row, "path": path, "p50": format_wait(percentile(took, 50)), "p99": format_wait(percentile(took, 99))}
+        )
     return {"rows": rows}
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from controllers.warmpool.autoscaling.history import DemandHistory
 from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.cli.demand import WEEK, Demand, demand_of
 from poolhouse.cli.output import Failed
-from poolhouse.cli.sizing import Demand, Replay, demand_of, explain, lines, replay_of
+from poolhouse.cli.sizing import Replay, explain, lines, replay_of
 from poolhouse.cli.svg import Series, step_chart
 from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
 from tests.controllers.warmpool.builders import a_pool
@@ -81,72 +82,102 @@ DECIDED = {
 
 def test_why_has_the_decision_and_the_next_change() -> None:
     status = {"desiredReplicas": 4, "availableReplicas": 3, "provisioning": 1, "autoscaling": DECIDED}
-    found = explain(a_pool(2, autoscaling=AUTOSCALING, status=status), written(MONDAY), NOW)
+    found = explain(a_pool(2, autoscaling=AUTOSCALING, status=status), written(MONDAY))
     assert list(lines(found)) == [
         "web: 3 of 4 VMs can be claimed, 1 not ready yet, 0 claims queued",
         "size 4 (WaitTarget): 12.0 claims per hour",
         "decided at 2026-01-05T00:00:00Z; 0.5 % of the claims were late; VMs waited 3.0 hours that day",
         "next change: 6 at 2026-01-05T08:00:00Z (Schedule)",
-        "last week: 1 claim until 2026-01-05T01:00:00Z and none since then; a VM boots in 60 s",
+        "last week: 1 claim; a VM boots in 60 s",
     ]
 
 
 def test_why_of_a_fixed_size_has_the_problems_and_names_the_comparison() -> None:
     condition = {"type": "Available", "status": "False", "reason": "InsufficientCapacity", "message": "full"}
     image = {"disk": "root", "dataSource": "ns/debian", "kind": "pvc", "namespace": "images", "name": "debian-7"}
-    found = explain(a_pool(2, status={"conditions": [condition], "dataSources": [image]}), written(MONDAY), NOW)
+    found = explain(a_pool(2, status={"conditions": [condition], "dataSources": [image]}), written(MONDAY))
     assert list(lines(found))[1:] == [
         "the size is spec.replicas: 2",
-        "last week: 1 claim until 2026-01-05T01:00:00Z and none since then; a VM boots in 60 s",
+        "last week: 1 claim; a VM boots in 60 s",
         "disk root of new VMs: pvc images/debian-7",
         "Available: InsufficientCapacity: full",
         "compare sizes and autoscaling with: poolhouse warmpool advise web",
     ]
-    assert list(lines(explain(a_pool(2), Demand(DemandHistory(), ()), NOW)))[1:] == ["the size is spec.replicas: 2"]
+    assert list(lines(explain(a_pool(2), Demand(DemandHistory(), ()))))[1:] == ["the size is spec.replicas: 2"]
 
 
-def written(*arrivals: float, newer: tuple[float, ...] | None = ()) -> Demand:
-    """What a pool's status has an hour after MONDAY began, and the claims since then."""
+def written(*arrivals: float, existing: tuple[float, ...] | None = (), since: float = 0.0) -> Demand:
+    """What a pool's status has an hour after MONDAY began, and the claims that exist."""
     history = a_history(*arrivals)
     history.encode(MONDAY + HOUR)
-    return Demand(history, newer)
+    return Demand(history, existing, since)
 
 
-UNTIL = "until 2026-01-05T01:00:00Z"
+SAVED = MONDAY + HOUR
 
 
 @pytest.mark.parametrize(
-    ("demand", "now", "expected"),
+    ("demand", "expected"),
     [
-        pytest.param(written(MONDAY, newer=(1.0, 2.0)), NOW, f"1 claim {UNTIL} and 2 since then; {BOOT}", id="newer"),
+        pytest.param(written(MONDAY, existing=(MONDAY,)), f"1 claim; {BOOT}", id="a claim that exists counts once"),
+        pytest.param(written(MONDAY), f"1 claim; {BOOT}", id="a claim that was deleted"),
+        pytest.param(written(MONDAY, existing=(SAVED + 1, SAVED + 2)), f"3 claims; {BOOT}", id="newer ones"),
         pytest.param(
-            written(MONDAY, newer=None), NOW, f"1 claim {UNTIL}; you may not list later ones; {BOOT}", id="forbidden"
+            written(MONDAY, existing=(MONDAY,) * 4), f"4 claims; {BOOT}", id="of the second in which the first is saved"
         ),
-        pytest.param(written(), NOW, f"0 claims {UNTIL} and none since then; {BOOT}", id="no claim yet"),
         pytest.param(
-            written(MONDAY), NOW + timedelta(days=8), f"0 claims {UNTIL} and none since then; {BOOT}", id="long ago"
+            written(MONDAY, existing=None),
+            f"1 claim until 2026-01-05T01:00:00Z; you may not list later ones; {BOOT}",
+            id="forbidden",
         ),
-        pytest.param(Demand(DemandHistory(), (1.0,)), NOW, "1 claim", id="nothing is written yet"),
+        pytest.param(written(), f"0 claims; {BOOT}", id="no claim yet"),
+        pytest.param(written(MONDAY, existing=(MONDAY,), since=MONDAY + WEEK), f"0 claims; {BOOT}", id="long ago"),
+        pytest.param(Demand(DemandHistory(), (1.0,)), "1 claim", id="nothing is written yet"),
     ],
 )
-def test_the_claims_of_the_last_week(demand: Demand, now: datetime, expected: str) -> None:
-    assert list(lines(explain(a_pool(2), demand, now)))[2] == f"last week: {expected}"
+def test_the_claims_of_the_last_week(demand: Demand, expected: str) -> None:
+    assert list(lines(explain(a_pool(2), demand)))[2] == f"last week: {expected}"
 
 
-def a_claim(second: int, pool: str = "web", namespace: str = "ns") -> dict[str, Any]:
+def a_claim(second: int, pool: str = "web", namespace: str = "ns", **status: Any) -> dict[str, Any]:
     time = format_time(NOW + timedelta(seconds=second))
-    return {"metadata": {"namespace": namespace, "creationTimestamp": time}, "status": {"poolName": pool}}
+    return {"metadata": {"namespace": namespace, "creationTimestamp": time}, "status": {"poolName": pool, **status}}
 
 
-def test_claims_that_are_not_in_the_history_yet_are_replayed_too() -> None:
-    history = a_history(MONDAY)
+def test_claims_that_exist_are_replayed_at_their_own_times() -> None:
+    history = a_history(MONDAY, MONDAY + 1)
     status = {"demandHistory": history.encode(NOW.timestamp())}
-    pool = a_pool(2, status=status, creationTimestamp=format_time(NOW))
-    claims = [a_claim(9), a_claim(-9), a_claim(8), a_claim(9, "other"), a_claim(9, namespace="other")]
-    demand = demand_of(pool, claims)
-    assert demand.newer == (NOW.timestamp() + 8, NOW.timestamp() + 9)
-    assert len(replay_of(pool, demand).arrivals) == 3
-    assert demand_of(pool, None).newer is None
+    pool = a_pool(2, status=status, creationTimestamp=format_time(NOW - timedelta(hours=2)))
+    claims = [a_claim(9), a_claim(-3600), a_claim(8), a_claim(9, "other"), a_claim(9, namespace="other")]
+    demand = demand_of(pool, claims, NOW)
+    assert demand.existing == (MONDAY, NOW.timestamp() + 8, NOW.timestamp() + 9)
+    arrivals = replay_of(pool, demand).arrivals
+    assert (len(arrivals), set(demand.existing) < set(arrivals), arrivals == sorted(arrivals)) == (4, True, True)
+    assert demand_of(pool, None, NOW).existing is None
+
+
+def test_claims_of_an_earlier_pool_of_the_name_do_not_count() -> None:
+    pool = a_pool(2, creationTimestamp=format_time(NOW))
+    assert demand_of(pool, [a_claim(-1), a_claim(0)], NOW).existing == (NOW.timestamp(),)
+
+
+def test_four_claims_that_a_queue_served_at_once_wait_no_longer_than_a_boot() -> None:
+    """Claims out of order had waits of minutes in the replay."""
+    history = a_history(MONDAY)
+    pool = a_pool(
+        1, status={"demandHistory": history.encode(SAVED)}, claimPolicy={"onEmpty": "Queue"}, creationTimestamp=None
+    )
+    demand = demand_of(pool, [a_claim(second - 3600) for second in (0, 0, 1, 2)], NOW)
+    row = next(replay_of(pool, demand, boot_seconds=2.0).rows(()))
+    assert (row["policy"], row["waitP99"] <= 2.2) == ("replicas: 1 (now)", True)
+
+
+def test_the_measured_waits_stand_beside_the_simulated_ones() -> None:
+    served = {"readyAt": format_time(NOW), "launchType": "Warm"}
+    claims = [a_claim(second, **served, timings={"totalMs": 30 + 960 * second}) for second in (0, 1)]
+    demand = demand_of(a_pool(2, creationTimestamp=format_time(NOW)), [*claims, a_claim(3)], NOW)
+    said = "measured: 2 claims have got a VM, wait p50 30 ms, p99 990 ms, 0 cold starts"
+    assert replay_of(a_pool(2), demand, boot_seconds=2.0).measured == said
 
 
 def test_a_replay_says_which_figure_is_missing() -> None:

@@ -11,6 +11,7 @@ from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors
 from poolhouse.cli.apply import Change
+from poolhouse.cli.demand import percentile
 from poolhouse.cli.svg import Series, step_chart
 from poolhouse.console import change, fleet_page, hardware_page, policies_page, warm_page
 from poolhouse.console.app import connection_values
@@ -153,7 +154,7 @@ def test_vmis_are_grouped_by_the_policies_that_match() -> None:
     [([], 50, None), ([3.0], 99, 3.0), ([1, 2, 3, 4], 50, 2), ([*range(1, 101)], 99, 99), ([2, 1], 100, 2)],
 )
 def test_percentiles(values: list[float], percent: float, expected: float | None) -> None:
-    assert warm_page.percentile(values, percent) == expected
+    assert percentile(values, percent) == expected
 
 
 def claim(pool: str, total: int | None, ready: str = "2026-03-01T12:00:00Z", namespace: str = "shop") -> Json:
@@ -170,7 +171,7 @@ def test_waits_are_those_of_the_pools_served_claims() -> None:
         claim("ci", 5, namespace="elsewhere"),
         {"metadata": {"name": "new", "namespace": "shop"}},
     ]
-    assert [each.seconds for each in warm_page.waits(claims, "ci", "shop")] == [0.1, 0.2]
+    assert [each.seconds for each in warm_page.waits_of(claims, ("shop", "ci"))] == [0.1, 0.2]
 
 
 def test_idle_hours_are_the_area_below_the_spare_vms() -> None:

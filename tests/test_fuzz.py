@@ -13,6 +13,7 @@ import pytest
 from tests.fuzz.__main__ import CORPUS, table
 from tests.fuzz.campaign import Campaign, attempt
 from tests.fuzz.oracles import Finding, check_has_path, check_status, check_values_kept, schema_violations
+from tests.fuzz.structures import STRUCTURES, Structure
 from tests.fuzz.targets import Target, all_targets
 
 Json = dict[str, Any]
@@ -34,6 +35,14 @@ def test_the_corpus_has_no_finding(targets: dict[str, Target], path: Path) -> No
 def test_a_seed_gives_the_same_inputs(targets: dict[str, Target]) -> None:
     for target in targets.values():
         assert target.generate(Random("a")) == target.generate(Random("a"))
+
+
+@pytest.mark.parametrize("structure", STRUCTURES.values(), ids=STRUCTURES)
+def test_most_structures_are_valid(structure: Structure) -> None:
+    """Otherwise the fuzzer reaches admission only."""
+    random, kind = Random("a"), structure.kind
+    made = [kind.normalize(structure.generate(random)) for _ in range(100)]
+    assert sum(not kind.problems(each) for each in made) > 50
 
 
 class Broken:

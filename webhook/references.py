@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.kubevirt import DATA_SOURCE
@@ -69,7 +69,9 @@ def _tracked(*flag: str) -> Find:
     def find(document: Json | None, namespace: str) -> Iterator[Reference]:
         if at(document, *flag) is not True:
             return
-        numbers = {at(disk, "metadata", "name"): number for number, disk in entries(document, *TEMPLATE, *DISKS)}
+        disks = entries(document, *TEMPLATE, *DISKS)
+        # The names that `references` gives: that of a stored object may be missing, or no text.
+        numbers = {typed(str, disk, "metadata", "name") or "": number for number, disk in disks}
         for disk, (home, name) in references(at(document, *TEMPLATE), namespace).items():
             if home != namespace:
                 yield Reference(f"{'.'.join((*TEMPLATE, *DISKS))}[{numbers[disk]}].spec.sourceRef", home, name)

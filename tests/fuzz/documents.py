@@ -18,6 +18,7 @@ from poolhouse.api.kinds import KINDS, by_gvk, meta
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kubevirt.fields import VM_SPEC, VMI_SPEC, declared_fields, fields_of
 from tests.fuzz.mutations import NUMBERS, WORDS, scalar
+from tests.fuzz.structures import data_source
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MANIFESTS = ("examples", "tests/defaulter/golden", "docs")
@@ -193,6 +194,8 @@ def stored(random: Random, kind: str) -> Json:
     """An object of this kind as an API server may hold it, with labels and annotations of ours."""
     if kind in _OTHERS:
         document = {"kind": kind, "metadata": {"name": "web-1", "namespace": "shop"}, **copy.deepcopy(_OTHERS[kind])}
+    elif kind == "DataSource":
+        document = data_source(random)
     elif declared := next((each for each in KINDS if each.kind == kind), None):
         document = ours(random, declared)
     else:

@@ -27,6 +27,7 @@ from controllers.pool.list_stores import list_stores as list_pool_stores
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE
 from controllers.replicaset import observe as replica_sets
 from controllers.replicaset import simulate as set_plans
+from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.sources import Source
 from controllers.warmpool.cache import WARM_VMIS, WARM_VMS
@@ -70,6 +71,7 @@ from tests.fuzz.services import (
     post,
     running,
 )
+from tests.fuzz.structures import STRUCTURES
 from tests.webhook.json_patch import apply
 
 PATHS = ("/mutate", "/validate", "/apis/vms/dryrun", "/apis/policies/explain")
@@ -570,6 +572,33 @@ class Plans:
             json.dumps(plans.answer(found, self.NOW))
 
 
+class Structured:
+    """Objects with a part that has a grammar or multiplies, through the webhook; pools also through their plan."""
+
+    share = 40
+
+    def __init__(self, name: str, admission: Admission, plans: Plans) -> None:
+        self.name, self._structure = name, STRUCTURES[name]
+        self._admission, self._plans = admission, plans
+
+    def generate(self, random: Random) -> Json:
+        document, other = self._structure.generate(random), self._structure.generate(random)
+        if random.random() < 0.5:
+            for path in self._structure.parts:
+                *parents, key = ("spec", *path)
+                inner = at_path(document, tuple(parents))
+                inner[key] = mutate(random, inner[key], [at_path(other, ("spec", *path))])
+        return {"document": document, "old": other if random.random() < 0.2 else None}
+
+    def repair(self, given: Any) -> Json | None:
+        return self._admission.repair(given)
+
+    def run(self, given: Json) -> None:
+        self._admission.run(given)
+        if self._plans.repair(given["document"]) is not None:
+            self._plans.run(given["document"])
+
+
 class Views:
     """Objects of tenants in the informers of the controllers, which skip and log what they cannot read. An object that
     stops an informer would stop the controllers for all tenants."""
@@ -589,6 +618,7 @@ class Views:
         "warmpool/vm": ("VirtualMachine", WARM_VMS),
         "warmpool/vmi": ("VirtualMachineInstance", WARM_VMIS),
         "claim": (CLAIM.kind, CLAIM_SOURCE),
+        "data-source": ("DataSource", Source(DATA_SOURCES, parse_data_source)),
     }
 
     def __init__(self) -> None:
@@ -694,14 +724,16 @@ def all_targets(folder: Path, *, libvirt: bool) -> Iterator[list[Target]]:
         workers = None
         if libvirt:
             workers = stack.enter_context(running(runner, folder / "qemu"))
+        admission, plans = Admission("admission", 180, runner, None), Plans(runner)
         found: list[Target] = [
             Bodies(runner, workers),
             Records(),
-            Admission("admission", 180, runner, None),
+            admission,
             Specs(),
             Domains(runner, workers),
             Commands(folder),
-            Plans(runner),
+            plans,
+            *(Structured(name, admission, plans) for name in STRUCTURES),
             Views(),
             Growth(runner),
         ]

@@ -167,3 +167,15 @@ async def test_a_right_is_asked_for_when_the_reference_changes(
         assert response["status"]["code"] == 403, response
     webhook.api_server.script = reviewing([])
     assert not (await webhook.review(review(stored, tracking(document))))["allowed"], "the pool begins to track it"
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+async def test_a_stored_disk_without_a_name_is_replaced(
+    webhook: RunningWebhook, document: Json, flag: tuple[str, ...]
+) -> None:
+    """The API server stores what the CRD allows while the webhook is away."""
+    webhook.api_server.script = reviewing([])
+    after = tracking(document, *flag)
+    nameless = [{"spec": {"sourceRef": {"kind": "DataSource", "namespace": "images", "name": "fedora"}}}]
+    stored = changed(after, nameless, "spec", "template", "spec", "dataVolumeTemplates")
+    assert (await webhook.review(review(after, stored)))["allowed"], "it named the DataSource before"

@@ -25,7 +25,7 @@ from defaulter.instancetypes import MatchedSpecs, expand
 from defaulter.known_shapes import KnownShapes, NewVM, ShapeResult, new_vm, without_answer
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.limits import excessive_sizes
-from defaulter.machine_types import resolve_alias
+from defaulter.machine_types import is_canonical, resolve_alias
 from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
 from defaulter.stored_values import with_machine_type
 from defaulter.structure import readable
@@ -78,6 +78,7 @@ __all__ = [
     "excessive_sizes",
     "expand",
     "forbidden_changes",
+    "is_canonical",
     "newer_than_nodes",
     "open_addresses",
     "opted_out",

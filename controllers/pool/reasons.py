@@ -99,6 +99,14 @@ class PoolReason(Reason):
         "FailedAdoptRevision",
         "The controller could not make the pool the owner of its ControllerRevision.",
     )
+    SUCCESSFUL_PIN_MACHINE_TYPE = (
+        "SuccessfulPinMachineType",
+        "A ControllerRevision records the machine type of its VMs, which later VMs of the revision get.",
+    )
+    FAILED_PIN_MACHINE_TYPE = (
+        "FailedPinMachineType",
+        "The controller could not record the machine type of VMs in their ControllerRevision.",
+    )
     SUCCESSFUL_PRUNE_REVISION = "SuccessfulPruneRevision", "The controller deleted a revision over the history limit."
     FAILED_PRUNE_REVISION = "FailedPruneRevision", "The controller could not delete an old revision."
     SUCCESSFUL_ADOPT = (

@@ -11,7 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from controllers.shared.data_sources import Sources
-from controllers.shared.vm import references
+from controllers.shared.vm import MACHINE_TYPE, references
+from controllers.shared.vmi import text
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
@@ -67,6 +68,10 @@ class Revision:
     """The hashes in `disks` by the hashes of the entries as they are spelt, which stored objects may have."""
     hash_of_name: str = field(default="", compare=False)
     """The hash in the name. It counts the pool's own namespace where the content spells it."""
+    machine_type: str = field(default="", compare=False)
+    """The machine type in the template, often an alias such as `q35`."""
+    pinned_machine_type: str = ""
+    """The annotation poolhouse.dev/machine-type."""
     owned: bool = field(default=True, compare=False)
     """False for a revision of the pool that has lost its owner."""
 
@@ -111,7 +116,8 @@ def parse_revision(document: Json) -> Revision:
     number = int(document.get("revision") or 0)
     name = document["metadata"]["name"]
     found = _revision(name, owner.get("uid", ""), number, content, document["metadata"].get("namespace") or "")
-    return replace(found, uid=document["metadata"].get("uid", ""))
+    pinned = text(document, "metadata", "annotations", meta.MACHINE_TYPE)
+    return replace(found, uid=document["metadata"].get("uid", ""), pinned_machine_type=pinned)
 
 
 def current_revision(
@@ -178,6 +184,7 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: s
         references=data_source_references.references(content.get("template"), ""),
         disks_by_spelling=dict(_disk_spellings(content, local)),
         hash_of_name=content_hash(content, ""),
+        machine_type=text(content, "template", "spec", *MACHINE_TYPE),
     )
 
 

@@ -20,6 +20,7 @@ from controllers.shared.data_sources import pinned
 from controllers.shared.names import name_of
 from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS
+from poolhouse.api.apimachinery.merge_patch import apply_patch
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -33,14 +34,18 @@ def build_vm(
     revision: Revision,
     retained_disks: Iterable[tuple[str, str]] = (),
     disks: Mapping[str, str] = MappingProxyType({}),
+    machine_type: str = "",
 ) -> Json:
     """The VirtualMachine that the pool creates for this ordinal (designs/1, VM Naming and the sections after it).
 
     `retained_disks` are the names and hashes of entries of dataVolumeTemplates whose disks exist already. `disks` are
-    the names of disks by entry that differ from the entry's name with the VM's postfix."""
+    the names of disks by entry that differ from the entry's name with the VM's postfix. `machine_type` stands for the
+    alias in the template."""
     template = copy.deepcopy(pool.spec.template)
     metadata = template.get("metadata") or {}
     spec = pinned(template.get("spec") or {}, revision.sources)
+    if machine_type:
+        spec = apply_patch(spec, {"template": {"spec": {"domain": {"machine": {"type": machine_type}}}}})
     labels = {meta.POOL: pool.name, meta.REVISION: revision.label}
     # With these labels, VMIs and launcher pods match the pool's scale selector, and a VMI has its revision.
     inner = spec.setdefault("template", {})

@@ -117,6 +117,8 @@ KEEP_ENDED_VMI = frozenset({"Once", "Manual"})
 POOL = "VirtualMachinePool.kubevirt.io"
 DATA_VOLUME_ERROR = "DataVolumeError"
 """status.printableStatus of a VM whose DataVolume has failed"""
+MACHINE_TYPE = ("template", "spec", "domain", "machine", "type")
+"""the path in the spec of a VM"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,11 @@ class VM(ObjectView):
     restored: str = ""
     """the annotation poolhouse.dev/restored"""
     replaced_disks: str = ""
+    """the annotation poolhouse.dev/replaced-disks"""
     left_fields: str = ""
     """the annotation poolhouse.dev/left-fields"""
-    """the annotation poolhouse.dev/replaced-disks"""
+    machine_type: str = ""
+    """the machine type in the spec: canonical such as `pc-q35-9.2`, or an alias"""
     persists_state: bool = False
     """whether KubeVirt keeps TPM or EFI variables of the VM on a claim of its own"""
     run_strategy: str = ""
@@ -257,6 +261,7 @@ def parse_vm(document: Json) -> VM:
         restored=text(metadata, "annotations", meta.RESTORED),
         replaced_disks=text(metadata, "annotations", meta.REPLACED_DISKS),
         left_fields=text(metadata, "annotations", meta.LEFT_FIELDS),
+        machine_type=intern(text(spec, *MACHINE_TYPE)),
         persists_state=_persists_state(spec),
         run_strategy=strategy,
         # A VM with the strategy Manual should run after a user has started it.

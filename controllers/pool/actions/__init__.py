@@ -4,7 +4,7 @@ from controllers.pool.actions.base import Action
 from controllers.pool.actions.disks import DateDisk, DeleteDisks, ReleaseDisks, RemoveFinalizer, RetainDisks, ReturnDisk
 from controllers.pool.actions.hooks import EndHold, Hold, SetInService
 from controllers.pool.actions.jobs import RunJob
-from controllers.pool.actions.revisions import AdoptRevision, LabelVMI, PruneRevision, SaveRevision
+from controllers.pool.actions.revisions import AdoptRevision, LabelVMI, PinMachineType, PruneRevision, SaveRevision
 from controllers.pool.actions.snapshots import LabelState, PruneRestore, PruneSnapshot, Restore, TakeSnapshot
 from controllers.pool.actions.vms import Adopt, Create, Delete, DiskReplacement, Heal, Restart, Update
 
@@ -22,6 +22,7 @@ __all__ = [
     "Hold",
     "LabelState",
     "LabelVMI",
+    "PinMachineType",
     "PruneRestore",
     "PruneRevision",
     "PruneSnapshot",

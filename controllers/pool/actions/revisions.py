@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from controllers.pool.actions.base import Action, change_vmi
+from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
 from poolhouse.api.kinds import meta
 
@@ -32,6 +33,24 @@ class AdoptRevision(Action, past="adopted revision"):
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         adopted = (replace(each, owned=True) if each.name == self.name else each for each in snapshot.revisions)
         return replace(snapshot, revisions=tuple(adopted))
+
+
+@dataclass(frozen=True)
+class PinMachineType(Action, past="pinned the machine type of revision"):
+    """Records which machine type the VMs have that the pool creates from the revision."""
+
+    concerns_vm = False
+    name: str
+    uid: str
+    machine_type: str
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        def pinned(each: Revision) -> Revision:
+            return replace(each, pinned_machine_type=self.machine_type) if each.name == self.name else each
+
+        revisions = tuple(map(pinned, snapshot.revisions))
+        return replace(snapshot, revision=pinned(snapshot.revision), revisions=revisions)
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,13 @@ class Create(Action, past="created VM"):
     """Names in dataVolumeTemplates of disks that were retained for this VM, with the hashes of their entries."""
     disks: tuple[tuple[str, str], ...] = ()
     """Names in dataVolumeTemplates of disks that do not have the usual name, with their names."""
+    machine_type: str = ""
+    """The machine type that stands for the alias in the revision's template; empty if admission is to choose it."""
 
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         revision = snapshot.revisions_by_label.get(self.revision.rpartition("-")[2], snapshot.revision)
-        document = template.build_vm(snapshot.pool, self.ordinal, revision, self.retained_disks, dict(self.disks))
+        disks = self.retained_disks, dict(self.disks)
+        document = template.build_vm(snapshot.pool, self.ordinal, revision, *disks, self.machine_type)
         document["metadata"]["uid"] = f"{self.name} (simulated)"
         vms = (*snapshot.vms, started(parse_vm(document)))
         return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {self.ordinal})

@@ -16,6 +16,7 @@ from controllers.pool.actions import (
 from controllers.pool.gates.disruptions import Cause, Disruption
 from controllers.pool.gates.surge import extra_vms, is_replaced
 from controllers.pool.gates.zones import in_zone_order
+from controllers.pool.machine_types import machine_type
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import disks_of_new_vm
@@ -67,7 +68,16 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         revision = snapshot.revision if room > 0 or stable is None else stable
         room -= 1
         disks = disks_of_new_vm(snapshot, ordinal, revision, now)
-        create = Create(name, ordinal, revision.name, reason, after_deletion, disks.retained, disks.names)
+        create = Create(
+            name,
+            ordinal,
+            revision.name,
+            reason,
+            after_deletion,
+            disks.retained,
+            disks.names,
+            machine_type(snapshot, revision),
+        )
         found.append((after_deletion, deleted, create))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from (create for _, _, create in sorted(found, key=lambda each: each[:2]))

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool import lost_base
-from controllers.pool.actions import Action, AdoptRevision, LabelVMI, PruneRevision
+from controllers.pool.actions import Action, AdoptRevision, LabelVMI, PinMachineType, PruneRevision
+from controllers.pool.machine_types import machine_type
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
@@ -17,6 +18,13 @@ def adopt_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     for each in snapshot.revisions:
         if not each.owned:
             yield AdoptRevision(each.name, each.uid, "it has no owner")
+
+
+def pin_machine_types(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """VMs of one revision get one machine type, although their nodes and the defaulter may change meanwhile."""
+    for each in snapshot.revisions:
+        if each.owned and not each.pinned_machine_type and (found := machine_type(snapshot, each)):
+            yield PinMachineType(each.name, each.uid, found, "its VMs have this machine type")
 
 
 def prune_revisions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -57,6 +65,6 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 REVISIONS = Rule(
     "Revisions",
-    steps=(adopt_revisions, prune_revisions, label_vmis),
+    steps=(adopt_revisions, pin_machine_types, prune_revisions, label_vmis),
     conditions=_conditions,
 )

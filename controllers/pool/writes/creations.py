@@ -40,7 +40,7 @@ async def _build(to: Writing, a: Create) -> Json:
         label = a.revision.rpartition("-")[2]
         if earlier := await to.templates.pool_with_revision(to.snapshot, label):
             pool, revision = earlier, to.snapshot.revisions_by_label[label]
-    return template.build_vm(pool, a.ordinal, revision, a.retained_disks, dict(a.disks))
+    return template.build_vm(pool, a.ordinal, revision, a.retained_disks, dict(a.disks), a.machine_type)
 
 
 async def old_disk(api: Api, snapshot: PoolSnapshot, vm: Json) -> str:

@@ -3,10 +3,11 @@
 from contextlib import suppress
 
 from controllers.pool import template
-from controllers.pool.actions import AdoptRevision, LabelVMI, PruneRevision, SaveRevision
+from controllers.pool.actions import AdoptRevision, LabelVMI, PinMachineType, PruneRevision, SaveRevision
 from controllers.pool.observe import REVISIONS
 from controllers.pool.writes.context import Writing
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import VMIS
 
@@ -18,6 +19,11 @@ async def save(to: Writing, a: SaveRevision) -> None:
 
 async def adopt(to: Writing, a: AdoptRevision) -> None:
     change = {"uid": a.uid, "ownerReferences": [template.owner_reference(to.owner)]}
+    await to.api.patch(REVISIONS, to.namespace, a.name, {"metadata": change})
+
+
+async def pin_machine_type(to: Writing, a: PinMachineType) -> None:
+    change = {"uid": a.uid, "annotations": {meta.MACHINE_TYPE: a.machine_type}}
     await to.api.patch(REVISIONS, to.namespace, a.name, {"metadata": change})
 
 

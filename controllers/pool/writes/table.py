@@ -22,6 +22,7 @@ WRITES: dict[type[Action], Send[Writing]] = {
     actions.RemoveFinalizer: each(in_namespace(disks.remove_finalizer)),
     actions.Adopt: each(vms.adopt),
     actions.AdoptRevision: each(revisions.adopt, quiet=True),
+    actions.PinMachineType: each(revisions.pin_machine_type, quiet=True),
     # No VM gets a revision that is not stored: see NEED_REVISION.
     actions.SaveRevision: each(revisions.save, quiet=True),
     actions.Create: creations.create,

@@ -42,6 +42,9 @@ DISK_TEMPLATE = f"{DOMAIN}/disk-template"
 REPLACED_DISKS = f"{DOMAIN}/replaced-disks"
 REPLACED = f"{DOMAIN}/replaced"
 
+# On a ControllerRevision whose template has an alias or no machine type: the machine type that its new VMs get.
+MACHINE_TYPE = f"{DOMAIN}/machine-type"
+
 # On a VM: the fields that updates may have left, because the revision of its former template was gone, as `PATH,...`.
 LEFT_FIELDS = f"{DOMAIN}/left-fields"
 

@@ -3,7 +3,7 @@
 #
 #   docker build -t poolhouse/poolhouse:0.1.0 --build-arg DIGEST=sha256:... .
 #   docker build --target sbom --output . .         writes its contents to sbom.json (CycloneDX)
-#   docker build --build-arg EC2=1 ...              adds boto3 and gRPC for warm pools of EC2 instances
+#   docker build --build-arg EC2=1 ...              adds boto3 and gRPC, for EC2 instances and for the cluster-autoscaler
 #
 # `docker buildx imagetools inspect debian:12-slim` prints the digest of the base.
 ARG BASE=debian:12-slim
@@ -17,7 +17,7 @@ FROM ${BASE}${DIGEST:+@${DIGEST}} AS build
 RUN apt-get update && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-# Any value adds the packages for warm pools of EC2 instances.
+# Any value adds the packages for warm pools of EC2 instances and for the cluster-autoscaler.
 ARG EC2=
 COPY requirements/build.lock requirements/webhook.lock requirements/controllers.lock requirements/ec2.lock ./
 # Build tools are pinned too: with build isolation pip would fetch the newest ones.
@@ -31,6 +31,7 @@ COPY poolhouse/__init__.py ./poolhouse/
 COPY poolhouse/api ./poolhouse/api
 COPY poolhouse/cli ./poolhouse/cli
 COPY poolhouse/manifests ./poolhouse/manifests
+COPY poolhouse/nodegroups ./poolhouse/nodegroups
 COPY poolhouse/runtime ./poolhouse/runtime
 COPY poolhouse/service ./poolhouse/service
 COPY webhook ./webhook

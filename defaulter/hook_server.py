@@ -7,13 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 from xml.etree.ElementTree import ParseError
 
 import grpc
-from google.protobuf.descriptor_pb2 import FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
 
 from defaulter import hook
 
@@ -21,28 +18,8 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 
-Field = tuple[str, int, str]
-"""name, number and type of a field. The type is one of protobuf, such as `TYPE_BYTES`, or the name of another message;
-`[]` before it makes the field a list"""
 Services = Mapping[str, Mapping[str, grpc.RpcMethodHandler]]
 """the methods of each service, by name"""
-
-
-def message_classes(package: str, messages: Mapping[str, tuple[Field, ...]], syntax: str) -> dict[str, Any]:
-    """Returns the classes of protobuf messages. On the wire, only the numbers and types of their fields count."""
-    file = FileDescriptorProto(name=f"{package}.proto", package=package, syntax=syntax)
-    for name, fields in messages.items():
-        message = file.message_type.add(name=name)
-        for field, number, kind in fields:
-            one, label = kind.removeprefix("[]"), "LABEL_REPEATED" if kind.startswith("[]") else "LABEL_OPTIONAL"
-            added = message.field.add(name=field, number=number, label=label)
-            if one in messages:
-                added.type, added.type_name = added.Type.Value("TYPE_MESSAGE"), f".{package}.{one}"
-            else:
-                added.type = added.Type.Value(one)
-    pool = DescriptorPool()
-    pool.Add(file)
-    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}")) for name in messages}
 
 
 def restore(vmi: bytes, domain: bytes, context: grpc.ServicerContext) -> str:

@@ -14,6 +14,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from defaulter import hook_server
+from poolhouse.service.protobuf import message_classes
 
 PACKAGE = "kubevirt.hooks.plugins.v1alpha1"
 SERVICE = f"{PACKAGE}.DomainHookService"
@@ -24,7 +25,7 @@ FIELDS = {
 }
 """the fields that the hook uses, by message"""
 
-_MESSAGES = hook_server.message_classes(PACKAGE, FIELDS, "proto2")  # proto2 also writes empty fields
+_MESSAGES = message_classes(PACKAGE, FIELDS, "proto2")  # proto2 also writes empty fields
 
 
 class Request(NamedTuple):

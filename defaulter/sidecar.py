@@ -16,6 +16,7 @@ import grpc
 
 from defaulter import hook_server
 from defaulter.vm_paths import HOOK
+from poolhouse.service.protobuf import message_classes
 
 INFO, CALLBACKS = "kubevirt.hooks.info.Info", "kubevirt.hooks.v1alpha3.Callbacks"
 POINT, VERSION = "OnDefineDomain", "v1alpha3"
@@ -28,7 +29,7 @@ FIELDS = {
 }
 """the fields of KubeVirt's messages"""
 
-MESSAGES = hook_server.message_classes("poolhouse.hardware", FIELDS, "proto3")
+MESSAGES = message_classes("poolhouse.hardware", FIELDS, "proto3")
 
 
 def serve(socket: Path, ended: Callable[[], None]) -> grpc.Server:

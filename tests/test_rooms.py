@@ -43,6 +43,8 @@ ROOMS: dict[str, set[str]] = {
     "poolhouse.cli": CONTROL_PLANE | {MANIFESTS, "defaulter", "webhook", "controllers", "poolhouse.stack"},
     # The web page has the answers and the acts of the command line, which starts it by name.
     "poolhouse.console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "poolhouse.cli"},
+    # The cloud provider of the cluster-autoscaler, which the command line starts by name, too.
+    "poolhouse.nodegroups": CONTROL_PLANE | {"controllers", "poolhouse.cli"},
     # A distribution of its own, which contains no other room. `generate` writes what it has in common with them.
     "client": set(),
     "poolhouse.generate": BOTTOM | {KINDS, MANIFESTS, RUNTIME, "defaulter", "webhook", "controllers"},

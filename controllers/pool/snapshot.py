@@ -55,6 +55,8 @@ class Pool(ObjectView):
     """the client that last set `spec.template`"""
     first_ordinal: int = field(default=FIRST_ORDINAL, kw_only=True)
     """the lowest number of a VM: 0 with the annotation poolhouse.dev/first-ordinal"""
+    removals: frozenset[str] = field(default=frozenset(), kw_only=True)
+    """UIDs of the VMs in the annotation poolhouse.dev/remove-vms"""
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
@@ -84,7 +86,19 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     deleting = metadata.get("deletionTimestamp") is not None
     version = text(metadata, "resourceVersion")
     found = Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients)
+    if removals := parse_removals(text(metadata, "annotations", meta.REMOVE_VMS)):
+        found = replace(found, removals=frozenset(removals.values()))
     return replace(found, first_ordinal=0) if text(metadata, "annotations", meta.FIRST_ORDINAL) == "0" else found
+
+
+def parse_removals(annotation: str) -> dict[str, str]:
+    """The UIDs of the VMs that a pool removes, by name. A later VM of the same name has another UID, and stays."""
+    pairs = (each.partition("=") for each in annotation.split(","))
+    return {name.strip(): uid.strip() for name, _, uid in pairs if uid}
+
+
+def format_removals(vms: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={uid}" for name, uid in sorted(vms.items()))
 
 
 def within_limit(pool: Pool, limit: int | None) -> tuple[Pool, Excess | None]:
@@ -158,8 +172,18 @@ class PoolSnapshot:
         return tuple(vm for vm in self.vms if vm.deleting)
 
     @cached_property
+    def removed(self) -> tuple[VM, ...]:
+        """The VMs that the pool must delete because a client has named them."""
+        return tuple(vm for vm in self.active if vm.uid in self.pool.removals)
+
+    @cached_property
+    def counted(self) -> tuple[VM, ...]:
+        """The VMs that `replicas` counts."""
+        return tuple(vm for vm in self.active if vm.uid not in self.pool.removals)
+
+    @cached_property
     def missing(self) -> int:
-        return max(0, self.pool.spec.replicas - len(self.active))
+        return max(0, self.pool.spec.replicas - len(self.counted))
 
     @cached_property
     def revisions_by_label(self) -> Mapping[str, Revision]:

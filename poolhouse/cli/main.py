@@ -78,6 +78,9 @@ COMMANDS = {
         "poolhouse.cli.support_bundle:support_bundle", "Collect objects, events and logs for support."
     ),
     "completion": CommandEntry("poolhouse.cli.completion:completion", "Print the completion script for a shell."),
+    "cluster-autoscaler-provider": CommandEntry(
+        "poolhouse.nodegroups.command:provider", "Serve pools to the Kubernetes cluster-autoscaler as node groups."
+    ),
     "webhook": CommandEntry("webhook.main:main", "Run the admission service.", "service"),
     "defaulter": CommandEntry("defaulter.main:main", "Run the service that asks libvirt for defaults.", "service"),
     "controllers": CommandEntry("controllers.main:main", "Run the controllers.", "service"),

@@ -456,6 +456,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield f"KubeVirt says RestartRequired: {vm.restart_required}"
     if vm.scale_in:
         yield f"{meta.SCALE_IN} is {vm.scale_in}: {SCALE_IN.get(vm.scale_in, INVALID_SCALE_IN)}"
+    if vm.uid in pool.removals:
+        yield f"{meta.REMOVE_VMS} of its pool names it: the pool deletes it and creates no other VM for it"
     if pool.spec.paused:
         yield "its pool is paused"
     decided = plan(snapshot, now)

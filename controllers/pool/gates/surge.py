@@ -31,13 +31,13 @@ def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     strategy, replicas = snapshot.pool.spec.update_strategy.chosen, snapshot.pool.spec.replicas
     assert isinstance(strategy, UpdateProactive)
     assert strategy.max_surge is not None
-    replaced = sum(is_replaced(snapshot, vm) for vm in snapshot.active)
-    outdated = sum(is_behind(snapshot, vm) for vm in snapshot.active)
+    replaced = sum(is_replaced(snapshot, vm) for vm in snapshot.counted)
+    outdated = sum(is_behind(snapshot, vm) for vm in snapshot.counted)
     # Steps and a partition let this many VMs keep the old template.
     kept = max(0, replicas - update_limit(snapshot, now).allowed)
     allowed = max(0, min(resolve(strategy.max_surge, replicas), replaced, outdated - kept))
     # VMs that exist already wait for the next maintenance window with the VMs that they replace.
-    return min(allowed, max(0, len(snapshot.active) - replicas)) if refusal_of_updates(snapshot, now) else allowed
+    return min(allowed, max(0, len(snapshot.counted) - replicas)) if refusal_of_updates(snapshot, now) else allowed
 
 
 @once

@@ -46,16 +46,16 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     name, and the names of the pool stay the same."""
     extra = 0 if deadline_exceeded(snapshot, now) else extra_vms(snapshot, now)
     wanted = snapshot.pool.spec.replicas + extra
-    missing = wanted - len(snapshot.active) - len(_awaited(snapshot, now))
+    missing = wanted - len(snapshot.counted) - len(_awaited(snapshot, now))
     if missing <= 0 or snapshot.disk_conflict:
         return
-    reason = count_of(len(snapshot.active), wanted, "VM", "exists", "exist")
+    reason = count_of(len(snapshot.counted), wanted, "VM", "exists", "exist")
     if extra:
         reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
     # A VM that a new VM replaces leaves its place to that VM, also if it has the template and lacks a restart.
-    leaving = sum(is_replaced(snapshot, vm) and not snapshot.outdated(vm) for vm in snapshot.active) if extra else 0
+    leaving = sum(is_replaced(snapshot, vm) and not snapshot.outdated(vm) for vm in snapshot.counted) if extra else 0
     room, stable = update_limit(snapshot, now).allowed - with_template(snapshot) + leaving, stable_revision(snapshot)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst), snapshot.pool.first_ordinal):
         name = name_of(snapshot.pool.name, ordinal)
@@ -90,7 +90,7 @@ def save_new_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterat
 
 
 def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    if snapshot.pool.spec.replicas <= len(snapshot.active):
+    if snapshot.pool.spec.replicas <= len(snapshot.counted):
         return None
     ends = [_deleted_at(vm, now) + DELETION_TIMEOUT - now for vm in _awaited(snapshot, now)]
     return min(ends).total_seconds() if ends else None
@@ -107,35 +107,36 @@ def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:
     """Deletes the VMs above `replicas`, or those whose place a VM with the new template has taken."""
-    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    excess = len(snapshot.counted) - snapshot.pool.spec.replicas
     if excess <= 0:
         return
     wanted = count_verb(snapshot.pool.spec.replicas, "is", "are")
-    reason = f"{count_noun(len(snapshot.active), 'VM', 'exists', 'exist')}, {wanted} wanted"
+    reason = f"{count_noun(len(snapshot.counted), 'VM', 'exists', 'exist')}, {wanted} wanted"
     found, cause = candidates(snapshot), _cause(snapshot, now)
     if cause == "Replacement":
         # VMs that are not available come first, because no VM must take their place before they go.
         found = sorted((vm for vm in found if is_replaced(snapshot, vm)), key=lambda vm: vm.available)
     for vm in found:
-        yield Disruption(vm, cause, partial(_deletion, snapshot, vm, reason))
+        why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
+        yield Disruption(vm, cause, partial(deletion, snapshot, vm, why))
 
 
 def most_deletions(snapshot: PoolSnapshot, now: datetime) -> int:
     """How many VMs scale-in may choose."""
-    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    excess = len(snapshot.counted) - snapshot.pool.spec.replicas
     return max(0, excess if _cause(snapshot, now) == "Replacement" else excess - extra_vms(snapshot, now))
 
 
 def _cause(snapshot: PoolSnapshot, now: datetime) -> Cause:
-    excess = len(snapshot.active) - snapshot.pool.spec.replicas
+    excess = len(snapshot.counted) - snapshot.pool.spec.replicas
     return "Replacement" if snapshot.surges and excess <= extra_vms(snapshot, now) else "ScaleIn"
 
 
-def _deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
-    why = f"another VM has taken its place: {reason}" if is_replaced(snapshot, vm) else reason
+def deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
+    """Deletes the VM for good, as the scale-in strategy says for its disks. None while its disks are being retained."""
     if not vm.replaced_disks:
         retain = snapshot.pool.spec.scale_in_strategy.retains_disks
-        return Delete(vm.name, vm.uid, vm.resource_version, why, retain, vm.may_become_available)
+        return Delete(vm.name, vm.uid, vm.resource_version, reason, retain, vm.may_become_available)
     # Its replaced disks would be deleted with it. Those that its VMI no longer uses are being retained.
     return retain_disks(vm, "the VM is about to be deleted") if snapshot.uses_replaced_disk(vm) else None
 
@@ -146,7 +147,7 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     strategy = snapshot.pool.spec.scale_in_strategy.chosen
     if isinstance(strategy, EmptyObject):
         return []
-    found = [vm for vm in snapshot.active if not vm.protected]
+    found = [vm for vm in snapshot.counted if not vm.protected]
     policy = SelectionPolicy()
     if isinstance(strategy, ScaleInOpportunistic):
         found = [vm for vm in found if vm.halted]
@@ -166,7 +167,7 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
 
 def blocked_reason(snapshot: PoolSnapshot, possible: int, now: datetime) -> str:
     """Why the pool keeps too many VMs, or "", if `possible` of them can be deleted now."""
-    excess = len(snapshot.active) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
+    excess = len(snapshot.counted) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
     if excess <= possible:
         return ""
     too_many = f"{count_noun(excess, 'VM', 'is', 'are')} too many"
@@ -188,15 +189,15 @@ def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
 
 
 def _protected(snapshot: PoolSnapshot) -> str:
-    names = sorted(vm.name for vm in snapshot.active if vm.protected)
+    names = sorted(vm.name for vm in snapshot.counted if vm.protected)
     return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"
 
 
 def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Removes finalizers that an earlier process left: it stopped before it deleted the VM."""
-    if len(snapshot.active) > snapshot.pool.spec.replicas:
+    if len(snapshot.counted) > snapshot.pool.spec.replicas:
         return
-    for vm in snapshot.active:
+    for vm in snapshot.counted:
         if vm.retains_disks:
             yield RemoveFinalizer(vm.name, vm.uid, vm.resource_version, "it stays")
 

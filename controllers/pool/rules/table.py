@@ -5,6 +5,7 @@ from controllers.pool.rules.holds import holds
 from controllers.pool.rules.lifetime import LIFETIMES
 from controllers.pool.rules.membership import MEMBERSHIP
 from controllers.pool.rules.outdated_disks import OUTDATED_DISKS
+from controllers.pool.rules.removal import REMOVAL
 from controllers.pool.rules.retention import RETENTION
 from controllers.pool.rules.rollout import UPDATES
 from controllers.pool.rules.rule import Rule
@@ -24,6 +25,7 @@ RULES: tuple[Rule, ...] = (
     # The first of these with actions ends the plan, because the next one needs a snapshot that has them. VMs that are
     # missing come first. VMs that nobody needs are deleted before others are replaced or updated.
     SCALE_OUT,
+    REMOVAL,
     SCALE_IN,
     HEALING,
     UPDATES,

@@ -94,6 +94,11 @@ POOL_ANALYSIS = f"{DOMAIN}/pool-analysis"
 ANALYSED_POOL = f"{DOMAIN}/analysed-pool"
 ANALYSED_REVISION = f"{DOMAIN}/analysed-revision"
 
+# On a pool: the VMs that the pool deletes without replacing them, as `NAME=UID,...`. They do not count as replicas.
+REMOVE_VMS = f"{DOMAIN}/remove-vms"
+# On a pool: the sizes between which the Kubernetes cluster-autoscaler may scale it, as a node group.
+NODE_GROUP_MIN_SIZE = f"{DOMAIN}/node-group-min-size"
+NODE_GROUP_MAX_SIZE = f"{DOMAIN}/node-group-max-size"
 # On a VM: scale-in never deletes the VM (`Protect`) or deletes it first (`First`).
 SCALE_IN = f"{DOMAIN}/scale-in"
 

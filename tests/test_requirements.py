@@ -135,7 +135,7 @@ def test_every_requirement_is_imported(extra: str) -> None:
 def test_every_import_is_required(room: str) -> None:
     """By an extra of the room. The extras of the command line, of tests and of the pages add to those of all others."""
     extras = [extra for extra, rooms in ROOMS.items() if room in rooms]
-    wide = room in (*BASE, "poolhouse/stack", "tests", "poolhouse/generate", "poolhouse/console", "poolhouse/nodegroups")
+    wide = room in (*BASE, "poolhouse/stack", "tests", "poolhouse/generate", "poolhouse/console")
     required = names(
         [*PROJECT["dependencies"], *(each for extra in (EXTRAS if wide else extras) for each in EXTRAS[extra])]
     )

@@ -26,6 +26,7 @@ def step_chart(title: str, begin: float, end: float, *panels: Sequence[Series]) 
         ' font-family="sans-serif" font-size="12">',
         f'<rect class="ground" width="{WIDTH}" height="{height}" fill="white"/>',
         _text(LEFT, 20, title),
+        _text(WIDTH - 20, 20, "times in UTC", "end"),
     ]
     for number, panel in enumerate(panels):
         parts += _panel(panel, begin, end, TOP + number * (PANEL + GAP))
@@ -49,8 +50,7 @@ def _panel(panel: Sequence[Series], begin: float, end: float, top: int) -> list[
     for tick in range(TICKS + 1):
         time = begin + tick * (end - begin) / TICKS
         anchor = "end" if tick == TICKS else "middle"  # the last one ends in the picture
-        zone = " UTC" if tick == TICKS else ""
-        parts.append(_text(x(time), bottom + 16, f"{datetime.fromtimestamp(time, UTC):{form}}{zone}", anchor))
+        parts.append(_text(x(time), bottom + 16, f"{datetime.fromtimestamp(time, UTC):{form}}", anchor))
     for number, series in enumerate(panel):
         colour = COLOURS[number % len(COLOURS)]
         shown = [(max(time, begin), value) for time, value in series.points]

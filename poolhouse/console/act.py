@@ -63,7 +63,14 @@ class Field:
     required: bool = False
 
 
-Run = Callable[["Api", Cluster, Target, Values], Awaitable[str]]
+@dataclass(frozen=True)
+class Done:
+    message: str
+    made: str = ""
+    """the page of an object that the act has created"""
+
+
+Run = Callable[["Api", Cluster, Target, Values], Awaitable[str | Done]]
 
 
 def nothing(target: Target, values: Values) -> str:
@@ -79,7 +86,7 @@ class Act:
     command: Callable[[Target], str]
     """the kubectl command that does the same, with {field} for a value, and [ --option {field}] for an optional one"""
     run: Run
-    """does it, and returns a message; raises `Failed` or an API error"""
+    """does it, and says what is done; raises `Failed` or an API error"""
     right: Callable[[Target], Right]
     destroys: Callable[[Target, Values], str] = nothing
     """what the act deletes, restarts or loses, as a sentence; empty if it does not"""

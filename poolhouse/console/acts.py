@@ -21,8 +21,9 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import qualified_name, short_name
 from poolhouse.cli.pools import POOL_KIND
-from poolhouse.console.act import CONFIRMED, VM, Act, Field, Run, Target, Values
+from poolhouse.console.act import CONFIRMED, VM, Act, Done, Field, Run, Target, Values
 from poolhouse.console.cluster_state import Right
+from poolhouse.console.page import object_path
 from poolhouse.console.vm_power import POWER_ACTS
 from poolhouse.runtime.resource import VMS, Resource
 
@@ -215,7 +216,7 @@ def _protect(value: str | None, message: str) -> Run:
 # claims
 
 
-async def _claim(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+async def _claim(api: Api, cluster: Cluster, target: Target, values: Values) -> Done:
     spec: Json = {"poolName": target.name}
     if ttl := values.get("ttl", "").strip():
         if not re.fullmatch(r"\d{1,9}", ttl):
@@ -229,7 +230,7 @@ async def _claim(api: Api, cluster: Cluster, target: Target, values: Values) -> 
         "spec": spec,
     }
     await api.create(Resource.of(CLAIM), body)
-    return f"{name} claims a VM of {target.name}"
+    return Done(f"{name} claims a VM of {target.name}.", object_path(CLAIM.short_name, target.namespace, name))
 
 
 async def _release(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
@@ -402,5 +403,6 @@ def acts_of(target: Target) -> list[Act]:
     return [each for each in ACTS if target.kind in each.kinds and each.available(target)]
 
 
-async def perform(api: Api, cluster: Cluster, act: Act, target: Target, values: Values) -> str:
-    return await act.run(api, replace(cluster, namespace=target.namespace), target, values)
+async def perform(api: Api, cluster: Cluster, act: Act, target: Target, values: Values) -> Done:
+    done = await act.run(api, replace(cluster, namespace=target.namespace), target, values)
+    return done if isinstance(done, Done) else Done(done)

@@ -31,7 +31,7 @@ from poolhouse.cli.detach import WouldDelete
 from poolhouse.cli.output import Failed
 from poolhouse.console import access, acts, change, pages
 from poolhouse.console.act import CONFIRMED, Act, Target
-from poolhouse.console.page import Page, Part, object_path, with_query
+from poolhouse.console.page import OBJECT_PATH, Page, Part, object_path, with_query
 from poolhouse.console.pages import Context, Missing
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 
@@ -92,14 +92,14 @@ class Renderer:
         connection = Part("connection", "connection.html", values)
         return {each.name: self.part(each) for each in (connection, *page.parts)}
 
-    def page(self, page: Page, live: str = "", message: str = "", failed: bool = False) -> str:
+    def page(self, page: Page, live: str = "", message: str = "", failed: bool = False, made: str = "") -> str:
         """The whole page. `live` is the path whose changes the browser follows; empty for a page that stays."""
         parts = [
             f'<section id="part-{name}" data-hash="{digest}">{html}</section>'
             for name, (html, digest) in self.parts(page).items()
         ]
         return self._templates.get_template("layout.html").render(
-            page=page, parts=[Markup(each) for each in parts], live=live, message=message, failed=failed
+            page=page, parts=[Markup(each) for each in parts], live=live, message=message, failed=failed, made=made
         )
 
 
@@ -182,10 +182,11 @@ class Console:
     async def _page(self, request: Request, path: str) -> Response:
         query = dict(request.query_params)
         message, failed = query.pop("message", ""), query.pop("failed", "") == "yes"
+        made = found if OBJECT_PATH.fullmatch(found := query.pop("made", "")) else ""
         status, page = await self._build(f"/{path}", query)
         # What was not there, or got no answer, appears once it is there.
         live = f"/{path}" + with_query(query) if page.live or status in (404, 502) else ""
-        return HTMLResponse(self._renderer.page(page, live, message, failed), status)
+        return HTMLResponse(self._renderer.page(page, live, message, failed, made), status)
 
     async def _build(self, path: str, query: Mapping[str, str]) -> tuple[int, Page]:
         try:
@@ -258,7 +259,7 @@ class Console:
             if (lost := found.destroys(target, values)) and lost != values.pop(CONFIRMED, ""):
                 # The question has an address of its own, so that a browser can return to it.
                 return RedirectResponse(f"{self.root}/act/{found.name}{back}{with_query(values)}", 303)
-            message = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
+            done = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
         except Missing as error:
             return self._text(404, "Not found", str(error))
         except WouldDelete as error:
@@ -267,7 +268,7 @@ class Console:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
             return self._back(back, with_namespace(error), failed=True)
-        return self._back(back, message)
+        return self._back(back, done.message, made=done.made)
 
     async def _confirm(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
         """The question whether to do an act that destroys something."""
@@ -321,9 +322,12 @@ class Console:
             return self._back(found.path, found.message)
         return RedirectResponse(f"{self.root}/change?plan={self._context.drafts.add(found)}", 303)
 
-    def _back(self, path: str, message: str, *, failed: bool = False) -> Response:
-        """Returns to a page, so that reloading it does not repeat the act."""
-        query = f"?message={quote(message[:1000])}{'&failed=yes' if failed else ''}"
+    def _back(self, path: str, message: str, *, failed: bool = False, made: str = "") -> Response:
+        """Returns to a page, so that reloading it does not repeat the act. `made` is the page of an object that the act
+        has created."""
+        query = (
+            f"?message={quote(message[:1000])}{'&failed=yes' if failed else ''}{f'&made={quote(made)}' if made else ''}"
+        )
         return RedirectResponse(f"{self.root}{path}{query}", 303)
 
     def _text(self, status: int, title: str, text: str) -> Response:

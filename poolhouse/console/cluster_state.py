@@ -172,13 +172,15 @@ class ClusterState:
     def _note(self) -> None:
         self._changes += 1
 
-    async def remember(self, key: Hashable, stamp: Hashable, fetch: Callable[[], Awaitable[T]]) -> T:
+    async def remember(
+        self, key: Hashable, stamp: Hashable, fetch: Callable[[], Awaitable[T]], seconds: float = FETCH_SECONDS
+    ) -> T:
         """The result of the last `fetch` for the key. It is fetched again if the stamp has changed, at most every few
         seconds, so that an open page sends no request while nothing changes. The last result
         stays without an answer."""
         now = asyncio.get_running_loop().time()
         known = self._fetched.get(key)
-        if known is None or (known[1] != stamp and now - known[0] >= FETCH_SECONDS):
+        if known is None or (known[1] != stamp and now - known[0] >= seconds):
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     known = self._fetched[key] = now, stamp, await fetch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -59,6 +60,9 @@ def with_query(query: Query, **changes: object) -> str:
     """The query of a link, with changes; an empty value removes the key."""
     found = {key: str(value) for key, value in {**query, **changes}.items() if value not in ("", None)}
     return f"?{urlencode(found)}" if found else "?"
+
+
+OBJECT_PATH = re.compile(r"/[a-z]+/[^/?#]+/[^/?#]+")
 
 
 def object_path(short: str, namespace: str | None, name: str) -> str:

@@ -305,12 +305,12 @@ async def _history(context: Context, document: Json, snapshot: PoolSnapshot) -> 
     stamp = tuple(each.name for each in snapshot.revisions)
     try:
         revisions = await state.remember(
-            ("revisions", metadata["uid"]), stamp, lambda: list_revisions(state.api, document)
+            ("revisions", metadata["uid"]), stamp, lambda: list_revisions(state.api, document), seconds=0
         )
     except ApiError as error:
         return Part("history", "history.html", {"rows": [], "problem": str(error.message)})
     counts = Counter(vm.revision for vm in snapshot.active)
-    rows = [*history_rows(document, revisions, counts)][::-1]
+    rows = pool_page.with_current(snapshot, [*history_rows(document, revisions, counts)][::-1])
     now = state.now()
     target = Target(POOL.kind, document)
     undo = acts.BY_NAME["undo"]
@@ -382,6 +382,7 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
         [
             Part("head", "vm_head.html", {**vm_page.head(state, document, short), "forms": offered}),
             Part("why", "why.html", vm_page.why(state, document, short)),
+            *(Part("snapshots", "snapshots.html", each) for each in await vm_page.snapshots(state, document)),
             await _past(context, document),
         ],
     )

@@ -165,6 +165,17 @@ def _steps(texts: Sequence[str], done: int) -> list[Json]:
     ]
 
 
+def with_current(snapshot: PoolSnapshot, rows: list[Json]) -> list[Json]:
+    """The rows of the history with that of a template which the controller has not recorded yet."""
+    if any(row["current"] for row in rows) or snapshot.aborted is not None:
+        return rows
+    new: Json = {
+        **{"revision": "new", "current": True, "vms": 0, "outcome": None, "reason": "", "message": ""},
+        **{"created": None, "changes": [], "note": "the controller has not recorded it yet"},
+    }
+    return [new, *rows]
+
+
 def next_actions(snapshot: PoolSnapshot, now: datetime) -> Json:
     """The actions that the controller would take, if all succeed, and what waits now."""
     decided = plan(snapshot, now)

@@ -193,6 +193,28 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         return max(0, int(wide) - int(visible))
 
+    def unseen_messages(self, width: int) -> list[str]:
+        """The messages of tables that a window of this width shows only after scrolling to the right."""
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        found = self.driver.execute_script(
+            "return [...document.querySelectorAll('td.message')]"
+            ".filter((each) => each.textContent.trim() && each.getBoundingClientRect().right > innerWidth + 1)"
+            ".map((each) => each.textContent)"
+        )
+        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        return [str(each) for each in found]
+
+    def is_in_sight(self, css: str) -> bool:
+        """Whether the window shows the whole element without scrolling."""
+        return bool(
+            self.driver.execute_script(
+                "const at = document.querySelector(arguments[0])?.getBoundingClientRect();"
+                "return Boolean(at) && at.top >= 0 && at.bottom <= innerHeight",
+                css,
+            )
+        )
+
     def colours(self, scheme: str) -> None:
         """Makes the system prefer `light` or `dark`."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]

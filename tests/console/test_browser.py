@@ -127,6 +127,7 @@ def test_a_page_is_accessible_and_breaks_no_rule(shop: Browser, name: str) -> No
         assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
     shop.colours("light")
     assert {width: shop.beyond(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0)
+    assert {width: shop.unseen_messages(width) for width in WIDTHS} == {width: [] for width in WIDTHS}
     assert "This page:" not in shop.text()
     # The browser itself reports the 404 of a missing object.
     assert [each for each in shop.errors() if "404" not in each or name != "absent"] == []
@@ -206,6 +207,20 @@ def test_a_vm_is_paused_and_goes_on(paths: StackPaths, shop: Browser) -> None:
     shop.reads(f"{vm} goes on", "Pause")
 
 
+def test_a_vm_shows_its_snapshots(paths: StackPaths, shop: Browser) -> None:
+    vm = read(paths, "vm", ".items[0].metadata.name")
+    snapshot = {
+        "apiVersion": "snapshot.kubevirt.io/v1beta1",
+        "kind": "VirtualMachineSnapshot",
+        "metadata": {"name": "before-friday", "namespace": SHOP},
+        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": vm}},
+    }
+    kubectl(paths, "create", "-f", "-", document=snapshot)
+    shop.open(f"/vm/{SHOP}/{vm}")
+    shop.reads("Snapshots", "before-friday", "a user, or another program")
+    kubectl(paths, "delete", "vmsnapshot", "before-friday", "-n", SHOP)
+
+
 def test_a_vm_is_protected_detached_and_attached(paths: StackPaths, shop: Browser) -> None:
     # Scale-in has deleted any of them, and may still be at it.
     shop.until(lambda: (ready_vms(paths), len(vms(paths))) == (3, 3), lambda: str(vms(paths)))
@@ -234,6 +249,8 @@ def test_a_vm_is_claimed_and_released(paths: StackPaths, shop: Browser) -> None:
     command = shop.act("Claim a VM", name="mine", ttl="600")
     assert command == f"kubectl poolhouse claim mine --pool my-warm-pool --ttl 600 -n {SHOP}"
     shop.reads("mine claims a VM of my-warm-pool", "is yours at")
+    shop.click(".banner a", "Open it")
+    shop.reads("vmclaim/mine")
     shop.open("/warm?claims=mine")
     shop.click("a", "mine")
     shop.reads("It has a VM")  # the claim before may be the one that was handed over
@@ -252,7 +269,8 @@ def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: Stack
     shop.open(f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool")
     shop.edit("128Mi", "-1Mi")
     shop.click("button", "Plan")
-    shop.reads("Admission refuses it", "memory.guest")
+    shop.reads("Admission refuses vmpool/my-vm-pool", "memory.guest")
+    assert shop.is_in_sight("[role=alert]"), "the page begins with its problems"
     shop.edit("-1Mi", "160Mi")
     shop.click("button", "Plan")
     shop.reads(

@@ -17,8 +17,9 @@ from poolhouse.console import change, fleet_page, hardware_page, policies_page, 
 from poolhouse.console.app import connection_values
 from poolhouse.console.cluster_state import Sample
 from poolhouse.console.overview import summary, table
-from poolhouse.console.pool_page import grouped
+from poolhouse.console.pool_page import grouped, with_current
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unavailable, Unreachable
+from tests.controllers.pool.builders import snapshot
 
 Json = dict[str, Any]
 
@@ -270,3 +271,13 @@ def test_the_fleet_is_filtered(query: dict[str, str], names: str) -> None:
     assert "".join(each["name"] for each in found["slice"].rows) == names
     assert (found["total"], found["changing"], found["not_held"]) == (4, 2, 2)
     assert [number for name, number, _ in found["groups"] if name in ("No", "OptedOut", "Author")] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("current", "revisions"),
+    [pytest.param(False, ["new", 1], id="not recorded yet"), pytest.param(True, [1], id="recorded")],
+)
+def test_the_history_has_the_current_revision(current: bool, revisions: list[object]) -> None:
+    rows = with_current(snapshot(1), [{"revision": 1, "current": current}])
+    assert [row["revision"] for row in rows] == revisions
+    assert rows[0]["current"]

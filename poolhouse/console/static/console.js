@@ -38,7 +38,7 @@ function retryWaiting() {
 // The message of an act is shown once, not again when the page is reloaded or opened from the history.
 const address = new URL(location.href);
 if (address.searchParams.has("message")) {
-  for (const each of ["message", "failed"]) address.searchParams.delete(each);
+  for (const each of ["message", "failed", "made"]) address.searchParams.delete(each);
   history.replaceState(null, "", address);
 }
 

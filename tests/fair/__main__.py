@@ -8,8 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -129,7 +130,7 @@ async def transitions(api: Api) -> int:
     return int(lease["spec"].get("leaseTransitions") or 0)
 
 
-async def run(name: str, directory: Path, rounds: int, seed: int) -> None:
+async def run(name: str, directory: Path, rounds: int, seed: int, replicas: int) -> None:
     attack, kubeconfig = ATTACKS[name], directory / "kubeconfigs" / "controllers"
     idle, attacked = Noticed(), Noticed()
     async with (
@@ -142,7 +143,11 @@ async def run(name: str, directory: Path, rounds: int, seed: int) -> None:
         await store_ready_vms(admin, api, other.namespace, 2 * rounds + 2)
         await admin.patch(WARM_POOLS, other.namespace, "warm", {"spec": {"paused": True}})
         environment = {"POOLHOUSE_LOG_LEVEL": "ERROR", "POOLHOUSE_DEFAULTER_URL": ""}
-        async with harness.service("controllers.main", KUBECONFIG=str(kubeconfig), **environment) as process:
+        async with AsyncExitStack() as services:
+            start = partial(harness.service, "controllers.main", KUBECONFIG=str(kubeconfig), **environment)
+            process = await services.enter_async_context(start())
+            for _ in range(replicas - 1):  # these stand by
+                await services.enter_async_context(start())
             victim = Victim(other.api, other.namespace)
             tenant = Tenant(attacker.api, attacker.namespace, process.url, seed)
             await victim.measure(1, Noticed())
@@ -177,12 +182,12 @@ def report(what: str, idle: list[float], attacked: list[float]) -> None:
 
 
 def main() -> None:
-    options = harness.parse_options(__doc__, dir=None, attack=list(ATTACKS), rounds=10, seed=1)
+    options = harness.parse_options(__doc__, dir=None, attack=list(ATTACKS), rounds=10, seed=1, replicas=1)
     if unknown := set(options.attack) - set(ATTACKS):
         harness.refuse_options(f"--attack: {', '.join(sorted(unknown))}: must be of {', '.join(ATTACKS)}")
     with harness.stack(options.dir) as directory:
         for name in options.attack:
-            asyncio.run(run(name, directory, options.rounds, options.seed))
+            asyncio.run(run(name, directory, options.rounds, options.seed, options.replicas))
 
 
 if __name__ == "__main__":

@@ -180,6 +180,73 @@ async def claim_and_give_up(tenant: Tenant) -> None:
     await at_once(40, act)
 
 
+HELD_VMS = 500
+
+
+async def pool_with_hooks(tenant: Tenant) -> None:
+    held = tenant.pool("held", HELD_VMS)
+    held["spec"]["lifecycleHooks"] = [
+        {"name": f"drain-{number}", "transition": "Terminating", "timeoutSeconds": 172_800, "defaultResult": "Continue"}
+        for number in range(16)
+    ]
+    await tenant.create_pools([held])
+    await tenant.until_vms(HELD_VMS)
+
+
+async def leave_hooks_open(tenant: Tenant) -> None:
+    """The pool holds all its VMs, and lets them go when it is to keep them."""
+    for number in count():
+        await tenant.patch("held", {"spec": {"replicas": HELD_VMS * (number % 2)}})
+        await asyncio.sleep(2)
+
+
+SCALED_VMS = 300
+
+
+async def pool_to_scale(tenant: Tenant) -> None:
+    await tenant.create_pools([tenant.pool("scaled", 0)])
+
+
+async def fight_over_replicas(tenant: Tenant) -> None:
+    """Two autoscalers, each of which takes back what the other has set."""
+    numbers = count()
+
+    async def act() -> None:
+        change = {"spec": {"replicas": SCALED_VMS * (next(numbers) % 2)}}
+        with suppress(ApiError):
+            await tenant.api.patch(POOLS, tenant.namespace, "scaled", change, subresource="scale")
+        await asyncio.sleep(0.2)
+
+    await at_once(2, act)
+
+
+WAITING_CLAIMS = 20_000
+
+
+async def waiting_claims(tenant: Tenant) -> None:
+    """Their pool has its only VM already, which never becomes ready."""
+    full = warm_pool(tenant.namespace, 0)
+    full["spec"]["maxTotal"] = 1
+    await tenant.api.create(WARM_POOLS, full)
+    claims = (claim(tenant.namespace, f"c{number}", onEmpty="Queue") for number in range(WAITING_CLAIMS))
+    await harness.create_all(tenant.api, CLAIMS, claims)
+
+    async def queued() -> bool:
+        pool = await tenant.api.get(WARM_POOLS, tenant.namespace, "warm")
+        return bool(pool.get("status", {}).get("queuedClaims") == WAITING_CLAIMS)
+
+    await harness.poll(queued, every_seconds=1)
+
+
+async def change_pool_of_queue(tenant: Tenant) -> None:
+    """Each change concerns the whole queue."""
+    for number in count():
+        change = {"spec": {"claimPolicy": {"maxPerUser": WAITING_CLAIMS + number % 2}}}
+        with suppress(ApiError):
+            await tenant.api.patch(WARM_POOLS, tenant.namespace, "warm", change)
+        await asyncio.sleep(1)
+
+
 @dataclass(frozen=True)
 class Attack:
     what: str
@@ -204,6 +271,17 @@ ATTACKS = {
     "growth": Attack("six pools of 3,000 VMs are created", nothing, scale_large_pools),
     "labels": Attack(f"40 clients label the {VMS_OF_LARGE_POOL} VMs of a pool", large_pool, label_vms),
     "claims": Attack("40 clients claim VMs of an empty warm pool", empty_warm_pool, claim_and_give_up),
+    "hooks": Attack(
+        f"{HELD_VMS} VMs are held for 16 hooks that nobody ends, and let go again, every 2 s",
+        pool_with_hooks,
+        leave_hooks_open,
+    ),
+    "scaling": Attack(f"two autoscalers want 0 and {SCALED_VMS} VMs of one pool", pool_to_scale, fight_over_replicas),
+    "queue": Attack(
+        f"{WAITING_CLAIMS:,} claims wait for VMs of a warm pool that changes every second",
+        waiting_claims,
+        change_pool_of_queue,
+    ),
     "metrics": Attack(f"24 clients read /metrics with {EMPTY_POOLS} pools", empty_pools, read_metrics),
 }
 

@@ -12,7 +12,7 @@ from poolhouse.runtime.resource import PVCS, Key
 from poolhouse.stack.engine.datavolume.importer import Importer
 from poolhouse.stack.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.objects import PVC, DataVolume, Pairs, either
+from poolhouse.stack.engine.objects import PVC, VM, DataVolume, Pairs, either
 from poolhouse.stack.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, new_pvc
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ class DataVolumeController:
         )
         informers.data_volumes.subscribe(self._changed)
         informers.pvcs.subscribe(self._pvc_changed)
+        informers.vms.subscribe(self._vm_changed)
         informers.settings.subscribe(self._settings_changed)
         importer.subscribe(self.controller.enqueue)
 
@@ -39,6 +40,11 @@ class DataVolumeController:
         self.controller.enqueue(pvc.key)
         if old is not None and (new is None or new.uid != old.uid):
             self._deleted_pvcs.put_nowait(old)
+
+    def _vm_changed(self, old: VM | None, new: VM | None) -> None:
+        if old is not None and new is not None and new.faults != old.faults:
+            for name in new.data_volume_templates:
+                self.controller.enqueue((new.namespace, name))
 
     def _settings_changed(self, old: Pairs | None, new: Pairs | None) -> None:
         for data_volume in self._informers.data_volumes.store.all():

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Conflict, NotFound
@@ -31,6 +32,7 @@ class EvacuationController:
         informers.migrations.subscribe(self._migration_changed)
         informers.vmis.subscribe(self._vmi_changed)
         informers.nodes.subscribe(self._node_changed)
+        informers.kubevirts.subscribe(self._settings_changed)
 
     def _migration_changed(self, old: Migration | None, new: Migration | None) -> None:
         migration = either(old, new)
@@ -48,6 +50,10 @@ class EvacuationController:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         node = either(old, new)
         self.controller.enqueue(node.name)
+
+    def _settings_changed(self, old: ClusterSettings | None, new: ClusterSettings | None) -> None:
+        for node in self._informers.nodes.store.all():
+            self.controller.enqueue(node.name)
 
     async def reconcile(self, node: str) -> float | None:
         nodes, migrations = self._informers.nodes.store.all(), self._informers.migrations.store.all()

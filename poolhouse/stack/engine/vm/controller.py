@@ -36,6 +36,7 @@ class VMController:
         informers.vmis.subscribe(self._vmi_changed)
         informers.data_volumes.subscribe(self._data_volume_changed)
         informers.pvcs.subscribe(self._pvc_changed)
+        informers.namespaces.subscribe(self._namespace_changed)
 
     def _changed(self, old: VM | None, new: VM | None) -> None:
         if new is not None:
@@ -59,6 +60,12 @@ class VMController:
         pvc = either(old, new)
         if self._informers.data_volumes.store.get(pvc.key) is None:
             for vm in self._informers.vms.store.by("pvc", pvc.key):
+                self.controller.enqueue(vm.key)
+
+    def _namespace_changed(self, old: bool | None, new: bool | None) -> None:
+        """Reconciles VMs that wait for hardware defaults, when a namespace has opted out of them."""
+        for vm in self._informers.vms.store.all() if new else ():
+            if vm.awaits_defaults:
                 self.controller.enqueue(vm.key)
 
     async def reconcile(self, key: Key) -> float | None:

@@ -89,7 +89,7 @@ class VMIController:
 
     def _settings_changed(self, old: Pairs | None, new: Pairs | None) -> None:
         for vmi in self._informers.vmis.store.all():
-            if vmi.phase != "Running":
+            if not vmi.final:
                 self.controller.enqueue(vmi.key)
 
     def _domain_changed(self, uid: str) -> None:

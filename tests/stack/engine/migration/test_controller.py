@@ -55,6 +55,7 @@ def a_world() -> Any:
         migrations=Seen({"vmi": lambda each: [(each.namespace, each.vmi)]}),
         vmis=Seen({"node": lambda each: [each.node]}),
         nodes=Seen(),
+        kubevirts=Seen(),
         faults_of=lambda vmi: (Faults(), ()),
         now=utc_now,
     )

@@ -374,6 +374,9 @@ class PoolController:
         self.stores.collected.difference_update((vm.namespace, disk) for disk in vm.disks)
         if memory := self._memory_of_owner(vm):
             memory.deleted_vms.deleted(vm.name, self.clock())
+        # The event of its VMI, which a restart has deleted, may come later and then has no VM.
+        if (vmi := self.stores.vmis.get(vm.key)) is not None:
+            self.records.expectations.deletion_observed(vm.owner_uid, vmi.uid)
 
     def _note_membership(self, old: VM | None, new: VM | None) -> None:
         if old is None or new is None or old.uid != new.uid or old.owner_uid == new.owner_uid:
@@ -405,8 +408,12 @@ class PoolController:
         enqueue(pool, self._gather_seconds(pool))
 
     def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
-        """Reconciles the pools with VMs on a node that becomes ready or stops being it, or with an outage of it."""
+        """Reconciles the pools with VMs on a node that becomes ready or stops being it, or with an outage of it. Those
+        whose zones a change of the node's labels concerns are reconciled too."""
         name = next(each.name for each in (new, old) if each is not None)
+        for pool in self.stores.pools.all():
+            if isinstance(pool, Pool) and _zone_of(pool, old) != _zone_of(pool, new):
+                enqueue(pool.key, GATHER_SECONDS)
         if (old is None or old.ready) == (new is not None and new.ready):
             return
         on_node = (vmi.key for vmi in self.stores.vmis.all() if vmi.node == name)
@@ -470,6 +477,10 @@ class PoolController:
         for each in (old, new):
             if each is not None:
                 enqueue((each.namespace, parent_and_ordinal(each.retained_for)[0]), GATHER_SECONDS)
+
+
+def _zone_of(pool: Pool, node: Node | None) -> str:
+    return node.labels.get(pool.spec.failure_domains.topology_key, "") if node is not None else ""
 
 
 def _disks_of(pool: Pool | InvalidPool | None) -> tuple[str, frozenset[str]]:

@@ -153,9 +153,10 @@ class ReplicaSetController:
         pause = 0 if self.records.changed(old, new) else GATHER_SECONDS
         for key in {(vmi.namespace, vmi.owner_name) for vmi in (old, new) if vmi is not None and vmi.owner_name}:
             enqueue(key, pause)
-        if new is not None and is_orphan(new):
-            for adopter in self.stores.adopters(new):
-                enqueue(adopter.key, GATHER_SECONDS)
+        # A paused set counts orphans and adopts none, so it must hear of their end too.
+        orphans = [vmi for vmi in (old, new) if vmi is not None and is_orphan(vmi)]
+        for key in {adopter.key for orphan in orphans for adopter in self.stores.adopters(orphan)}:
+            enqueue(key, GATHER_SECONDS)
 
 
 def _set_uid(vmi: VMI) -> str:

@@ -22,6 +22,7 @@ from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.planner import Planned, PlanTooExpensive
+from controllers.shared.sources import Node
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import Healing, PoolStatus
@@ -387,3 +388,27 @@ def test_a_pool_is_reconciled_when_the_disks_of_another_change(
     controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), set[Key]()
     controller.pool_changed(lambda key, pause: keys.add(key), old, new)
     assert {name for _, name in keys} == enqueued
+
+
+async def test_a_node_whose_zone_is_known_later_leads_to_a_plan() -> None:
+    controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+
+    def enqueue(key: Key, seconds: float) -> None:
+        enqueued.append(key)
+
+    unlabelled, labelled = Node("node-1", {}), Node("node-1", {"topology.kubernetes.io/zone": "a"})
+    controller.node_changed(enqueue, unlabelled, replace(unlabelled, labels={"other": "label"}))
+    assert enqueued == []
+    for old, new in ((unlabelled, labelled), (None, labelled), (labelled, None)):
+        controller.node_changed(enqueue, old, new)
+        assert enqueued.pop() == ("default", "web")
+
+
+async def test_a_restart_of_a_vm_that_is_gone_is_not_waited_for() -> None:
+    """The watch of VMs may be ahead of that of VMIs."""
+    controller, gone = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), vm(2)
+    assert gone.vmi is not None
+    controller.records.expectations.expect(gone.owner_uid, deletes=[gone.vmi.uid], now=0.0)
+    controller.stores.vms.drop(gone.key)
+    controller.vm_changed(lambda key, pause: None, gone, None)
+    assert controller.records.synced([gone.owner_uid])

@@ -85,9 +85,10 @@ async def test_a_pool_has_no_more_vms_than_the_limit_of_its_namespace(control_pl
         await limit("4")
         await until(place.names, web(1, 2, 3, 4))
         await limit("2")
+        before = (await place.machines())["web-2"]["metadata"]["uid"]
         await place.api.delete(VMS, place.namespace, "web-2")
-        await until(place.names, web(1, 3, 4))
-        await until(place.names, web(1, 2, 3, 4))
+        await until(lambda: is_there(place, "web-2", other_than=before), True)
+        assert await place.names() == web(1, 2, 3, 4)
         await place.change(replicas=2)
         await until(lambda: status(place, "desiredReplicas"), 2)
         await place.change(replicas=9)
@@ -236,7 +237,7 @@ async def test_a_vm_is_detached_and_returned_by_its_owner_reference(control_plan
         incomplete = [{key: owners[0][key] for key in ("apiVersion", "kind", "name", "uid")}]
         await place.meta("web-1", ownerReferences=incomplete, annotations={"poolhouse.dev/scale-in": "Protect"})
         await until(lambda: count(place), 2)
-        assert (await place.machines())["web-1"]["metadata"]["ownerReferences"] == owners
+        await until(lambda: owners_of(place, "web-1"), owners)
         await place.meta("web-1", ownerReferences=None)
         await until(lambda: count(place), 3)
         await place.api.delete(VMS, place.namespace, "web-1")
@@ -431,6 +432,10 @@ async def count(place: Place) -> int:
     return len(await place.machines())
 
 
+async def owners_of(place: Place, name: str) -> Any:
+    return (await place.machines())[name]["metadata"].get("ownerReferences")
+
+
 async def is_there(place: Place, name: str, other_than: str) -> bool:
     found = (await place.machines()).get(name)
     return found is not None and found["metadata"]["uid"] != other_than
@@ -515,4 +520,5 @@ async def test_the_burst_limits_the_vms_that_the_controllers_create_at_once(
     await place.pool(7)
     async with slow.serve(kubeconfig), background(run(Settings.read(environment), None, None, None)):
         await until(place.names, web(*range(1, 8)))
-    assert slow.most == most
+    # On a busy machine, not all requests of a batch are there at the same time.
+    assert 1 < slow.most <= most

@@ -109,13 +109,14 @@ async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell) -> None:
     assert (wrong.exit_code, "--all needs --to POOL" in wrong.stderr) == (2, True)
     told = await shell.json("attach", "--all", "--to", "web")
     assert (told["vms"], told["excess"]) == (["web-1", "web-2"], 0)
-    await place.change(paused=False)
 
     async def settled() -> Any:
         found = await place.seen()
         return found["status"].get("replicas"), (await place.condition("UnownedVMs")).get("status")
 
-    await until(settled, (2, "False"))
+    await until(settled, (2, "False"))  # before, a pool that is not paused would make other VMs
+    await place.change(paused=False)
+    await until(lambda: observed(place), True)
     assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == restored
     none = await shell.run("attach", "--all", "--to", "web")
     assert "all VMs with the names and the label of web have an owner" in none.stderr
@@ -239,6 +240,7 @@ async def test_why_explains_the_past_the_present_and_the_next_actions(shell: She
     await shell.json("rollout", "pause", "web")
     told = await shell.json("why", "web-1")
     assert "its pool is paused" in told["present"]
+    await until(lambda: observed(place), True)
     await place.api.delete(VMS, place.namespace, "web-1")
     await until(place.names, [])
     assert not (await shell.json("why", "web-1"))["exists"]

@@ -203,8 +203,10 @@ async def test_the_oldest_disks_above_the_limit_go_and_a_returned_disk_stays(con
     await place.pool(3, scaleInStrategy=OFFLINE)
     async with controller(control_plane.kubeconfig):
         await retained(place, 3)
-        await age(place, "root-3")
-        await place.change(retainedDisks={"max": 2})
+    # A controller that hears of the limit before the age of a disk would delete another one.
+    await age(place, "root-3")
+    await place.change(retainedDisks={"max": 2})
+    async with controller(control_plane.kubeconfig):
         await until(lambda: sorted_disks(place), ["root-1", "root-2"])
         await place.change(replicas=1)
         await until(place.names, ["web-1"])

@@ -156,9 +156,13 @@ async def test_a_paused_or_stopped_vm_is_activated(
     vm = await desk.vm(status["vmRef"]["name"])
     assert vm is not None
     assert meta.ACTIVATED_AT in vm["metadata"]["annotations"]
-    guest = await desk.api.get(VMIS, desk.namespace, status["vmRef"]["name"])
-    conditions = {c["type"]: c["status"] for c in guest["status"]["conditions"]}
-    assert (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
+
+    async def runs() -> bool:
+        guest = await desk.api.get(VMIS, desk.namespace, status["vmRef"]["name"])
+        conditions = {c["type"]: c["status"] for c in guest["status"]["conditions"]}
+        return (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
+
+    await until(runs, True)  # KubeVirt says so a moment after it has resumed the guest
 
 
 @pytest.mark.sentence("5.66")
@@ -430,7 +434,8 @@ async def test_claims_outlive_their_pool(desk: Counter, running: RunningControll
     await desk.api.delete(WARM_POOLS, desk.namespace, "web")
     await until(lambda: names(desk), [vm])
     await asyncio.sleep(1)
-    assert (await names(desk), await desk.phase("mine")) == ([vm], "Ready")
+    # A VM that the pool has created at the last moment may be there until the garbage collector deletes it.
+    assert (vm in await names(desk), await desk.phase("mine")) == (True, "Ready")
     await desk.alter("mine", ttlSeconds=1)
     await desk.becomes("mine", "Expired")
     await until(lambda: names(desk), [])
@@ -451,6 +456,7 @@ async def test_a_ready_claim_whose_vm_is_deleted_fails(desk: Counter, running: R
 
 async def test_vms_on_cordoned_nodes_are_not_given_away(desk: Counter, running: RunningControllers) -> None:
     await desk.filled(4)
+    await until(desk.available, 4)  # before, 0 would say nothing about the nodes
     nodes, _ = await desk.api.list(NODES)
     try:
         for each in nodes:
@@ -548,6 +554,7 @@ async def test_a_claim_that_waits_says_why_and_ends_with_its_command(
     left: dict[str, str],
 ) -> None:
     await desk.pool(0, template=template(fail="Stuck"))
+    await until(lambda: observed(desk), True)  # a claim of a pool that the controllers do not know yet is Pending
     command = Path(sys.executable).with_name("poolhouse")
     place = ["--kubeconfig", str(simulated.kubeconfig), "-n", desk.namespace]
     process = await asyncio.create_subprocess_exec(

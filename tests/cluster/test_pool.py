@@ -365,6 +365,8 @@ async def test_one_vm_that_is_refused_holds_up_no_others(
             await until(lambda: condition(place, "ReplicaFailure"), ("True", "FailedCreate"))
             await place.meta("web-3", annotations={meta.SCALE_IN: "First"})
             await place.meta("web-4", annotations={meta.SCALE_IN: "Protect"})
+            await place.is_ready("web-4")
+            await until(lambda: status(place, "readyReplicas"), 1)  # so the controller has the annotations
             await place.change(replicas=1)
             await until(place.names, web(3, 4))
             await until(lambda: said(place, "ReplicaFailure", "Delete web-3"), True)

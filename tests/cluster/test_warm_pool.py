@@ -245,13 +245,17 @@ async def test_vms_on_a_lost_node_become_unknown_and_stay(place: PoolNamespace, 
     async with controllers(ours):
         await until(place.available, 4)
         before = await place.uids()
+        guests, _ = await place.api.list(VMIS, place.namespace)
+        node = guests[0]["status"]["nodeName"]  # while VMs of other tests go, all VMs may be on one node
+        for m in await place.vms():
+            await place.annotate(m, node_lost_seconds="3600")
         try:
-            await place.api.patch(NODES, None, "node-1", {"metadata": {"annotations": {meta.NODE_LOST: "true"}}})
+            await place.api.patch(NODES, None, node, {"metadata": {"annotations": {meta.NODE_LOST: "true"}}})
             await until(lambda: _any_unknown(place), True)
             await asyncio.sleep(2)
             assert await place.uids() == before, "no VM is deleted or replaced"
         finally:
-            await place.api.patch(NODES, None, "node-1", {"metadata": {"annotations": {meta.NODE_LOST: None}}})
+            await place.api.patch(NODES, None, node, {"metadata": {"annotations": {meta.NODE_LOST: None}}})
         await until(place.states, {"Ready": 4})
         assert await place.uids() == before
 

@@ -32,6 +32,7 @@ from poolhouse.stack.install import apply
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.heard import heard
 from tests.cluster.pooling import POOLS, Place, namespace, template
+from tests.cluster.resting import rests
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -286,10 +287,7 @@ async def test_a_controller_at_rest_reads_nothing_and_restores_what_is_lost(cont
             return snapshot.certificate and snapshot.cas and snapshot.certificate
 
         first = await eventually(certificate)
-        await asyncio.sleep(PERIOD_SECONDS)
-        before = reads()
-        await asyncio.sleep(2 * PERIOD_SECONDS)
-        assert reads() == before
+        await rests(reads, 2 * PERIOD_SECONDS)
         await place.api.delete(SECRETS, place.namespace, meta.SERVING_SECRET)
 
         async def another() -> bool:

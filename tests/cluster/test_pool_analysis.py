@@ -103,7 +103,7 @@ def analysis(*checks: Json, **proactive: Any) -> Json:
 
 ERRORS = {
     "name": "errors",
-    "prometheus": {"query": QUERY, "successCondition": "result < 0.05", "intervalSeconds": 5, "count": 2},
+    "prometheus": {"query": QUERY, "successCondition": "result < 0.05", "intervalSeconds": 10, "count": 2},
 }
 SMOKE = {"name": "smoke", "job": {"cronJob": "smoke-test"}}
 
@@ -141,8 +141,13 @@ async def test_an_update_completes_when_its_checks_are_successful(
     await complete(judged)
     assert [each["outcome"] for each in await status(judged, "history")] == ["Complete"]
     await judged.change(template=bigger())
-    await until(lambda: condition(judged, "Progressing"), ("True", "AnalysisRunning"))
-    assert await status(judged, "updatedReplicas") == 1
+
+    async def judges_one() -> bool:
+        found = await judged.seen()
+        reasons = {each["type"]: each["reason"] for each in found["status"]["conditions"]}
+        return (reasons.get("Progressing"), found["status"]["updatedReplicas"]) == ("AnalysisRunning", 1)
+
+    await until(judges_one, True)
     await complete(judged)
     found = (await judged.seen())["status"]
     assert found["currentRevision"] == found["updateRevision"]
@@ -189,11 +194,12 @@ async def test_an_update_without_an_answer_of_prometheus_waits(simulated: StackP
         client(nowhere) as prometheus,
         controller(simulated.kubeconfig, prometheus=prometheus),
     ):
-        await guests.pool(3, maxUnavailable=1, progressDeadlineSeconds=15, updateStrategy=strategy)
+        await guests.pool(3, maxUnavailable=1, updateStrategy=strategy)
         await complete(guests)
         await guests.change(template=bigger())
         await until(lambda: condition(guests, "Progressing"), ("True", "AnalysisInconclusive"))
         await until(lambda: said(guests, "Progressing", "check errors: Error: Prometheus cannot be reached"), True)
+        await guests.change(progressDeadlineSeconds=15)
         await until(lambda: condition(guests, "Progressing"), ("False", "ProgressDeadlineExceeded"))
         assert await said(guests, "Progressing", "check errors was not successful for 15 s")
         assert await status(guests, "updatedReplicas") == 1

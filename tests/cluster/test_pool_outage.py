@@ -12,7 +12,7 @@ from typing import Any
 from controllers.pool.observe import POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import NODES, VMIS
+from poolhouse.runtime.resource import NODES, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.waiting import eventually
 
@@ -25,6 +25,9 @@ async def test_a_lost_node_is_named_until_it_is_back(whole: StackPaths) -> None:
         vmis, _ = await api.list(VMIS, "default", label_selector=f"{meta.POOL}={POOL}")
         (node, number), *_ = Counter(each["status"]["nodeName"] for each in vmis).most_common()
         vm = next(each["metadata"]["name"] for each in vmis if each["status"]["nodeName"] == node)
+        for each in vmis:  # the VMIs of a lost node must not fail before the commands have looked
+            patient = {"metadata": {"annotations": {f"{meta.SIM_PREFIX}node-lost-seconds": "3600"}}}
+            await api.patch(VMS, "default", each["metadata"]["name"], patient)
         await _set_lost(api, node, "true")
         try:
             status = await eventually(lambda: _reason(api, "NodeNotReady"))
@@ -39,8 +42,8 @@ async def test_a_lost_node_is_named_until_it_is_back(whole: StackPaths) -> None:
             await _set_lost(api, node, None)
         await eventually(lambda: _reason(api, "Ready"))
         log = await eventually(lambda: _log(api))
-        assert [each["reason"] for each in log] == ["NodeNotReady", "NodeReady"]
-        assert [each["message"].partition(":")[0] for each in log[:1]] == [f"node {node} is not ready"]
+        assert [each["reason"] for each in log[-2:]] == ["NodeNotReady", "NodeReady"]
+        assert log[-2]["message"].partition(":")[0] == f"node {node} is not ready"
         assert f"NodeReady: node {node} is ready again, after an outage since" in await command(
             whole.kubeconfig, "why", vm
         )

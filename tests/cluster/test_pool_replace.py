@@ -78,7 +78,11 @@ async def test_a_new_entry_gives_vms_new_disks_and_an_undone_one_gives_the_old_o
         for name in old:
             claim = (await guests.disks())[name]
             assert not [o for o in claim["metadata"]["ownerReferences"] if o["kind"] == "VirtualMachine"]
-        assert not any(meta.REPLACED_DISKS in m["metadata"]["annotations"] for m in (await guests.machines()).values())
+
+        async def replaced() -> bool:
+            return any(meta.REPLACED_DISKS in m["metadata"]["annotations"] for m in (await guests.machines()).values())
+
+        await until(replaced, False)  # the annotation goes after the label of the disk has come
         await guests.change(template=sized("1Gi"))
         await complete(guests)
         assert await disks_in_use(guests) == dict.fromkeys(uids, "1Gi")

@@ -204,7 +204,7 @@ async def test_a_store_is_the_truth_after_the_api_server_was_killed_in_the_middl
             busy = False
             await asyncio.gather(*churning)
         await becomes(informer, await truth(api, namespace))
-        assert informer.problem is None
+        await until(lambda: informer.problem, None)
 
     with pytest.raises(Expired):  # what it remembers begins with its start: the watch went on only after a list
         await watched(api, namespace, before)

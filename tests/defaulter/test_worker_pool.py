@@ -106,9 +106,9 @@ async def test_killed_workers_lose_no_waiting_request(start: Start) -> None:
 
 async def test_a_killed_idle_worker_is_replaced_at_once(start: Start) -> None:
     async with start() as workers:
-        for pid in children():
+        for pid in (killed := children()):
             os.kill(pid, signal.SIGKILL)
-        await at(workers, 0)
+        await eventually(lambda: workers.counts.restarts.total() >= len(killed))
         assert (await workers.ask(Operation.DOCUMENT, BODY))[0] == 200
 
 

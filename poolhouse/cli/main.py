@@ -71,6 +71,9 @@ COMMANDS = {
     "doctor": CommandEntry(
         "poolhouse.cli.doctor:doctor", "Check whether Poolhouse itself works, and say what to do if it does not."
     ),
+    "api-docs": CommandEntry(
+        "poolhouse.cli.api_docs:api_docs", "Open the page that describes the HTTP API of a service."
+    ),
     "conformance": CommandEntry(
         "poolhouse.cli.conformance:conformance", "Check that a cluster's KubeVirt behaves as Poolhouse expects."
     ),

@@ -103,6 +103,10 @@ class Api:
     def host(self) -> str:
         return self._transport.config.host
 
+    async def authorization(self) -> str | None:
+        """The header by which the API server knows the user; None with a client certificate."""
+        return await self._transport.config.authorization()
+
     @property
     def metrics(self) -> Metrics:
         return self._transport.metrics

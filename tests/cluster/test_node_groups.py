@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+import pytest
 
 from controllers.pool.observe import POOLS
 from poolhouse.api.kinds import meta
@@ -60,6 +61,7 @@ async def annotate(place: Place, **annotations: str | None) -> None:
     await place.api.patch(POOLS, place.namespace, "web", {"metadata": {"annotations": annotations}})
 
 
+@pytest.mark.sentence("1.3")
 async def test_scale_out_and_scale_in_of_exactly_the_named_node(control_plane: Any, place: Place) -> None:
     await pool(place, 2)
     await place.vm("control-plane-1")

@@ -46,7 +46,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.clock import ApiServerClock
-from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, Throttled, Unauthorized, Unavailable, Unreachable
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.runtime.transport import Request
@@ -394,7 +394,7 @@ def test_only_a_known_token_learns_what_is_wrong_with_a_body(
     services: Services, name: str, path: str, content: bytes
 ) -> None:
     headers = {"content-type": "application/json", **TOKEN}
-    services.cluster.fault = Forbidden("Unauthorized", status=401)
+    services.cluster.fault = Unauthorized("Unauthorized", status=401)
     try:
         answer = services[name].request("POST", path, content=content, headers=headers)
     finally:
@@ -404,7 +404,7 @@ def test_only_a_known_token_learns_what_is_wrong_with_a_body(
 
 
 FAULTS = [
-    pytest.param(Forbidden("Unauthorized", status=401), {401}, id="an unknown token"),
+    pytest.param(Unauthorized("Unauthorized", status=401), {401}, id="an unknown token"),
     pytest.param(Forbidden("you may not", status=403), {200, 403}, id="a caller without rights"),
     pytest.param(Throttled("later", status=429, retry_after_seconds=2), {503}, id="a busy API server"),
     pytest.param(Unavailable("starting", status=503), {503}, id="an API server that starts"),

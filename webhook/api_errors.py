@@ -4,7 +4,16 @@ import re
 from typing import Any
 
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound, Throttled
+from poolhouse.runtime.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Forbidden,
+    Invalid,
+    NotFound,
+    Throttled,
+    Unauthorized,
+)
 from webhook.models import QueryError
 
 _UNKNOWN_FIELD = re.compile(r'unknown field "([^"]+)"')
@@ -17,9 +26,10 @@ def cause_of(error: ApiError | TimeoutError) -> str:
 
 def query_error(error: ApiError) -> QueryError:
     """Converts an error of the API server to the error response of a query."""
+    if isinstance(error, Unauthorized):
+        return QueryError(401, Problem("", "the API server does not know this token"))
     if isinstance(error, Forbidden):
-        message = "the API server does not know this token" if error.status == 401 else error.message
-        return QueryError(error.status, Problem("", message))
+        return QueryError(error.status, Problem("", error.message))
     wait = error.retry_after_seconds if isinstance(error, Throttled) else 1
     message = f"the API server gave no answer: {error.message}"
     return QueryError(503, Problem("", message), retry_after_seconds=wait)
@@ -38,7 +48,7 @@ def problems_of(error: ApiError) -> tuple[Problem, ...]:
             return (Problem("metadata.name", error.message),)
         case NotFound():
             return (Problem("kind", "this cluster does not serve this kind"),)
-        case Invalid() | Forbidden() if error.status != 401:
+        case Invalid() | Forbidden():
             return _causes(error) or unknown_fields(error) or (Problem("", _DENIED.sub("", error.message)),)
         case _:
             return ()

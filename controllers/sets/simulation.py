@@ -16,7 +16,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Forbidden
+from poolhouse.runtime.errors import ApiError, Forbidden, Unauthorized
 from poolhouse.runtime.resource import VMS, Resource
 from poolhouse.service.json_api import problem_body
 
@@ -143,7 +143,7 @@ async def authorize_list(api: Api, token: str, resource: Resource, namespace: st
     question = self_subject_access_review("list", resource, namespace)
     try:
         review = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)
-    except Forbidden as error:
+    except (Unauthorized, Forbidden) as error:
         return error.status or 403, problem_body("the API server does not know this token")
     except ApiError as error:
         return 503, problem_body(f"the access review for {resource.plural} failed: {error.message}")

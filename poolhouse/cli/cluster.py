@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
-UNAUTHORIZED, NOT_FOUND = 401, 404
+NOT_FOUND = 404
 OBJECT_PATH = re.compile(r"/namespaces/(?P<namespace>[^/?]+)/[^/?]+/(?P<name>[^/?]+)")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """where pods have the token of their ServiceAccount"""
@@ -88,7 +88,7 @@ class Cluster:
             raise self._exit(_first(refused)) from None
 
     def _exit(self, error: ApiError) -> click.ClickException:
-        from poolhouse.runtime.errors import Throttled, Unavailable, WebhookFailed
+        from poolhouse.runtime.errors import Throttled, Unauthorized, Unavailable, WebhookFailed
         from poolhouse.runtime.errors import Unreachable as NoAnswer
 
         source = str(self.kubeconfig or "the pod's ServiceAccount")
@@ -106,7 +106,7 @@ class Cluster:
                 f"no answer from the cluster of {source}: {error}; check the connection with `kubectl version`, "
                 "or choose another cluster with --context, --kubeconfig or (an embedded stack) --dir"
             )
-        if error.status == UNAUTHORIZED:
+        if isinstance(error, Unauthorized):
             return Failed(f"{error.message}: the cluster does not accept the credentials of {source}; renew them")
         return Failed(with_namespace(error))
 
@@ -173,9 +173,7 @@ async def list_visible(api: Api, resource: Resource, namespace: str | None) -> l
         return (await api.list(resource, namespace if resource.namespaced else None))[0]
     except NotFound:
         return []
-    except Forbidden as error:
-        if error.status == UNAUTHORIZED:  # no credentials, which is another matter than no right
-            raise
+    except Forbidden:
         return None
 
 

@@ -130,7 +130,7 @@ def _in_namespace(manifest: Manifest, cluster: Cluster) -> Manifest:
 async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool) -> tuple[Json, list[str]]:
     """Returns the object as the API server would store it after `kubectl apply`, and the warnings. Raises `Failed` with
     all problems."""
-    from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
+    from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unauthorized
 
     kind = next(kind for kind in planned_kinds() if kind.kind == manifest.document["kind"])
     change = await read_change(api, kind, manifest.document)
@@ -147,6 +147,8 @@ async def _applied(api: Api, manifest: Manifest, server_side: bool, force: bool)
             raise
         warnings.append(f"{manifest.place}: the plan is without a dry run by the API server: {error.message}")
         return change.merged, warnings
+    except Unauthorized:
+        raise
     except ApiError as error:
         if not error.status or error.status >= SERVER_ERROR:
             raise

@@ -14,9 +14,16 @@ from uuid import uuid4
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.resource_types import CLAIMS, POOLS
-from poolhouse.cli.cluster import UNAUTHORIZED
 from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, judge
-from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable, WebhookFailed
+from poolhouse.runtime.errors import (
+    ApiError,
+    NotFound,
+    Throttled,
+    Unauthorized,
+    Unavailable,
+    Unreachable,
+    WebhookFailed,
+)
 from poolhouse.runtime.resource import DEPLOYMENTS, KUBEVIRTS, LEASES, VMS, Resource
 
 if TYPE_CHECKING:
@@ -103,9 +110,8 @@ async def observe_installation(api: Api, home: str, seconds: float) -> Installat
     from poolhouse.cli.installation import API_VERSIONS, Installation
 
     kubernetes = await seen(api.request("GET", "/version"), seconds)
-    if isinstance(kubernetes, Unreachable | Unavailable | Throttled) and not isinstance(kubernetes, WebhookFailed):
-        raise kubernetes
-    if isinstance(kubernetes, ApiError) and kubernetes.status == UNAUTHORIZED:
+    no_answer = Unauthorized | Unreachable | Unavailable | Throttled
+    if isinstance(kubernetes, no_answer) and not isinstance(kubernetes, WebhookFailed):
         raise kubernetes
     kubevirts, deployments, configurations = await asyncio.gather(
         seen(_list(api, KUBEVIRTS), seconds),

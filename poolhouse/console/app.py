@@ -112,7 +112,7 @@ def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
     lost, hidden = "", []
     others: dict[str, list[str]] = {}
     for plural, error in problems.items():
-        if isinstance(error, Forbidden) and error.status == FORBIDDEN:
+        if isinstance(error, Forbidden):
             hidden.append(plural)
         elif isinstance(error, Unreachable) or error.status in PROXY_ERRORS:
             lost = lost or str(error)
@@ -121,8 +121,6 @@ def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
     return {"lost": lost, "hidden": hidden, "others": [(", ".join(kinds), text) for text, kinds in others.items()]}
 
 
-FORBIDDEN = 403
-"""status of a missing right; an expired token has 401"""
 PROXY_ERRORS = (502, 503, 504)
 """statuses of a proxy whose API server is away, and of an API server that ends"""
 

@@ -5,7 +5,8 @@ ApiError
 ├── AlreadyExists  another writer has created it
 ├── Conflict       it changed since it was read: read it again
 ├── Invalid        the API server will never accept this body: report it to its author
-├── Forbidden      RBAC (401 too) or an admission policy refuses it
+├── Unauthorized   the API server does not know the credentials
+├── Forbidden      RBAC or an admission policy refuses it
 │   └── QuotaExceeded  a quota is full: retry later
 ├── Expired        the resourceVersion is too old: list again
 ├── Throttled      retry, but not before `retry_after_seconds`
@@ -66,6 +67,9 @@ class Conflict(ApiError): ...
 class Invalid(ApiError): ...
 
 
+class Unauthorized(ApiError): ...
+
+
 class Forbidden(ApiError): ...
 
 
@@ -111,7 +115,7 @@ WEBHOOK_FAILURE = re.compile(
 
 CLASSES: dict[int, type[ApiError]] = {
     400: Invalid,
-    401: Forbidden,
+    401: Unauthorized,
     403: Forbidden,
     404: NotFound,
     409: Conflict,

@@ -20,7 +20,7 @@ from poolhouse.cli.cluster import Cluster, with_namespace
 from poolhouse.cli.main import COMMANDS, CommandEntry, main, poolhouse, program_name
 from poolhouse.cli.output import Failed
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.errors import Forbidden, NotFound, Unauthorized
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
@@ -153,7 +153,7 @@ def test_an_unreachable_cluster_is_one_line_with_a_remedy(away: Path) -> None:
             ExceptionGroup("", [ExceptionGroup("", [Forbidden("you may not")])]), "^you may not$", id="of many"
         ),
         pytest.param(
-            Forbidden("Unauthorized", status=401), "does not accept the credentials of .*kubeconfig", id="old"
+            Unauthorized("Unauthorized", status=401), "does not accept the credentials of .*kubeconfig", id="old"
         ),
     ],
 )

@@ -18,7 +18,7 @@ from poolhouse.console.app import connection_values
 from poolhouse.console.cluster_state import Sample
 from poolhouse.console.overview import summary, table
 from poolhouse.console.pool_page import grouped, with_current
-from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unauthorized, Unavailable, Unreachable
 from tests.controllers.pool.builders import snapshot
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ def test_the_overview_counts_states() -> None:
     ("error", "part"),
     [
         pytest.param(Forbidden("no", status=403), "hidden", id="a missing right"),
-        pytest.param(Forbidden("the token has expired", status=401), "others", id="credentials that are not valid"),
+        pytest.param(Unauthorized("the token has expired", status=401), "others", id="credentials that are not valid"),
         pytest.param(Unreachable("refused", reason="ClientConnectorError"), "lost", id="no connection"),
         pytest.param(Unavailable("bad gateway", status=502), "lost", id="a proxy whose API server is away"),
         pytest.param(Throttled("it ends", status=503), "lost", id="an API server that ends"),

@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
     ("code", "reason", "retry_after", "expected"),
     [
         (400, "BadRequest", None, errors.Invalid),
-        (401, "Unauthorized", None, errors.Forbidden),
+        (401, "Unauthorized", None, errors.Unauthorized),
         (403, "Forbidden", None, errors.Forbidden),
         (404, "NotFound", None, errors.NotFound),
         (405, "MethodNotAllowed", None, errors.ApiError),

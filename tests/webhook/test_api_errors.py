@@ -13,6 +13,7 @@ from poolhouse.runtime.errors import (
     Invalid,
     NotFound,
     Throttled,
+    Unauthorized,
     Unavailable,
 )
 from webhook.api_errors import problems_of
@@ -48,7 +49,7 @@ CAUSES = {"causes": [{"field": "spec.a", "message": "bad"}, {"field": "<nil>", "
             id="a name that is taken",
         ),
         pytest.param(Conflict("old", status=409), (Problem("metadata.resourceVersion", "old"),), id="an old version"),
-        pytest.param(Forbidden("who?", status=401), (), id="an unknown token says nothing of the document"),
+        pytest.param(Unauthorized("who?", status=401), (), id="an unknown token says nothing of the document"),
         pytest.param(Throttled("later", status=429), (), id="a busy server says nothing of the document"),
         pytest.param(Unavailable("oh", status=500), (), id="a broken server says nothing of the document"),
     ],

@@ -16,7 +16,7 @@ from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
+from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm
 from tests.planning import InlinePlanner
@@ -168,7 +168,7 @@ async def test_an_invalid_document_is_refused(body: Json, path: str) -> None:
     ("allowed", "expected"),
     [
         pytest.param(False, 403, id="one who may not see the VMs"),
-        pytest.param(Forbidden("who?", status=401), 401, id="a token that nobody knows"),
+        pytest.param(Unauthorized("who?", status=401), 401, id="a token that nobody knows"),
         pytest.param(Unreachable("away"), 503, id="an API server that does not say"),
     ],
 )

@@ -13,7 +13,7 @@ from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
+from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
 from tests.planning import InlinePlanner
@@ -97,7 +97,7 @@ async def test_an_empty_plan() -> None:
         pytest.param(stores(), {"metadata": {}}, True, 422, id="no name"),
         pytest.param(stores(), document("many"), True, 422, id="no set"),
         pytest.param(stores(), document(1), False, 403, id="who may not see the instances"),
-        pytest.param(stores(), document(1), Forbidden("who?", status=401), 401, id="who is nobody"),
+        pytest.param(stores(), document(1), Unauthorized("who?", status=401), 401, id="who is nobody"),
         pytest.param(stores(), document(1), Unreachable("away"), 503, id="nobody can say"),
     ],
 )

@@ -1,7 +1,7 @@
 """Checks that the author of an object may read what the services read for it.
 
 The services read these objects with their own rights, and show or pass on what they find. An object must not give its
-author what the author could not read. `ASKED` is the table of what is asked; docs/security.md shows it.
+author what the author could not read. `ASKED` is the table of what is asked; docs/reference/rights.md shows it.
 """
 
 import asyncio

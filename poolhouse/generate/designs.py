@@ -19,7 +19,7 @@ class Sentence:
     number: str
     text: str
     differs: str = ""
-    """Poolhouse does something else than the design on purpose: the heading of docs/differences.md that says why"""
+    """Poolhouse does something else than the design on purpose: the heading of tests/designs/README.md that says why"""
 
     @property
     def design(self) -> str:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from zipfile import ZipFile
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAGE = Path("docs/reference/licences.md")
+PAGE = Path("requirements/LICENCES.md")
 UNKNOWN = "unknown"
 
 ALLOWED = frozenset(
@@ -102,7 +102,7 @@ def page() -> str:
             "",
             *(f"- {name} ({licence}): {why}." for name, (licence, why) in EXCEPTIONS.items()),
             "",
-            "The [bill of materials](../install.md) of an image also lists the packages of its distribution.",
+            "The [bill of materials](../docs/install.md) of an image also lists the packages of its distribution.",
             "",
             "## Python packages",
             "",

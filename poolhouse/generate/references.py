@@ -1,10 +1,10 @@
-"""The table of docs/security.md that says which rights the author of an object needs."""
+"""The table of docs/reference/rights.md that says which rights the author of an object needs."""
 
 from pathlib import Path
 
 from webhook.references import ASKED, NOT_ASKED
 
-PAGE = Path("docs/security.md")
+PAGE = Path("docs/reference/rights.md")
 BEGIN, END = "<!-- references -->", "<!-- end of references -->"
 
 

@@ -13,7 +13,7 @@ from poolhouse.generate.designs import SENTENCES, TITLES, Sentence
 
 TESTS = Path(__file__).resolve().parent.parent.parent / "tests"
 MARKER = "sentence"
-DIFFERENCES = "../differences.md"
+DIFFERENCES = "README.md"
 
 
 @dataclass(frozen=True, order=True)

@@ -1,4 +1,4 @@
-"""The threat model in docs/security.md has exactly the rights that the chart renders."""
+"""The threat model in docs/reference/rights.md has exactly the rights that the chart renders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = dict[str, Any]
 Right = tuple[str, str, str, frozenset[str]]
 """service, scope, resource and names of objects"""
 
-PAGE = CHART.parent.parent / "docs" / "security.md"
+PAGE = CHART.parent.parent / "docs" / "reference" / "rights.md"
 SCOPES = {"ClusterRole": "cluster", "Role": "own"}
 EVERYTHING = ("--values", str(CHART / "ci" / "everything-values.yaml"))
 

@@ -27,7 +27,7 @@ def test_numbers_are_unique_and_consecutive() -> None:
 
 
 def test_a_sentence_that_differs_links_to_a_heading() -> None:
-    lines = (TESTS.parent / "docs" / "differences.md").read_text().splitlines()
+    lines = (TESTS / "designs" / "README.md").read_text().splitlines()
     anchors = {line.lstrip("#").strip().lower().replace(" ", "-") for line in lines if line.startswith("#")}
     assert {each.differs for each in SENTENCES} - {""} <= anchors
 

@@ -35,7 +35,7 @@ def build(api: Api, events: EventRecorder, process: str) -> Component:
 
 
 class WarmPoolHistory(History):
-    """No claim gets two VMs, and no VM two claims: the invariants I1 to I9 of docs/warm-pools.md."""
+    """No claim gets two VMs, and no VM two claims: the invariants I1 to I9 of README.md."""
 
     build = staticmethod(build)
 

@@ -1,7 +1,7 @@
 """The releases of KubeVirt, and what each of them has of the fields, requests and behaviour that Poolhouse relies on.
 
-`FEATURES` is the only place for such facts: the defaulter asks it, and docs/kubevirt-versions.md is made from it. The
-releases were read in KubeVirt's source at the tag of each release. `seen` says on which releases it was tried.
+`FEATURES` is the only place for such facts: the defaulter asks it, and docs/reference/kubevirt-versions.md is made from
+it. The releases were read in KubeVirt's source at the tag of each release. `seen` says on which releases it was tried.
 """
 
 from __future__ import annotations

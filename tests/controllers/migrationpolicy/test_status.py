@@ -139,5 +139,5 @@ def test_a_foreign_policy_of_the_same_name_is_not_changed() -> None:
 
 
 def test_every_reason_is_in_the_documentation() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "reasons.md").read_text()
     assert {reason for kind in (ActiveReason, EnforcedReason) for reason in kind if f"`{reason}`" not in page} == set()

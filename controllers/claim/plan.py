@@ -244,10 +244,11 @@ def vm_name(claim: str, uid: str, attempt: int) -> str:
 def _timeout(s: ClaimSnapshot) -> Failure:
     waited = f"no VM was bound before {s.bind_deadline:%H:%M:%S} UTC"
     obstacle = s.no_pool or s.over_quota or s.failure or status.creation_obstacle(s)
-    if obstacle is not None:
+    if obstacle is not None and obstacle.reason != ClaimReason.MAX_TOTAL_REACHED:
         return Failure(obstacle.reason, f"{waited}: {obstacle.message}")
+    why = f": {obstacle.message}" if obstacle is not None else ""
     position = f"; the claim was at position {s.position} in the queue" if s.position else ""
-    return Failure(ClaimReason.BIND_TIMEOUT, waited + position)
+    return Failure(ClaimReason.BIND_TIMEOUT, waited + why + position)
 
 
 def _pend(s: ClaimSnapshot, why: Failure, now: datetime, phase: Phase = "Pending") -> steps.Step:

@@ -249,8 +249,8 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             snapshot(a_claim(creationTimestamp=ago(301)), pool=QUEUE, position=1, pool_full=True),
-            ("Failed", "MaxTotalReached"),
-            id="the reason of a timeout in a full pool",
+            ("Failed", "BindTimeout"),
+            id="a full pool is in the message of a timeout alone: it is the demand that was not served",
         ),
         # After the first compare-and-swap
         pytest.param(
@@ -957,3 +957,11 @@ def test_a_forged_vm_does_not_replace_one_that_boots() -> None:
     booting = claimed_vm("m", vmi=a_vmi(ready=False, conditions=frozenset()))
     found = snapshot(a_claim(status=COLD_STATUS), booting, claimed_vm("forged"), unrecorded=frozenset({"forged"}))
     assert isinstance(plan(found, NOW), DeleteVM)
+
+
+def test_the_message_of_a_timeout_in_a_full_pool_names_the_limit() -> None:
+    late = snapshot(a_claim(creationTimestamp=ago(301)), pool=a_pool(maxTotal=2), position=1, pool_full=True)
+    step = plan(late, NOW)
+    assert isinstance(step, UpdateStatus)
+    message = next(each.message for each in step.status.conditions if each.type == "Bound")
+    assert message.endswith(" UTC: the pool has its maxTotal of 2 VMs; the claim was at position 1 in the queue")

@@ -298,6 +298,8 @@ async def test_orphaned_instances_are_adopted(
         assert {(row["instance"], row["adopted"]) for row in json.loads(tried.stdout)} == {(i, False) for i in orphans}
         done = await of_region(*sorted(orphans), "--yes")
         assert done.exit_code == 0, done.output
+        # A pool that has not seen its new instances would launch others.
+        await until(lambda: desk.available("mac"), 2)
         await desk.change("mac", paused=False)
         await until(states(cloud), ["Ready", "Ready"])
         await until(lambda: desk.available("mac"), 2)

@@ -34,6 +34,7 @@ from poolhouse.api.kubevirt.behaviours import (
     Target,
 )
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
+from poolhouse.api.kubevirt.live_updates import is_live_update
 from poolhouse.api.kubevirt.versions import Release
 from poolhouse.cli.cluster import Cluster, cluster_options_without
 from poolhouse.cli.output import echo, echo_block, is_structured, output_option, print_structured, style
@@ -171,6 +172,8 @@ def _skipped(behaviour: Behaviour, settings: ClusterSettings, *, guests: bool) -
         return Result(behaviour.name, "skipped", f"it exists since KubeVirt {_text(behaviour.since)}")
     if behaviour.gate is not None and settings.release is not None and not settings.enables(behaviour.gate):
         return Result(behaviour.name, "skipped", f"KubeVirt's feature gate {behaviour.gate.name} is off")
+    if behaviour.live and settings.release is not None and not is_live_update(settings):
+        return Result(behaviour.name, "skipped", "vmRolloutStrategy of the KubeVirt object is not LiveUpdate")
     return None
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -43,6 +44,10 @@ def test_the_settings_of_an_installation() -> None:
     )
     assert ClusterSettings.of(document) == settings
     assert ClusterSettings.of(excerpt(document)) == settings, "a client sends all that is read"
+    document["spec"]["workloadUpdateStrategy"] = {"workloadUpdateMethods": ["LiveMigrate"]}
+    document["spec"]["configuration"]["vmRolloutStrategy"] = "Stage"
+    live = replace(settings, rollout_strategy="Stage", update_methods=frozenset({"LiveMigrate"}))
+    assert ClusterSettings.of(document) == ClusterSettings.of(excerpt(document)) == live
     assert "migrations" not in excerpt(document)["spec"]["configuration"]
     assert "managedFields" not in excerpt(document)["metadata"]
 

@@ -115,6 +115,8 @@ class Behaviour:
     """whether a VM must run, which needs a node with capacity"""
     since: Release = OLDEST
     gate: FeatureGate | None = None
+    live: bool = False
+    """whether it needs `vmRolloutStrategy: LiveUpdate`"""
 
 
 HALTED, MANUAL, ALWAYS, RERUN = ({"runStrategy": each} for each in ("Halted", "Manual", "Always", "RerunOnFailure"))
@@ -134,6 +136,7 @@ _ADMISSION = "Admission and dry runs of Poolhouse report KubeVirt's own refusals
 _DEFAULTS = "virt-api's webhook runs before that of Poolhouse, which therefore finds these values set."
 _STANDBY = "Warm pools pause, stop and start waiting VMs by these requests."
 _SNAPSHOT = "Pools take snapshots of VMs before updates, if they are asked to."
+_LIVE = "Pools let KubeVirt change running VMs, and restart those for which KubeVirt requires it."
 _RESTART = "Pools restart VMs, and wait until the VMI is another one."
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
@@ -446,6 +449,50 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
             Shows("VM", {"conditions.RestartRequired": "True"}),
         ),
         guest=True,
+    ),
+    Behaviour(
+        "more-sockets-while-running",
+        "virt-controller gives a running VMI more CPU sockets",
+        _LIVE,
+        (
+            Create({**ALWAYS, **_domain(cpu={"sockets": 1, "cores": 1, "threads": 1})}),
+            Reaches("Running", STARTING),
+            Shows("VMI", {"spec.domain.cpu.maxSockets": ANY, "status.currentCPUTopology.sockets": 1}),
+            Change("VM", {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 2}}}}}}),
+            Shows("VMI", {"spec.domain.cpu.sockets": 2}),
+            Shows("VM", {"conditions.RestartRequired": None}),
+        ),
+        guest=True,
+        live=True,
+    ),
+    Behaviour(
+        "placement-while-running",
+        "virt-controller gives a running VMI another node selector and other tolerations",
+        _LIVE,
+        (
+            Create(ALWAYS),
+            Reaches("Running", STARTING),
+            Change("VM", {"spec": {"template": {"spec": {"nodeSelector": {"kubernetes.io/os": "linux"}}}}}),
+            Change("VM", {"spec": {"template": {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}]}}}}),
+            Shows("VMI", {"spec.nodeSelector.kubernetes.io/os": "linux", "spec.tolerations.0.key": "a"}),
+            Shows("VM", {"conditions.RestartRequired": None}),
+        ),
+        guest=True,
+        live=True,
+    ),
+    Behaviour(
+        "fewer-sockets-need-a-restart",
+        "virt-controller sets RestartRequired for fewer CPU sockets",
+        _LIVE,
+        (
+            Create({**ALWAYS, **_domain(cpu={"sockets": 2, "cores": 1, "threads": 1})}),
+            Reaches("Running", STARTING),
+            Change("VM", {"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": 1}}}}}}),
+            Shows("VM", {"conditions.RestartRequired": "True"}),
+            Shows("VMI", {"spec.domain.cpu.sockets": 2}),
+        ),
+        guest=True,
+        live=True,
     ),
     Behaviour(
         "snapshot-names-its-source",

@@ -49,6 +49,10 @@ class ClusterSettings:
     """What happens to a VM that names no strategy while its node is drained. Unset: its Pod is evicted."""
     usb_resources: frozenset[str] = frozenset()
     """Resource names of host devices on USB. Other host devices are PCI functions."""
+    rollout_strategy: str = ""
+    """What KubeVirt does with changes of running VMs: `LiveUpdate` or `Stage`. Unset: the release decides."""
+    update_methods: frozenset[str] = frozenset()
+    """How KubeVirt may move running VMs by itself: `LiveMigrate`, `Evict`"""
 
     @classmethod
     def of(cls, kubevirt: Json) -> Self:
@@ -69,6 +73,8 @@ class ClusterSettings:
             usb_resources=frozenset(
                 _text(device, "resourceName") for _, device in entries(configuration, "permittedHostDevices", "usb")
             ),
+            rollout_strategy=_text(configuration, "vmRolloutStrategy"),
+            update_methods=frozenset(_texts(kubevirt, "spec", "workloadUpdateStrategy", "workloadUpdateMethods")),
         )
 
     @property
@@ -107,7 +113,7 @@ def excerpt(kubevirt: Json) -> Json:
         kept["developerConfiguration"] = _keep(kept["developerConfiguration"], _DEVELOPER_CONFIGURATION)
     return {
         "metadata": _keep(at(kubevirt, "metadata"), _METADATA),
-        "spec": {"configuration": kept},
+        "spec": {"configuration": kept, **_keep(at(kubevirt, "spec"), ("workloadUpdateStrategy",))},
         "status": _keep(at(kubevirt, "status"), _STATUS),
     }
 

@@ -284,7 +284,8 @@ FEATURES = (
     Feature(
         "Live update by default",
         "`vmRolloutStrategy: LiveUpdate`",
-        "Not relied on. In 1.5 the default is `Stage`: a change of a running VM waits for its restart.",
+        "Pools let KubeVirt change running VMs where it can. In 1.5 the default is `Stage`: a change of a running VM"
+        " waits for its restart, unless the KubeVirt object says `LiveUpdate`.",
         since=(1, 6),
     ),
     Feature(

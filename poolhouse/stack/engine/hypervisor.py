@@ -11,6 +11,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.migration.settings import MigrationSettings
 from poolhouse.stack.engine.objects import VMI
+from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vmi.devices import DeviceReport
 from poolhouse.stack.engine.vmi.probes import Probe
 
@@ -67,6 +68,9 @@ ABSENT = Domain()
 
 
 class Hypervisor(Protocol):
+    hotplugs: tuple[Hotplug, ...]
+    """what the hypervisor adds to running guests by a migration"""
+
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Calls `changed` with the UID of each VMI whose domain has changed."""
 

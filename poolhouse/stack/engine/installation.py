@@ -11,6 +11,7 @@ from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import NAMESPACE
 from poolhouse.api.kubevirt.cluster_settings import choose
+from poolhouse.api.kubevirt.live_updates import LIVE_MIGRATE
 from poolhouse.api.kubevirt.versions import NEWEST
 from poolhouse.runtime.api import Api
 from poolhouse.stack.engine.migration.plan import MIGRATING
@@ -34,8 +35,12 @@ def new_kubevirt(namespace: str) -> Json:
         "apiVersion": KUBEVIRTS.api_version,
         "kind": KUBEVIRTS.kind,
         "metadata": {"name": NAME, "namespace": namespace},
-        # So that a drain moves VMs that name no strategy. KubeVirt has no default, so it would evict them.
-        "spec": {"configuration": {"evictionStrategy": MIGRATING[0]}},
+        "spec": {
+            # So that a drain moves VMs that name no strategy. KubeVirt has no default, so it would evict them.
+            "configuration": {"evictionStrategy": MIGRATING[0]},
+            # So that a VM gets CPUs and memory while it runs. KubeVirt's own manifest names no method.
+            "workloadUpdateStrategy": {"workloadUpdateMethods": [LIVE_MIGRATE]},
+        },
     }
 
 

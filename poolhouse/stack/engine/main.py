@@ -26,6 +26,7 @@ from poolhouse.stack.engine.hypervisor import Hypervisor
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.migration.controller import MigrationController
 from poolhouse.stack.engine.migration.evacuation import EvacuationController
+from poolhouse.stack.engine.migration.workload_updates import WorkloadUpdateController
 from poolhouse.stack.engine.node.controller import NodeController, NodeHardware
 from poolhouse.stack.engine.node.scheduler import NodeCapacity
 from poolhouse.stack.engine.resources import NODE_NAMES
@@ -134,13 +135,14 @@ def background_tasks(
     migrations = MigrationController(api, informers, backend.hypervisor, events, capacity)
     snapshots = SnapshotController(api, informers, backend.snapshots)
     controllers: tuple[Controller[Any], ...] = (
-        VMController(api, informers, backend.delays).controller,
+        VMController(api, informers, backend.delays, hotplugs=backend.hypervisor.hotplugs).controller,
         vmis.controller,
         vmis.orphans,
         data_volumes.controller,
         migrations.controller,
         migrations.abandoned.controller,
         EvacuationController(api, informers).controller,
+        WorkloadUpdateController(api, informers).controller,
         nodes.controller,
         snapshots.controller,
         snapshots.contents,

@@ -15,6 +15,15 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json, without_nulls
 from poolhouse.api.kinds.meta import NODE_LOST, SIM_PREFIX
 from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt.live_updates import (
+    NO_FIELDS,
+    UNKNOWN_GUEST,
+    LiveFields,
+    RunningGuest,
+    read_fields,
+    read_guest,
+    without_fields,
+)
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.stack.engine import resources
 from poolhouse.stack.engine.vm import hotplug
@@ -83,7 +92,9 @@ class VM(PhasedObject):
     generation: int = 0
     run_strategy: str = "Halted"
     template_hash: str = ""
-    """hash of the VMI spec in the VM's template, without devices that are hotplugged"""
+    """hash of the VMI spec in the VM's template, without what KubeVirt may change in a running VMI"""
+    live: LiveFields = NO_FIELDS
+    """the fields of the template that KubeVirt may change in the running VMI"""
     devices: tuple[str, ...] = ()
     """a text for each hotpluggable volume and each NIC in the template"""
     nics: Pairs = ()
@@ -126,6 +137,8 @@ class VMI(PhasedObject):
     faults: Pairs = ()
     eviction_strategy: str = ""
     """empty: that of the KubeVirt object"""
+    guest: RunningGuest = UNKNOWN_GUEST
+    """what changes of the running VMI depend on"""
 
     @property
     def memory_with_overhead(self) -> int:
@@ -190,6 +203,8 @@ class Migration(PhasedObject):
     """node selector of the migration, in addition to that of the VMI"""
     evacuates: str = ""
     """name of the node that the migration evacuates"""
+    updates_workload: bool = False
+    """whether KubeVirt migrates the VMI to change its guest"""
 
     @property
     def phase_since(self) -> datetime | None:
@@ -289,6 +304,7 @@ def read_vm(document: Json) -> VM:
         generation=int(document["metadata"].get("generation") or 0),
         run_strategy=run_strategy(spec),
         template_hash=template_hash(template.get("spec") or {}),
+        live=read_fields(template.get("spec") or {}),
         devices=hotplug.plugged_devices(template.get("spec") or {}),
         nics=hotplug.nic_hashes(template.get("spec") or {}),
         lists_nics=hotplug.lists_nics(template.get("spec") or {}),
@@ -301,7 +317,9 @@ def read_vm(document: Json) -> VM:
 
 
 def template_hash(spec: Json) -> str:
-    text = json.dumps(hotplug.restarting_parts(without_nulls(spec)), sort_keys=True)
+    parts = hotplug.restarting_parts(without_nulls(spec))
+    # KubeVirt applies no change of the sockets to a VM that has or gets no CPU at all.
+    text = json.dumps([without_fields(parts), "cpu" in parts["domain"]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -329,6 +347,7 @@ def read_vmi(document: Json) -> VMI:
         probes=tuple(read_probes(spec)),
         faults=_faults(document),
         eviction_strategy=str(spec.get("evictionStrategy") or ""),
+        guest=read_guest(document),
         status=document.get("status") or {},
     )
 
@@ -421,6 +440,7 @@ def read_migration(document: Json) -> Migration:
         vmi=str(spec.get("vmiName") or ""),
         node_selector=_pairs(spec.get("addedNodeSelector")),
         evacuates=(document["metadata"].get("annotations") or {}).get(resources.EVACUATION_ANNOTATION, ""),
+        updates_workload=resources.WORKLOAD_UPDATE_ANNOTATION in (document["metadata"].get("annotations") or {}),
         status=document.get("status") or {},
     )
 

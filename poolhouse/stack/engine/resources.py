@@ -43,6 +43,7 @@ RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 NODE_LABEL = "kubevirt.io/nodeName"
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 EVACUATION_ANNOTATION = "kubevirt.io/evacuationMigration"
+WORKLOAD_UPDATE_ANNOTATION = "kubevirt.io/workloadUpdateMigration"
 GENERATION_ANNOTATION = "kubevirt.io/vm-generation"
 
 # Hash of the template from which a VMI was created. If the VM has another hash, it gets the condition RestartRequired.

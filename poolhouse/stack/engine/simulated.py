@@ -25,6 +25,7 @@ from poolhouse.stack.engine.hypervisor import (
 )
 from poolhouse.stack.engine.migration.settings import MigrationSettings, timeout_message
 from poolhouse.stack.engine.objects import PVC, VMI, DataVolume, seconds_until
+from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vmi.devices import DeviceReport
 from poolhouse.stack.engine.vmi.phases import is_paused
 from poolhouse.stack.engine.vmi.probes import Probe
@@ -110,6 +111,8 @@ def _drawn_mac(uid: str, nic: str) -> str:
 
 class SimulatedHypervisor:
     """Simulates domains. Its only state is a pause that the VMI's condition does not show yet."""
+
+    hotplugs: tuple[Hotplug, ...] = ("cpu", "memory")
 
     def __init__(self) -> None:
         self._changed: Callable[[str], None] = lambda uid: None

@@ -22,6 +22,7 @@ from poolhouse.stack.engine.node.scheduler import NodeCapacity, schedule, unsche
 from poolhouse.stack.engine.objects import VMI, Migration, Node, either
 from poolhouse.stack.engine.reasons import EngineReason
 from poolhouse.stack.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NODE_LABEL
+from poolhouse.stack.engine.vm import live_updates
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class FinishedMigration:
     phase: str
     failure: str
     conditions: Sequence[Json]
+    plugged: Json
+    """the part of the VMI's status about CPUs and memory that its guest got on the target"""
     written: bool = False
 
 
@@ -180,10 +183,16 @@ class MigrationController:
             note = f"The VMI stays on {vmi.node}: {outcome.failure}."
             self._emit(vmi, "Warning", EngineReason.FAILED_MIGRATION, note)
         phase, node = ("Failed", None) if outcome.failure else ("Succeeded", target)
+        plugged = self._plugged(vmi) if node is not None else {}
         state = plan.finished_state(state, self._informers.now(), outcome)
-        finished = FinishedMigration(migration, vmi, state, node, phase, outcome.failure, conditions)
+        finished = FinishedMigration(migration, vmi, state, node, phase, outcome.failure, conditions, plugged)
         self._finished[migration.key] = finished
         await self._write_end(finished)
+
+    def _plugged(self, vmi: VMI) -> Json:
+        """What the VMI's status says of the CPUs and the memory that its guest gets at the end of the migration."""
+        current = self._informers.vmis.store.get(vmi.key)
+        return live_updates.applied(current) if current is not None and current.uid == vmi.uid else {}
 
     async def _run(
         self, migration: Migration, vmi: VMI, target: str, settings: MigrationSettings, state: Json
@@ -231,7 +240,7 @@ class MigrationController:
     async def _write_end(self, finished: FinishedMigration) -> None:
         key = finished.migration.key
         if not finished.written:
-            await self._write_state(finished.vmi, finished.state, finished.node)
+            await self._write_state(finished.vmi, finished.state, finished.node, finished.plugged)
             # The migration's status is written last, because the next migration of the VMI may start after it.
             await self._write(finished.migration, finished.phase, finished.failure, finished.state, finished.conditions)
             self._finished[key] = replace(finished, written=True)
@@ -268,13 +277,14 @@ class MigrationController:
             await self._write_state(vmi, state)
         return state
 
-    async def _write_state(self, vmi: VMI, state: Json, node: str | None = None) -> None:
-        """Writes the VMI's migrationState and, after a migration, its node."""
+    async def _write_state(self, vmi: VMI, state: Json, node: str | None = None, plugged: Json | None = None) -> None:
+        """Writes the VMI's migrationState and, after a migration, its node and what the guest got there."""
         body: Json = {"metadata": {"uid": vmi.uid}, "status": {"migrationState": plan.state_patch(state)}}
         if node is not None:
             body["metadata"]["labels"] = {NODE_LABEL: node}
             body["status"]["nodeName"] = node
             body["status"]["evacuationNodeName"] = None  # as virt-handler does
+            body["status"] |= plugged or {}
         try:
             await self._api.patch(VMIS, *vmi.key, body)
         except NotFound:

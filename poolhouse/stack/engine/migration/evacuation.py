@@ -70,12 +70,13 @@ class EvacuationController:
         for vmi in found:
             created = await self._api.create(MIGRATIONS, new_evacuation(vmi))
             log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])
-            await self._observed(created["metadata"]["namespace"], created["metadata"]["name"])
+            await await_migration(self._informers, created["metadata"]["namespace"], created["metadata"]["name"])
         return requeue_seconds
 
-    async def _observed(self, namespace: str, name: str) -> None:
-        """Waits until the informer shows the migration, because a reconcile before would create a second migration."""
-        for _ in range(50):
-            if self._informers.migrations.store.get((namespace, name)) is not None:
-                return
-            await asyncio.sleep(0.1)
+
+async def await_migration(informers: Informers, namespace: str, name: str) -> None:
+    """Waits until the informer shows the migration, because a reconcile before would create a second migration."""
+    for _ in range(50):
+        if informers.migrations.store.get((namespace, name)) is not None:
+            return
+        await asyncio.sleep(0.1)

@@ -144,11 +144,12 @@ def vmis_to_evacuate(
 
 
 def _evacuation_backoff(vmi: VMI, before: Iterable[Migration], now: datetime) -> float:
-    ended = [
-        each.phase_since
-        for each in before
-        if each.phase == "Failed" and each.evacuates == vmi.node and each.created >= vmi.created
-    ]
+    return retry_after((each for each in before if each.evacuates == vmi.node and each.created >= vmi.created), now)
+
+
+def retry_after(migrations: Iterable[Migration], now: datetime) -> float:
+    """Seconds until the next try of migrations that KubeVirt itself has begun, and of which some have failed."""
+    ended = [each.phase_since for each in migrations if each.phase == "Failed"]
     if not ended:
         return 0.0
     pause = min(MAX_BACKOFF_SECONDS, EVACUATION_BACKOFF_SECONDS * 2 ** (len(ended) - 1))
@@ -220,10 +221,14 @@ def migration_status(
 
 def new_evacuation(vmi: VMI) -> Json:
     """Returns a migration object that evacuates the VMI from its node."""
+    return new_migration(vmi, "kubevirt-evacuation-", {EVACUATION_ANNOTATION: vmi.node})
+
+
+def new_migration(vmi: VMI, prefix: str, annotations: Json) -> Json:
     metadata = {
-        "generateName": "kubevirt-evacuation-",
+        "generateName": prefix,
         "namespace": vmi.namespace,
-        "annotations": {EVACUATION_ANNOTATION: vmi.node},
+        "annotations": annotations,
         "labels": {"kubevirt.io/vmi-name": vmi.name[:63]},
     }
     kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}

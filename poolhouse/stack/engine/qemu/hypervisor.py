@@ -40,6 +40,7 @@ from poolhouse.stack.engine.qemu.probing import GuestProber
 from poolhouse.stack.engine.qemu.streams import open_stream, stream_file
 from poolhouse.stack.engine.simulated import injected_failure
 from poolhouse.stack.engine.vm import hotplug
+from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vmi.devices import DeviceReport
 from poolhouse.stack.engine.vmi.probes import Probe
 
@@ -63,6 +64,8 @@ class QemuSettings:
 
 
 class QemuHypervisor:
+    hotplugs: tuple[Hotplug, ...] = ()
+
     def __init__(
         self, settings: QemuSettings, importer: QemuImgImporter, get_pvc: GetPVC, sockets: Mapping[str, Path]
     ) -> None:

@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.live_updates import is_live_update
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
@@ -13,10 +15,11 @@ from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
 from poolhouse.stack.engine.admission.mutation import default_vmi
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, either, read_pvc, read_vm
+from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, either, read_pvc, read_vm, read_vmi
 from poolhouse.stack.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, new_data_volume, new_vmi
-from poolhouse.stack.engine.vm import hotplug, plan
+from poolhouse.stack.engine.vm import hotplug, live_updates, plan
 from poolhouse.stack.engine.vm.hotplug import HotplugRefused
+from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vm.subresources import run_strategy_patch
 
 log = logging.getLogger(__name__)
@@ -27,8 +30,16 @@ FAILURES: dict[type[Exception], str] = {HotplugRefused: "HotPlugVolumeError"}
 
 
 class VMController:
-    def __init__(self, api: Api, informers: Informers, delays: plan.Delays, *, workers: int = 16) -> None:
-        self._api, self._informers, self._delays = api, informers, delays
+    def __init__(
+        self,
+        api: Api,
+        informers: Informers,
+        delays: plan.Delays,
+        *,
+        hotplugs: Collection[Hotplug] = (),
+        workers: int = 16,
+    ) -> None:
+        self._api, self._informers, self._delays, self._hotplugs = api, informers, delays, hotplugs
         self._expectations: Expectations[Key] = Expectations(timeout_seconds=30)
         self._failures: dict[Key, tuple[str, str]] = {}
         self.controller: Controller[Key] = Controller("vms", self.reconcile, workers=workers, metrics=api.metrics)
@@ -111,6 +122,7 @@ class VMController:
             delays=self._delays,
             retry_seconds=faults.retry_seconds,
             failure=self._failures.get(vm.key),
+            live=is_live_update(self._informers.cluster_settings()),
         )
 
     async def _apply(self, action: plan.Action, vm: VM, document: Json | None) -> None:
@@ -128,6 +140,8 @@ class VMController:
                 await self._delete_vmi(vm, uid)
             case plan.SyncDevices():
                 await self._sync_devices(vm)
+            case plan.UpdateVMI():
+                await self._update_vmi(vm)
             case plan.SetRunStrategyAlways():
                 await self._api.patch(VMS, *vm.key, run_strategy_patch(await self._unchanged(vm), running=True))
 
@@ -142,7 +156,9 @@ class VMController:
         first = (vm.status.get("stateChangeRequests") or [{}])[0]
         paused = (first.get("data") or {}).get("paused") == "true"
         # The API server does not call the mutating webhook for the VMIs of the engine itself.
-        vmi = default_vmi(new_vmi(document, vm.template_hash, paused=paused), self._informers.cluster_settings())
+        settings = self._informers.cluster_settings()
+        vmi = default_vmi(new_vmi(document, vm.template_hash, paused=paused), settings)
+        vmi = live_updates.prepare(vmi, self._hotplugs, live=is_live_update(settings))
         created = await self._api.create(VMIS, vmi)
         uid = created["metadata"]["uid"]
         if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
@@ -158,6 +174,15 @@ class VMController:
         elif left := hotplug.plan_vm(template, spec, status):
             patch = {"metadata": _version(document), "spec": {"template": {"spec": left}}}
             await self._api.patch(VMS, *vm.key, patch)
+
+    async def _update_vmi(self, vm: VM) -> None:
+        document, vmi = await self._unchanged(vm), await self._find_vmi(vm)
+        view = read_vmi(vmi) if vmi is not None else None
+        if vmi is None or view is None or not live_updates.needs_update(vm, view, live=True):
+            return
+        if changes := live_updates.plan_vmi(document["spec"]["template"]["spec"], vmi["spec"], vm, view):
+            log.info("%s/%s: changing the running VMI", *vm.key)
+            await self._api.patch(VMIS, *vm.key, {"metadata": _version(vmi), "spec": changes})
 
     async def _find_vmi(self, vm: VM) -> Json | None:
         try:

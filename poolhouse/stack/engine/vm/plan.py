@@ -8,6 +8,7 @@ from typing import Any
 
 from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, read_time, seconds_until
 from poolhouse.stack.engine.resources import VM_FINALIZER
+from poolhouse.stack.engine.vm import live_updates
 from poolhouse.stack.engine.vm.hotplug import NIC, needs_hotplug
 from poolhouse.stack.engine.vm.status import COUNTED_STRATEGIES, failed_before_running, needs_rerun, vm_status
 
@@ -48,7 +49,21 @@ class SyncDevices:
     """Plug and unplug devices of the VMI as in the template, and remove unplugged NICs from the template."""
 
 
-Action = AddFinalizer | RemoveFinalizer | CreateDataVolume | CreateVMI | DeleteVMI | SetRunStrategyAlways | SyncDevices
+@dataclass(frozen=True)
+class UpdateVMI:
+    """Change the CPU sockets, the memory and the placement of the running VMI as in the template."""
+
+
+Action = (
+    AddFinalizer
+    | RemoveFinalizer
+    | CreateDataVolume
+    | CreateVMI
+    | DeleteVMI
+    | SetRunStrategyAlways
+    | SyncDevices
+    | UpdateVMI
+)
 
 
 @dataclass(frozen=True)
@@ -79,12 +94,13 @@ def plan_vm(
     delays: Delays = Delays(),
     retry_seconds: float = 10.0,
     failure: tuple[str, str] | None = None,
+    live: bool = False,
 ) -> VMPlan:
     """Returns the plan of a VM. `vmi` is the VMI that the VM controls; `data_volumes` are the DataVolumes of its
     templates and volumes, and `claims` the PVCs of its templates. `failure` is the reason and the message of the last
-    failed action."""
+    failed action. With `live`, KubeVirt changes running VMIs."""
     vm = _with_chosen_nics(vm, vmi)
-    status = vm_status(vm, vmi, data_volumes, now, retry_seconds=retry_seconds, failure=failure)
+    status = vm_status(vm, vmi, data_volumes, now, retry_seconds=retry_seconds, failure=failure, live=live)
     actions: tuple[Action, ...]
     requeue: float | None = None
     if vm.deleted is not None:
@@ -96,6 +112,8 @@ def plan_vm(
         actions = tuple(CreateDataVolume(name) for name in missing)
     else:
         actions, requeue = _run(vm, vmi, data_volumes, now, delays)
+        if not actions and vmi is not None and _is_updated(vm, vmi, status, live):
+            actions = (UpdateVMI(),)
     if failure is None and any(isinstance(action, CreateVMI) for action in actions):
         status = _keep_starting(vm, status)
     if _is_transient(vm, status, vmi, now, delays):
@@ -157,6 +175,13 @@ def _needs_hotplug(vm: VM, vmi: VMI | None) -> bool:
         return needs_hotplug(vm.devices, None)
     stays = vmi.phase == "Running" and vmi.deleted is None and _why_stop(vm, vmi) is None
     return stays and needs_hotplug(vm.devices, vmi.devices)
+
+
+def _is_updated(vm: VM, vmi: VMI, status: Mapping[str, Any], live: bool) -> bool:
+    """A VM that needs a restart for another change gets none of these changes before."""
+    stays = vmi.phase == "Running" and vmi.deleted is None and _why_stop(vm, vmi) is None
+    refused = vmi.template_hash not in ("", vm.template_hash)
+    return stays and not refused and live_updates.needs_update(vm, vmi, live=live)
 
 
 def _why_start(vm: VM) -> str | None:

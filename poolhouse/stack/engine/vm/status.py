@@ -8,6 +8,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.backoff import hash_fraction
 from poolhouse.stack.engine.objects import VM, VMI, DataVolume
 from poolhouse.stack.engine.resources import condition, find_condition, has_condition, merge_conditions
+from poolhouse.stack.engine.vm import live_updates
 from poolhouse.stack.engine.vm.hotplug import nics_require_restart
 
 COUNTED_STRATEGIES = ("Always", "RerunOnFailure", "Once")
@@ -25,12 +26,13 @@ def vm_status(
     *,
     retry_seconds: float = 10.0,
     failure: tuple[str, str] | None = None,
+    live: bool = False,
 ) -> Json:
     start_failure = _start_failure(vm, vmi, now, retry_seconds)
     fields: Json = {
         "created": vmi is not None,
         "ready": vmi is not None and vmi.deleted is None and has_condition(vmi.conditions, "Ready"),
-        "conditions": merge_conditions(vm.status.get("conditions") or (), _conditions(vm, vmi, failure), now),
+        "conditions": merge_conditions(vm.status.get("conditions") or (), _conditions(vm, vmi, failure, live), now),
         "observedGeneration": vm.generation,
         "desiredGeneration": vm.generation,
         "startFailure": start_failure,
@@ -87,13 +89,13 @@ def _requests(vm: VM, vmi: VMI | None) -> list[Json] | None:
     return (requests[1:] if done else requests) or None
 
 
-def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None) -> list[Json]:
+def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None, live: bool) -> list[Json]:
     found = [_ready(vmi)]
     if failure is not None:
         found.append(condition("Failure", True, *failure))
     # A VMI that is being deleted needs no restart, because the next start uses the new template.
-    if vmi is not None and vmi.deleted is None and _requires_restart(vm, vmi):
-        message = "a non-live-updatable field was changed in the template spec"
+    message = _why_restart(vm, vmi, live) if vmi is not None and vmi.deleted is None else ""
+    if message:
         found.append(condition("RestartRequired", True, message=message))
     for each in vmi.conditions if vmi is not None else ():
         if each.get("type") not in VM_CONDITIONS:
@@ -101,8 +103,10 @@ def _conditions(vm: VM, vmi: VMI | None, failure: tuple[str, str] | None) -> lis
     return found
 
 
-def _requires_restart(vm: VM, vmi: VMI) -> bool:
-    return vmi.template_hash not in ("", vm.template_hash) or nics_require_restart(vm.nics, vmi.nics)
+def _why_restart(vm: VM, vmi: VMI, live: bool) -> str:
+    if vmi.template_hash not in ("", vm.template_hash) or nics_require_restart(vm.nics, vmi.nics):
+        return live_updates.NOT_LIVE
+    return live_updates.why_restart(vm, vmi, live=live)
 
 
 def _ready(vmi: VMI | None) -> Json:

@@ -14,6 +14,7 @@ from poolhouse.stack.engine import objects
 from poolhouse.stack.engine.hypervisor import Domain
 from poolhouse.stack.engine.objects import VMI, Node
 from poolhouse.stack.engine.resources import VMI_FINALIZER, condition, find_condition, has_condition, merge_conditions
+from poolhouse.stack.engine.vm import live_updates
 from poolhouse.stack.engine.vmi.devices import DeviceReport, device_status, interface_status, needs_sync
 from poolhouse.stack.engine.vmi.probes import UNPROBED, ProbeResults
 
@@ -158,7 +159,11 @@ def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
                 return VMIPlan(_failed(snapshot, now, "LivenessProbeFailed", why))
             # A migration may have moved the domain to another node.
             here = replace(snapshot, vmi=_on_node(snapshot.vmi, domain.node or snapshot.vmi.node))
-            conditions = [*_running_conditions(domain, snapshot.probes), *unsynchronized(snapshot.vmi)]
+            conditions = [
+                *_running_conditions(domain, snapshot.probes),
+                *unsynchronized(snapshot.vmi),
+                *live_updates.conditions(snapshot.vmi),
+            ]
             actions = (SyncDevices(),) if needs_sync(snapshot.vmi) else ()
             return VMIPlan(_status(here, now, "Running", conditions), actions, requeue_seconds=domain.change_seconds)
 

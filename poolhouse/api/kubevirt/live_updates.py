@@ -1,0 +1,275 @@
+"""Says which changes of a template KubeVirt applies to a running VM, and which need a restart.
+
+`FIELDS` is the table. It was read in KubeVirt's source at the tags v1.5.0, v1.6.0, v1.7.0, v1.8.0 and v1.9.0-rc.2. In
+`pkg/virt-controller/watch/vm/vm.go`, virt-controller writes these fields of a VM into its running VMI. For any other
+change it sets the condition RestartRequired (`syncRestartRequired`, before 1.8 `addRestartRequiredIfNeeded`). CPUs and
+memory reach the guest by a live migration, which `pkg/virt-controller/watch/workload-updater/workload-updater.go`
+begins. The releases differ in one rule that is not in the table: 1.5 requires a restart for more sockets with
+`networkInterfaceMultiqueue`, and says so by RestartRequired.
+
+NICs and hotpluggable volumes have other rules, and the fields that an instance type gives are unknown here. Changes of
+these restart the VMs of a pool.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from poolhouse.api.apimachinery.quantity import for_people, to_int
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.meaning import canonical, text_of
+from poolhouse.api.kubevirt.versions import Release
+
+LIVE_BY_DEFAULT: Release = (1, 6)
+"""the first release whose `vmRolloutStrategy` is LiveUpdate if the KubeVirt object names none
+(`DefaultVMRolloutStrategy` in pkg/virt-config/virt-config.go)"""
+LIVE_UPDATE, LIVE_MIGRATE = "LiveUpdate", "LiveMigrate"
+PLACEMENT = ("nodeSelector", "affinity", "tolerations")
+MEMORY_BLOCK, HUGE_BLOCK = 2 << 20, 1 << 30
+"""The guest's memory must be a multiple of the first, and with huge pages of 1Gi of the second
+(`ValidateLiveUpdateMemory` in pkg/liveupdate/memory/memory.go)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFields:
+    """The fields of a VMI spec that KubeVirt changes in running VMIs. None and "" are absent."""
+
+    sockets: int | None = None
+    memory: int | None = None
+    """bytes of guest memory"""
+    placement: str = ""
+    """a hash of what chooses the node"""
+
+
+NO_FIELDS = LiveFields()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGuest:
+    """What a VMI says about its own changes."""
+
+    spec: LiveFields = NO_FIELDS
+    """what KubeVirt has accepted for the VMI"""
+    shown: LiveFields = NO_FIELDS
+    """what KubeVirt has given to the guest"""
+    architecture: str = ""
+    max_sockets: int | None = None
+    max_memory: int | None = None
+    boot_memory: int | None = None
+    block: int = MEMORY_BLOCK
+    not_migratable: str = ""
+    """why KubeVirt cannot migrate the VMI; empty if it can"""
+    failed_at: str = ""
+    """the end of the last migration, if that has failed"""
+    failure: str = ""
+    current_memory: int | None = None
+    """The bytes that the guest uses. It plugs and releases memory in its own time."""
+
+    def has(self, fields: LiveFields) -> bool:
+        """Whether the guest has exactly these fields, in the quickest way. Equal fields of VMs are one object."""
+        return self.spec is fields and self.shown is fields
+
+
+UNKNOWN_GUEST = RunningGuest()
+
+
+@dataclass(frozen=True)
+class LiveField:
+    path: str
+    """in the spec of a VMI"""
+    noun: str
+    name: str
+    """in `LiveFields`"""
+    moves: bool
+    """whether the change reaches the guest by a live migration"""
+    source: str
+    """the function in KubeVirt's vm.go"""
+    refusal: Callable[[int | str | None, RunningGuest], str] = lambda new, guest: ""
+    """why KubeVirt does not change the field to this value in the running guest, or "" """
+
+    def value(self, fields: LiveFields) -> int | str | None:
+        found: int | str | None = getattr(fields, self.name)
+        return found
+
+    def describe(self, before: LiveFields, after: LiveFields) -> str:
+        """`CPU sockets 1 to 2`"""
+        if not self.moves:
+            return self.noun
+        return f"{self.noun} {_for_people(self.value(before))} to {_for_people(self.value(after))}"
+
+
+def _for_people(value: int | str | None) -> str:
+    return "unknown" if value is None else for_people(value)
+
+
+def _sockets_refusal(new: int | str | None, guest: RunningGuest) -> str:
+    now, most = guest.spec.sockets, guest.max_sockets
+    if not isinstance(new, int) or now is None:
+        return "the number of CPU sockets is given in only one of the templates"
+    if new < now:
+        return f"KubeVirt removes no CPU sockets from a running VM, and it has {now}"
+    if guest.architecture == "arm64":
+        return "KubeVirt adds no CPU sockets to a running VM on arm64"
+    return f"its VMI can have at most {most or now} CPU sockets" if new > (most or now) else ""
+
+
+def _memory_refusal(new: int | str | None, guest: RunningGuest) -> str:
+    if not isinstance(new, int) or guest.spec.memory is None:
+        return "the memory is given in only one of the templates"
+    if guest.max_memory is None:
+        return "its VMI has no maxGuest memory, which KubeVirt gives on amd64 to VMs with at least 1Gi"
+    if new > guest.max_memory:
+        return f"its VMI can have at most {for_people(guest.max_memory)} of memory"
+    if guest.boot_memory is not None and new < guest.boot_memory:
+        return f"it started with {for_people(guest.boot_memory)} of memory, and cannot have less until it restarts"
+    return f"its memory must be a multiple of {for_people(guest.block)}" if new % guest.block else ""
+
+
+FIELDS: tuple[LiveField, ...] = (
+    LiveField("domain.cpu.sockets", "CPU sockets", "sockets", True, "handleCPUChangeRequest", _sockets_refusal),
+    LiveField("domain.memory.guest", "memory", "memory", True, "handleMemoryHotplugRequest", _memory_refusal),
+    LiveField(
+        ", ".join(PLACEMENT),
+        "placement",
+        "placement",
+        False,
+        "handleAffinityChangeRequest, handleTolerationsChangeRequest",
+    ),
+)
+
+
+def is_live_update(settings: ClusterSettings) -> bool:
+    """Whether KubeVirt applies changes to running VMs (`IsVMRolloutStrategyLiveUpdate`)."""
+    if settings.rollout_strategy:
+        return settings.rollout_strategy == LIVE_UPDATE
+    return settings.release is not None and settings.release >= LIVE_BY_DEFAULT
+
+
+def read_fields(spec: Json | None) -> LiveFields:
+    """The live-updatable fields of a VMI spec."""
+    sockets, memory = typed(int, spec, "domain", "cpu", "sockets"), at(spec, "domain", "memory", "guest")
+    return _fields(sockets, to_int(memory) if memory is not None else None, _placement(spec))
+
+
+def without_fields(meaning: Json) -> Json:
+    """A VMI spec without the live-updatable fields. A structure with nothing else counts as absent: VMs may have it
+    from their hardware defaults."""
+    domain = dict(meaning.get("domain") or {})
+    for part, name in (("cpu", "sockets"), ("memory", "guest")):
+        if isinstance(domain.get(part), dict):
+            domain[part] = {key: value for key, value in domain[part].items() if key != name}
+            if not domain[part]:
+                del domain[part]
+    return {**{key: value for key, value in meaning.items() if key not in PLACEMENT}, "domain": domain}
+
+
+def read_guest(vmi: Json) -> RunningGuest:
+    spec, status = vmi.get("spec") or {}, vmi.get("status") or {}
+    asked = read_fields(spec)
+    sockets = typed(int, status, "currentCPUTopology", "sockets") or asked.sockets
+    return _guest(
+        asked,
+        _fields(sockets, _bytes(status, "memory", "guestRequested") or asked.memory, asked.placement),
+        str(spec.get("architecture") or ""),
+        typed(int, spec, "domain", "cpu", "maxSockets") or None,
+        _bytes(spec, "domain", "memory", "maxGuest"),
+        _bytes(status, "memory", "guestAtBoot"),
+        HUGE_BLOCK if at(spec, "domain", "memory", "hugepages", "pageSize") == "1Gi" else MEMORY_BLOCK,
+        _why_not_migratable(status),
+        *_failed_migration(status),
+        _bytes(status, "memory", "guestCurrent"),
+    )
+
+
+def _why_not_migratable(status: Json) -> str:
+    found = next((each for _, each in entries(status, "conditions") if each.get("type") == "LiveMigratable"), {})
+    return str(found.get("message") or found.get("reason") or "no reason") if found.get("status") == "False" else ""
+
+
+def _failed_migration(status: Json) -> tuple[str, str]:
+    """The end of the last migration and why it failed; empty if it did not fail."""
+    state = status.get("migrationState") or {}
+    return (
+        (str(state.get("endTimestamp") or ""), str(state.get("failureReason") or ""))
+        if state.get("failed")
+        else ("", "")
+    )
+
+
+def merged(vm: LiveFields, template: LiveFields) -> LiveFields:
+    """The fields of a VM that gets a template."""
+    return _fields(template.sockets or vm.sockets, template.memory or vm.memory, template.placement)
+
+
+def changed(before: LiveFields, after: LiveFields) -> tuple[LiveField, ...]:
+    return tuple(each for each in FIELDS if each.value(before) != each.value(after))
+
+
+def behind(vm: LiveFields, template: LiveFields, guest: RunningGuest) -> tuple[LiveField, ...]:
+    """The numbers that a VM has from its template, and its guest does not have."""
+    return tuple(
+        each
+        for each in FIELDS
+        if each.moves
+        and (wanted := each.value(template)) is not None
+        and each.value(vm) == wanted
+        and any((has := each.value(fields)) is not None and has != wanted for fields in (guest.spec, guest.shown))
+    )
+
+
+def shows(fields: Iterable[LiveField], vm: LiveFields, guest: RunningGuest) -> bool:
+    """Whether the guest has these fields of its VM, and uses the memory that it got."""
+    has = all(each.value(vm) == each.value(guest.spec) == each.value(guest.shown) for each in fields)
+    return has and (guest.current_memory is None or guest.current_memory >= (guest.shown.memory or 0))
+
+
+def is_accepted(fields: Iterable[LiveField], vm: LiveFields, guest: RunningGuest) -> bool:
+    """Whether KubeVirt has written these fields of the VM into its VMI."""
+    return all(each.value(vm) == each.value(guest.spec) for each in fields)
+
+
+def refusal(
+    fields: Iterable[LiveField], wanted: LiveFields, guest: RunningGuest, settings: ClusterSettings | None
+) -> str:
+    """Why KubeVirt does not give the running guest the wanted fields, or ""."""
+    fields = tuple(fields)
+    if settings is None:
+        return "the KubeVirt object cannot be read"
+    if not is_live_update(settings):
+        return f"vmRolloutStrategy of the KubeVirt object is {settings.rollout_strategy or 'not LiveUpdate'}"
+    reasons = (each.refusal(each.value(wanted), guest) for each in fields)
+    if reason := next(filter(None, reasons), ""):
+        return reason
+    return _why_no_migration(guest, settings) if any(each.moves for each in fields) else ""
+
+
+def _why_no_migration(guest: RunningGuest, settings: ClusterSettings) -> str:
+    if LIVE_MIGRATE not in settings.update_methods:
+        return "the KubeVirt object lacks LiveMigrate in workloadUpdateStrategy.workloadUpdateMethods"
+    return f"its VMI cannot be migrated: {guest.not_migratable}" if guest.not_migratable else ""
+
+
+@lru_cache(maxsize=1024)
+def _fields(sockets: int | None, memory: int | None, placement: str) -> LiveFields:
+    """Thousands of VMs share one object."""
+    return LiveFields(sockets, memory, placement)
+
+
+@lru_cache(maxsize=1024)
+def _guest(*facts: object) -> RunningGuest:
+    return RunningGuest(*facts)  # type: ignore[arg-type]
+
+
+def _placement(spec: Json | None) -> str:
+    found = {name: value for name in PLACEMENT if (value := at(spec, name))}
+    meaning = canonical(found, "VirtualMachineInstanceSpec") if found else None
+    return hashlib.sha256(text_of(meaning).encode()).hexdigest()[:16] if meaning else ""
+
+
+def _bytes(document: Json, *path: str) -> int | None:
+    value = at(document, *path)
+    return to_int(value) if value is not None else None

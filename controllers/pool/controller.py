@@ -63,12 +63,13 @@ from controllers.shared.vmi import VMI
 from defaulter.contract import Defaulter
 from poolhouse.api.kinds.pool import POOL, Healing, PoolStatus
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import VMS, Key
+from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
 
 GATHER_SECONDS = 0.1
 """Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""
@@ -424,6 +425,11 @@ class PoolController:
             if name in open_outages(pool.status.decisions):
                 enqueue(pool.key, 0.0)
 
+    def cluster_changed(self, enqueue: Enqueue) -> None:
+        """Reconciles all pools: the settings decide which changes need no restart."""
+        for pool in self.stores.pools.all():
+            enqueue(pool.key, GATHER_SECONDS)
+
     def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
         """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""
         if served == self._serves_snapshots:
@@ -535,6 +541,12 @@ def build(
             return UNKNOWN_STATE
         return (data_volumes.get(key[1], key[0]) or DiskState()) if data_volumes.served else None
 
+    kubevirts = OptionalInformer(api, KUBEVIRTS, excerpt)
+
+    def cluster() -> ClusterSettings | None:
+        found = choose(kubevirts.all)
+        return ClusterSettings.of(found) if found is not None else None
+
     nodes = NODE_SOURCE.informer(api)
     stores = Stores(
         pools.store,
@@ -548,6 +560,7 @@ def build(
         disk_state,
         lambda namespace: data_volumes.by("left", namespace),
         lambda key: data_sources.get(key[1], key[0]),
+        cluster,
         limit_of(limits),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))
@@ -584,6 +597,8 @@ def build(
     data_sources.subscribe(partial(pooling.data_sources_changed, controller.enqueue))
     data_volumes.subscribe(partial(pooling.data_volumes_changed, controller.enqueue))
 
+    kubevirts.subscribe(partial(pooling.cluster_changed, controller.enqueue))
+
     measurer = Measurer(
         api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
     )
@@ -596,7 +611,7 @@ def build(
     async def work() -> None:
         try:
             async with asyncio.TaskGroup() as group:
-                optional = snapshots, restores, data_volumes, data_sources
+                optional = snapshots, restores, data_volumes, data_sources, kubevirts
                 for each in optional:
                     group.create_task(each.run())
                 # Without the DataSources, a new pool would have a revision without their images first.

@@ -10,7 +10,8 @@ from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_of
 
 TemplateState = Literal["new", "restart", "old"]
-"""`new`: the VM has the template. `restart`: it lacks only a restart, or the restore of its disks."""
+"""`new`: the VM has the template. `restart`: it lacks only a restart, a change of the running VM by KubeVirt, or the
+restore of its disks."""
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,10 @@ from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, Liste
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
 from controllers.shared.sources import NODE_SOURCE, Source
 from controllers.shared.vm import disk_names
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
-from poolhouse.runtime.resource import Key
+from poolhouse.runtime.resource import KUBEVIRTS, Key
 from poolhouse.runtime.store import Store
 
 V = TypeVar("V")
@@ -41,6 +42,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         snapshots = group.create_task(_list_optional(SNAPSHOT_SOURCE, api, namespace))
         restores = group.create_task(_list_optional(RESTORE_SOURCE, api, namespace))
         nodes = group.create_task(_list_visible(NODE_SOURCE, api))
+        cluster = group.create_task(_cluster(api))
     found = Stores(
         pools.result(),
         vms.result(),
@@ -51,6 +53,8 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         restores.result(),
         nodes.result(),
     )
+    settings = cluster.result()
+    found = replace(found, cluster=lambda: settings)
     waits = any(found.waiting_for_disks())
     states = dict[Key, DiskState]()
     if waits or any(disk_names(pool.spec.template) for pool in found.pools.all() if isinstance(pool, Pool)):
@@ -73,6 +77,15 @@ async def _data_sources(api: Api, pools: Iterable[Pool | InvalidPool]) -> AsyncI
     for key in sorted(keys):
         with suppress(NotFound, Forbidden):
             yield parse_data_source(await api.get(DATA_SOURCES, *key))
+
+
+async def _cluster(api: Api) -> ClusterSettings | None:
+    """The settings of the KubeVirt object, or None if the user may not list it."""
+    try:
+        found = choose([each async for items, _ in api.pages(KUBEVIRTS, "") for each in items])
+    except (Forbidden, NotFound):
+        return None
+    return ClusterSettings.of(found) if found is not None else None
 
 
 async def _list_visible(source: Source[V], api: Api) -> Store[V]:

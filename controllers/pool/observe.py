@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeVar
 
 from controllers.pool.contents import Contents
@@ -39,6 +40,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, PoolSpec
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource
 from poolhouse.runtime.store import Store
@@ -51,6 +53,9 @@ READY_PHASES = ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
 """Phases of a DataVolume with which KubeVirt starts a VM."""
 CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
 """KubeVirt's annotation of VMs whose DataVolumes are created at once (the default) or at the first start."""
+
+SCHEDULABLE = "kubevirt.io/schedulable"
+"""KubeVirt's label of nodes that can run VMs"""
 
 POOLS = Resource.of(POOL)
 REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
@@ -141,6 +146,8 @@ class Stores:
     left_disks: Callable[[str], Iterable[DiskState]] = lambda namespace: ()
     """Returns the DataVolumes of a namespace that deleted VMs have left."""
     data_source: Callable[[Key], DataSource | None] = lambda key: None
+    cluster: Callable[[], ClusterSettings | None] = lambda: None
+    """Returns the settings of the KubeVirt object; None if they are unknown."""
     replica_limit: Callable[[str], int | None] = unknown_limit
     """Returns the replica limit of a namespace; None if it is unknown."""
     collected: set[Key] = field(default_factory=set, compare=False)
@@ -187,6 +194,11 @@ class Stores:
         """Whether these nodes are ready. A node that does not exist is not."""
         found = {name: self.nodes.get(("", name)) for name in names}
         return {name: node is not None and node.ready for name, node in found.items()}
+
+    def movable(self) -> bool:
+        """Whether two nodes or more can take VMs. True for a user who may not see nodes."""
+        able = (node for node in self.nodes.all() if node.ready and node.labels.get(SCHEDULABLE) == "true")
+        return not len(self.nodes) or len([*islice((node for node in able if not node.cordoned), 2)]) == 2
 
     def waiting_for_disks(self) -> Iterator[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
@@ -253,6 +265,8 @@ def observe(
         serves_snapshots=stores.vm_snapshots.served,
         zones=stores.zones(pool, vms),
         nodes=_nodes(stores, pool, vms),
+        cluster=stores.cluster(),
+        movable=stores.movable(),
         excess=beyond,
         synced=synced,
         failure=failure,

@@ -2,6 +2,7 @@
 
 from datetime import datetime, timedelta
 
+from controllers.pool import live_updates
 from controllers.pool.analysis import overdue
 from controllers.pool.counts import count_vms
 from controllers.pool.gates.before_update import held_by_snapshots
@@ -73,7 +74,8 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
 def deadline(snapshot: PoolSnapshot) -> datetime | None:
     status = snapshot.pool.status
     known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
-    prepares = _reason(status) not in WAITS and (wait_for_disks(snapshot) or _waits_for_snapshots(snapshot))
+    waiting = wait_for_disks(snapshot) or _waits_for_snapshots(snapshot) or live_updates.required(snapshot)
+    prepares = waiting and _reason(status) not in WAITS
     starts = _starts(snapshot) and not prepares
     if snapshot.pool.spec.paused or not known or status.last_progress_time is None or starts:
         return None
@@ -94,7 +96,7 @@ def deadline_exceeded(snapshot: PoolSnapshot, now: datetime) -> str:
 def vms_overdue(snapshot: PoolSnapshot, now: datetime) -> str:
     """Why VMs exceed the deadline: they made no progress for progressDeadlineSeconds. Otherwise ""."""
     end, failing = deadline(snapshot), _failing(snapshot)
-    held, waiting = held_by_snapshots(snapshot, now), wait_for_disks(snapshot)
+    held, waiting = held_by_snapshots(snapshot, now), wait_for_disks(snapshot) | live_updates.required(snapshot)
     if end is None or now < end or not (failing or waiting or snapshot.missing or held):
         return ""
     if waiting and not failing:

@@ -20,6 +20,7 @@ from poolhouse.api.kinds.pool import NameGeneration, PoolSpec
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt import data_source_references
 from poolhouse.api.kubevirt.fields import VM_SPEC
+from poolhouse.api.kubevirt.live_updates import NO_FIELDS, LiveFields, read_fields, without_fields
 from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
 from poolhouse.api.kubevirt.own_namespace import without_own_namespace
 from poolhouse.runtime.resource import Key
@@ -54,7 +55,7 @@ class Revision:
     template_hash: str
     """Hash of the content by its meaning."""
     vmi_hash: str = ""
-    """Hash of what the VMI is made of. A change of this hash requires a restart."""
+    """Hash of what the VMI is made of. A change of this hash requires a restart, unless KubeVirt applies it live."""
 
     disks: DiskTemplates = ()
     run_strategy: str = field(default="", compare=False)
@@ -72,6 +73,10 @@ class Revision:
     """The machine type in the template, often an alias such as `q35`."""
     pinned_machine_type: str = ""
     """The annotation poolhouse.dev/machine-type."""
+    restart_hash: str = field(default="", compare=False)
+    """`vmi_hash` without the fields that KubeVirt may change in a running VMI"""
+    live: LiveFields = field(default=NO_FIELDS, compare=False)
+    """the values of those fields"""
     owned: bool = field(default=True, compare=False)
     """False for a revision of the pool that has lost its owner."""
 
@@ -172,12 +177,13 @@ def read(document: Json) -> dict[str, Any]:
 
 def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: str) -> Revision:
     local = without_own_namespace(content, POOL_CONTENT, namespace)
+    vmi_hash, restart_hash = _vmi_hashes(local)
     return Revision(
         name,
         pool_uid,
         number,
         content_hash(content, namespace),
-        _vmi_hash(local),
+        vmi_hash,
         _disk_templates(local),
         run_strategy(at(content, "template", "spec") or {}),
         sources=content.get("dataSources") or {},
@@ -185,6 +191,8 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: s
         disks_by_spelling=dict(_disk_spellings(content, local)),
         hash_of_name=content_hash(content, ""),
         machine_type=text(content, "template", "spec", *MACHINE_TYPE),
+        restart_hash=restart_hash,
+        live=read_fields(at(local, "template", "spec", "template", "spec")),
     )
 
 
@@ -226,7 +234,9 @@ def _short_hash(value: Json) -> str:
     return document_hash(value)[:DISK_HASH_CHARACTERS]
 
 
-def _vmi_hash(content: Json) -> str:
+def _vmi_hashes(content: Json) -> tuple[str, str]:
+    """The hash of what the VMI is made of, and the same without the live-updatable fields. With an instance type both
+    are equal: Poolhouse does not know the fields that the instance type gives."""
     spec = (content.get("template") or {}).get("spec") or {}
     inner = (spec.get("template") or {}).get("spec") or {}
     paths = postfixed_paths(NameGeneration.model_validate(content.get("nameGeneration") or {}))
@@ -236,4 +246,8 @@ def _vmi_hash(content: Json) -> str:
     expanded = {key: meaning.get(key) for key in MATCHERS}
     if restarted := at(spec, "template", "metadata", "annotations", meta.RESTARTED_AT):
         expanded[meta.RESTARTED_AT] = restarted
-    return document_hash({"spec": at(meaning, "template", "spec"), "postfixed": names, **expanded})
+    vmi = at(meaning, "template", "spec")
+    found = document_hash({"spec": vmi, "postfixed": names, **expanded})
+    if spec.get("instancetype"):
+        return found, found
+    return found, document_hash({"spec": without_fields(vmi or {}), "postfixed": names, **expanded})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from controllers.pool import live_updates
 from controllers.pool.actions import Restart
 from controllers.pool.restores import awaits_restore
 from controllers.pool.snapshot import PoolSnapshot
@@ -96,10 +97,7 @@ class DisruptionBudget:
     @classmethod
     def of(cls, snapshot: PoolSnapshot) -> DisruptionBudget:
         in_progress = sum(
-            (
-                update_has_begun(snapshot, vm)
-                and (not vm.available or (snapshot.needs_restart(vm) and may_be_restarted(vm)))
-            )
+            (update_has_begun(snapshot, vm) and (not vm.available or _is_to_be_restarted(snapshot, vm)))
             or is_prepared(snapshot, vm)
             for vm in snapshot.active
             if vm.should_run and not vm.terminating
@@ -128,6 +126,11 @@ class DisruptionBudget:
         return replace(self, available=self.available - vm.available, in_progress=self.in_progress + (not begun))
 
 
+def _is_to_be_restarted(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """A VM that KubeVirt changes while it runs stays available, so it takes no place in the disruption budget."""
+    return snapshot.needs_restart(vm) and may_be_restarted(vm) and not live_updates.is_live(snapshot, vm)
+
+
 def update_has_begun(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the VM has the template and lacks at most a restart, or is held before a restart. False for an available
     VM whose restart was refused."""
@@ -149,7 +152,7 @@ def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
     a restart, is not behind: its next start uses the template."""
     if snapshot.outdated(vm) or awaits_restore(snapshot, vm):
         return True
-    return snapshot.needs_restart(vm) and may_be_restarted(vm)
+    return snapshot.needs_restart(vm) and (may_be_restarted(vm) or live_updates.is_live(snapshot, vm))
 
 
 def may_be_restarted(vm: VM) -> bool:

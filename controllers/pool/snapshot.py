@@ -23,7 +23,9 @@ from controllers.shared.vmi import VMI, ObjectView, text
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
-from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.api.kinds.pool_strategies import LiveUpdate, UpdateProactive
+from poolhouse.api.kubevirt import live_updates
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 
 InvalidPool = InvalidSpec[PoolStatus]
 P = ParamSpec("P")
@@ -152,6 +154,10 @@ class PoolSnapshot:
     """The known zones of VMs, by name of the VM."""
     nodes: Mapping[str, bool] = field(default_factory=dict)
     """Whether the nodes of VMs, and those with an outage in the log of decisions, are ready. Empty if unknown."""
+    cluster: ClusterSettings | None = None
+    """The settings of the KubeVirt object; None if they are unknown."""
+    movable: bool = True
+    """Whether two nodes or more can take VMs, so that a VM can migrate."""
     excess: Excess | None = None
     """The replicas of the stored spec above the limit of the namespace."""
     synced: bool = True
@@ -260,12 +266,45 @@ class PoolSnapshot:
     def _entry_hashes(self) -> Mapping[str, str]:
         return {old: new for each in (*self.revisions, self.revision) for old, new in each.disks_by_spelling.items()}
 
+    @cached_property
+    def live_update(self) -> LiveUpdate:
+        strategy = self.pool.spec.update_strategy.chosen
+        return strategy.live_update if isinstance(strategy, UpdateProactive) else "Never"
+
+    @cached_property
+    def _follows(self) -> bool:
+        return self.live_update != "Never" and self.cluster is not None
+
+    def live_fields(self, vm: VM) -> tuple[live_updates.LiveField, ...]:
+        """The fields that KubeVirt could change in the running VMI, so that it has the pool's template. None if the VMI
+        has it, or if more than these fields must change."""
+        if not self._follows or vm.vmi is None or not vm.vmi.running:
+            return ()
+        if vm.revision == vm.vmi.revision == self.revision.label and vm.vmi.guest.has(vm.live):
+            return ()
+        started_from = self.revisions_by_label.get(vm.vmi.revision)
+        if started_from is None or not started_from.restart_hash:
+            return ()
+        if started_from.vmi_hash == self.revision.vmi_hash:
+            # KubeVirt may be in the middle of a change that has been taken back.
+            return () if self.outdated(vm) else live_updates.behind(vm.live, self.revision.live, vm.vmi.guest)
+        same = started_from.restart_hash == self.revision.restart_hash
+        return live_updates.changed(started_from.live, self.revision.live) if same else ()
+
+    def _is_applied(self, vm: VM, started_from: Revision | None) -> bool:
+        """Whether KubeVirt has changed the running VMI so that it has the pool's template."""
+        fields = self.live_fields(vm) if started_from is not None and not self.outdated(vm) else ()
+        return bool(fields) and vm.vmi is not None and live_updates.shows(fields, vm.live, vm.vmi.guest)
+
     def needs_restart(self, vm: VM) -> bool:
-        """Whether the VMI was started from another template than the pool's."""
+        """Whether the VMI does not have the pool's template. `controllers.pool.live_updates` says whether KubeVirt can
+        change that without a restart."""
         if vm.vmi is None:
             return False
         started_from = self.revisions_by_label.get(vm.vmi.revision)
         same = started_from is not None and started_from.vmi_hash == self.revision.vmi_hash
+        if self._follows:
+            same = not self.live_fields(vm) if same else self._is_applied(vm, started_from)
         if same and not self.uses_replaced_disk(vm):
             return False
         return not (vm.vmi.deleting or vm.vmi.succeeded)

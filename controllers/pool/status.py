@@ -238,7 +238,9 @@ def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition
         return condition("Progressing", True, limit.waits, _with_lost_nodes(snapshot, message))
     outdated, closed = count_outdated(snapshot, now), next((each for each in plan.waits if each.progressing), None)
     if outdated and closed is not None and closed.progressing:
-        message = _with_lost_nodes(snapshot, f"{counts.with_template}; {closed.reason}")
+        # A wait for KubeVirt is that of one VM. A closed window holds all.
+        named = f"{closed.name} waits: " if closed.progressing is PoolReason.UPDATING else ""
+        message = _with_lost_nodes(snapshot, f"{counts.with_template}; {named}{closed.reason}")
         return condition("Progressing", True, closed.progressing, message)
     if outdated or _is_updating(snapshot):
         message = f"{counts.with_template}, {count_verb(counts.available, 'is', 'are')} available"

@@ -22,6 +22,7 @@ class Node:
     name: str
     labels: Mapping[str, str]
     ready: bool = True
+    cordoned: bool = False
 
 
 def parse_node(document: Json) -> Node:
@@ -29,7 +30,8 @@ def parse_node(document: Json) -> Node:
     metadata = document["metadata"]
     labels = (metadata.get("labels") or {}).items()
     kept = {key: value for key, value in labels if ".node.kubevirt.io/" not in key}
-    return Node(metadata["name"], kept, node_is_ready(document))
+    cordoned = bool((document.get("spec") or {}).get("unschedulable"))
+    return Node(metadata["name"], kept, node_is_ready(document), cordoned)
 
 
 def node_is_ready(document: Json) -> bool:

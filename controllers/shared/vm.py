@@ -10,6 +10,7 @@ from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt.live_updates import NO_FIELDS, LiveFields, read_fields
 
 
 def disk_names(vm: Json) -> tuple[str, ...]:
@@ -180,6 +181,10 @@ class VM(ObjectView):
     """why KubeVirt could not create the VM's VMI; empty if the VMI exists"""
     restart_required: str = ""
     """message of KubeVirt's condition RestartRequired; empty if the VMI has the VM's spec"""
+    live: LiveFields = NO_FIELDS
+    """the fields of the template that KubeVirt may change in the running VMI"""
+    live_update_since: str = ""
+    """the annotation poolhouse.dev/live-update-since"""
     vmi: VMI | None = None
     """the VM's current VMI from the store of VMIs, or None"""
 
@@ -272,6 +277,8 @@ def parse_vm(document: Json) -> VM:
         start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
         start_refusal="" if created else start_refusal(status),
         restart_required=_restart_required(status),
+        live=read_fields(at(spec, "template", "spec")),
+        live_update_since=text(metadata, "annotations", meta.LIVE_UPDATE_SINCE),
     )
 
 

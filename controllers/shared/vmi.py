@@ -9,6 +9,7 @@ from typing import Any
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
+from poolhouse.api.kubevirt.live_updates import UNKNOWN_GUEST, RunningGuest, read_guest
 
 DISKS = (
     ("dataVolume", "name"),
@@ -117,6 +118,8 @@ class VMI(ObjectView):
     """The time at which the VMI reached its final phase."""
     disks: tuple[str, ...] = ()
     """Names of the DataVolumes and PersistentVolumeClaims that the VMI uses."""
+    guest: RunningGuest = UNKNOWN_GUEST
+    """what changes of the running VMI depend on"""
     attempt: int = 0
     """The annotation poolhouse.dev/attempt: the number of consecutive predecessors that ended early."""
 
@@ -182,6 +185,7 @@ def parse_vmi(document: Json) -> VMI:
         evacuated=bool(status.get("nodeName")) and status.get("evacuationNodeName") == status.get("nodeName"),
         ended_at=_ended_at(phase, dict(times), conditions),
         disks=tuple(_disks((document.get("spec") or {}).get("volumes") or ())),
+        guest=read_guest(document),
         attempt=parse_count(at(document, "metadata", "annotations", meta.ATTEMPT)),
     )
 

@@ -419,6 +419,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.causes import others_with_cause
     from controllers.pool.counts import template_state
+    from controllers.pool.live_updates import is_live
     from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.outages import lost_node, not_ready
     from controllers.pool.plan import plan
@@ -445,6 +446,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
     if not snapshot.outdated(vm) and snapshot.needs_restart(vm):
         then = "and needs a restart" if template_state(snapshot, vm) == "restart" else "which its next start uses"
+        if is_live(snapshot, vm):
+            then = "and KubeVirt changes it while it runs"
         yield f"it started before its template changed, {then}"
     if (end := lifetime_end(snapshot, vm)) is not None and end > datetime.now(UTC):
         yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"

@@ -20,7 +20,9 @@ from controllers.shared.names import ordinal_of
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import LifecycleHold, parse_hold
 from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.resource_types import POOLS as POOL_KIND
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
@@ -39,6 +41,7 @@ from tests.planning import InlinePlanner
 
 Json = dict[str, Any]
 
+VMI_RESOURCE = "virtualmachineinstances.kubevirt.io"
 PVC_RESOURCE, DATA_VOLUME_RESOURCE = "persistentvolumeclaims", "datavolumes.cdi.kubevirt.io"
 CREATED_BY = "kubevirt.io/created-by"
 """KubeVirt's label of DataVolumes with the UID of their VM, which the engine copies to their claims."""
@@ -61,6 +64,7 @@ KEEPING: Mapping[str, Json] = {
         "scaleInStrategy": {"proactive": {"statePreservation": "Offline"}},
     },
     "proactive": {},
+    "live": {},
     "opportunistic": {
         "updateStrategy": {"opportunistic": {}},
         "scaleInStrategy": {"opportunistic": {}},
@@ -234,6 +238,12 @@ class PoolWitness(Witness):
         return change.actor.startswith("controllers")
 
 
+def with_sockets(sockets: int, memory: str) -> Json:
+    found = sized(memory)
+    found["spec"]["template"]["spec"]["domain"]["cpu"] = {"sockets": sockets, "cores": 1, "threads": 1}
+    return found
+
+
 def looks_like_ours(vm: Json) -> bool:
     """Whether a VM has the pool's name and label, and no controller."""
     ours = (vm["metadata"].get("labels") or {}).get(meta.POOL) == "web" and ordinal_of("web", vm["metadata"]["name"])
@@ -243,11 +253,16 @@ def looks_like_ours(vm: Json) -> bool:
 @dataclass
 class Users(People):
     strategy: str = "proactive"
+    sockets: int = 1
 
     def acts(self) -> list[Callable[[], Awaitable[str]]]:
         owner = [self.end_hook] * 6 if self.strategy == "hooks" else []
         disks = [self.change_disk] * 6 if self.strategy in REPLACING else []
-        others = [self.respell, self.respell, self.strip, self.strip]
+        owner += [*[self.change_size] * 12, self.choose_live_update] if self.strategy == "live" else []
+        others = [self.strip, self.strip]
+        if self.strategy != "live":
+            # KubeVirt itself requires a restart for some other spellings, such as an empty object.
+            others += [self.respell, self.respell]
         return [*super().acts(), self.change_faults, self.change_faults, *others, *owner, *disks]
 
     async def respell(self) -> str:
@@ -285,12 +300,29 @@ class Users(People):
         await self.place.change(template=template)
         return f"disks of {size}"
 
+    async def change_template(self) -> str:
+        return await (self.change_size() if self.strategy == "live" else super().change_template())
+
+    async def change_size(self) -> str:
+        """A template whose change KubeVirt applies to running VMs if it only adds to them, as it does most often."""
+        self.sockets = self.chance.choice([self.sockets + 1, self.sockets + 1, self.sockets, 1])
+        guest, key = self.chance.choice(["1Gi", "1Gi", "2Gi"]), self.chance.choice("ab")
+        template = with_sockets(self.sockets, guest)
+        template["spec"]["template"]["spec"]["tolerations"] = [{"key": key, "operator": "Exists"}]
+        await self.place.change(template=template)
+        return f"{self.sockets} sockets, {guest}, toleration {key}"
+
+    async def choose_live_update(self) -> str:
+        chosen = self.chance.choice(["Prefer", "Require", "Never"])
+        await self.place.change(updateStrategy={"proactive": {"liveUpdate": chosen}})
+        return f"liveUpdate {chosen}"
+
     async def change_faults(self) -> str:
         """A template whose guests fail to start, or crash while they run."""
         faults = self.chance.choice(
             [{"fail-rate": "0.4", "fail-times": "2"}, {"crash-seconds": "30"}, {"start-seconds": "20"}]
         )
-        template = sized(self.chance.choice(["64Mi", "96Mi"]))
+        template = sized(self.chance.choice(["1Gi", "2Gi"] if self.strategy == "live" else ["64Mi", "96Mi"]))
         annotations = {meta.SIM_PREFIX + key: value for key, value in faults.items()}
         template["metadata"] = {"annotations": annotations}
         await self.place.change(template=template)
@@ -321,7 +353,11 @@ class PoolHistory(History):
     async def begin(self) -> None:
         spec = STRATEGIES[self.strategy]
         made = await self.place.pool(
-            5, template=sized("64Mi"), maxUnavailable=TOLERATED, autohealing={"startupFailureThreshold": 2}, **spec
+            5,
+            template=with_sockets(1, "1Gi") if self.strategy == "live" else sized("64Mi"),
+            maxUnavailable=TOLERATED,
+            autohealing={"startupFailureThreshold": 2},
+            **spec,
         )
         self.witness = PoolWitness(self.place, made["metadata"]["uid"], self.tolerated, server=self.world.server)
         self.witness.hooks = self.strategy == "hooks"
@@ -375,6 +411,22 @@ class PoolHistory(History):
             return found
         if self.strategy in REPLACING and conditions.get("DisksOutdated", {}).get("status") == "True":
             return str(conditions["DisksOutdated"]["message"])
+        return self._not_as_the_template(pool) if self.strategy == "live" else ""
+
+    def _not_as_the_template(self, pool: Json) -> str:
+        """A pool that is complete says so of its guests, and not of their VMs only."""
+        wanted = at(pool, "spec", "template", "spec", "template", "spec", "domain")
+        vms = {vm["metadata"]["uid"]: vm for vm in self.world.server.objects("virtualmachines.kubevirt.io")}
+        for vmi in self.world.server.objects(VMI_RESOURCE):
+            vm = vms.get((controller_of(vmi) or {}).get("uid"))
+            if vm is None or (controller_of(vm) or {}).get("uid") != pool["metadata"]["uid"]:
+                continue
+            for path in (("cpu", "sockets"), ("memory", "guest")):
+                found, asked = (at(domain, *path) for domain in (at(vmi, "spec", "domain"), wanted))
+                if asked is not None and to_int(found) != to_int(asked):
+                    return f"{vmi['metadata']['name']} has {'.'.join(path)} {found}, and the template {asked}"
+            if shown := [each["type"] for each in at(vmi, "status", "conditions") or () if "Hot" in each["type"]]:
+                return f"{vmi['metadata']['name']} still has {shown}"
         return ""
 
     def _uids(self) -> dict[str, str]:

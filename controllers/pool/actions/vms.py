@@ -10,7 +10,9 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import has_revision
 from controllers.shared.vm import VM, RetainedDisk, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool_lifecycle import Transition
+from poolhouse.api.kubevirt.live_updates import merged
 from poolhouse.runtime.batch_writer import ExpectedEvents
 
 
@@ -149,6 +151,8 @@ class Update(Action, past="updated VM"):
     """whether the VM ran before the restore"""
     halts: bool = False
     """whether the update stops the guest"""
+    live_since: str = ""
+    """the time of the update, if KubeVirt changes the running guest by it"""
 
     @property
     def stops(self) -> Transition | None:
@@ -171,6 +175,11 @@ class Update(Action, past="updated VM"):
             facts |= {"disks": disks, "replaced_disks": self.replaced_disks}
         if self.halts:
             facts |= {"run_strategy": "Halted", "should_run": False, "ready": False, "vmi": None, "vmi_exists": False}
+        has = snapshot.revisions_by_label.get(self.revision)
+        facts["live"] = live = merged(vm.live, has.live) if has is not None else vm.live
+        if self.live_since and vm.vmi is not None:
+            guest = replace(vm.vmi.guest, spec=live, shown=live, current_memory=None)
+            facts["vmi"] = replace(vm.vmi, guest=guest, labels={**vm.vmi.labels, meta.REVISION: self.revision})
         updated = change_vm(snapshot, self.uid, **facts)
         return start(updated, [self.uid]) if self.start else updated
 

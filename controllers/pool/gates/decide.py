@@ -24,7 +24,7 @@ def waiting(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> Iterator[Waiti
     """The VMs for which the rule must wait."""
     for each in decisions(snapshot, now, rule) if rule.reports else ():
         if each.waiting is not None:
-            update = isinstance(each.wanted, Disruption) and each.wanted.cause == "Update"
+            update = not isinstance(each.wanted, Disruption) or each.wanted.cause == "Update"
             progressing = each.waiting.progressing if update else None
             yield replace(each.waiting, reason=f"{rule.context}{each.waiting.reason}", progressing=progressing)
 

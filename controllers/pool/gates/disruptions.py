@@ -35,6 +35,8 @@ class Disruption:
     """Makes the action, once the gates are open. None while another rule must first prepare the VM for it."""
     stops: bool = True
     """False for a change that stops no guest: few gates hold for it"""
+    moves: bool = False
+    """whether KubeVirt migrates the VM for a change that stops no guest"""
     updates: bool = False
     """whether the VM gets the pool's template by it"""
     begun: bool = False
@@ -79,14 +81,16 @@ class Gate:
     """when the gate is closed, for users"""
     every_change: bool = False
     """whether the gate also holds for changes that stop no guest"""
+    every_move: bool = False
+    """whether the gate also holds for changes that stop no guest, but for which KubeVirt migrates it"""
     keeps_place: bool = False
     """whether a prepared VM that waits here keeps its place in the disruption budget"""
     progressing: PoolReason | None = None
     """The reason of the condition Progressing while an update waits here, if the update can wait for long. None for a
     gate that the pool's own progress opens."""
 
-    def concerns(self, cause: Cause, stops: bool) -> bool:
-        return self.holds_for(cause) and (stops or self.every_change)
+    def concerns(self, cause: Cause, stops: bool, moves: bool = False) -> bool:
+        return self.holds_for(cause) and (stops or self.every_change or (moves and self.every_move))
 
 
 Wanted = Disruption | Action | Waiting
@@ -132,7 +136,7 @@ class Way:
     snapshot: PoolSnapshot
     now: datetime
     gates: tuple[Gate, ...]
-    _concerned: dict[tuple[Cause, bool], tuple[Gate, ...]] = field(default_factory=dict)
+    _concerned: dict[tuple[Cause, bool, bool], tuple[Gate, ...]] = field(default_factory=dict)
 
     @cached_property
     def taken(self) -> Taken:
@@ -151,7 +155,7 @@ class Way:
         return Decision(wanted, answer if isinstance(answer, Action) else wanted.make())
 
     def _first_answer(self, wanted: Disruption) -> tuple[Gate | None, Answer]:
-        kind = wanted.cause, wanted.stops
+        kind = wanted.cause, wanted.stops, wanted.moves
         if kind not in self._concerned:
             self._concerned[kind] = tuple(gate for gate in self.gates if gate.concerns(*kind))
         for gate in self._concerned[kind]:

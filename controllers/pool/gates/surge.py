@@ -6,6 +6,7 @@ template. At least `replicas` VMs stay available, apart from those that were not
 
 from datetime import datetime
 
+from controllers.pool import live_updates
 from controllers.pool.gates.windows import refusal_of_updates
 from controllers.pool.rules.steps import resolve, update_limit
 from controllers.pool.selection import is_behind
@@ -17,10 +18,12 @@ from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
 def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the update replaces this VM by another one. A protected VM, and a VM without the pool's name, is updated
-    in place, like a VM that needs neither a restart nor new disks."""
+    in place, like a VM that needs neither a restart nor new disks, and one that KubeVirt changes while it runs."""
     if not snapshot.surges or vm.protected or vm.base_name != snapshot.pool.name:
         return False
-    return bool(snapshot.outdated_disks(vm)) or (is_behind(snapshot, vm) and snapshot.needs_restart(vm))
+    if snapshot.outdated_disks(vm):
+        return True
+    return is_behind(snapshot, vm) and snapshot.needs_restart(vm) and not live_updates.is_live(snapshot, vm)
 
 
 @once

@@ -149,7 +149,13 @@ GATES: tuple[Gate, ...] = (
         every_change=True,
     ),
     Gate("NewDisk", new_disk, UPDATES, "A disk that replaces another one is not ready."),
-    Gate("ProgressDeadline", deadline, NOT_URGENT, "The update makes no progress for `progressDeadlineSeconds`."),
+    Gate(
+        "ProgressDeadline",
+        deadline,
+        NOT_URGENT,
+        "The update makes no progress for `progressDeadlineSeconds`.",
+        every_move=True,
+    ),
     # A user asks for a restore and waits for it. A rollback ends what has failed.
     Gate(
         "MaintenanceWindow",
@@ -157,6 +163,7 @@ GATES: tuple[Gate, ...] = (
         all_but("ScaleIn", "Restore", "Rollback"),
         "No maintenance window is open. VMs that are not available need not wait; healing waits only with"
         " `onlyInMaintenanceWindows`.",
+        every_move=True,
         progressing=PoolReason.WAITING_FOR_WINDOW,
     ),
     Gate("Surge", surge, UPDATES, "With `maxSurge`, a new VM must be available first.", every_change=True),
@@ -165,6 +172,7 @@ GATES: tuple[Gate, ...] = (
         migration,
         NOT_URGENT,
         "The VM is being migrated, or was evicted from its node and is about to be.",
+        every_move=True,
     ),
     # Scale-in balances zones by its order.
     Gate("FailureDomain", zone, NOT_URGENT, "VMs of another zone are not available."),

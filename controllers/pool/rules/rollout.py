@@ -5,16 +5,14 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
-from controllers.pool.actions import (
-    Action,
-    SaveRevision,
-    Update,
-)
+from controllers.pool import live_updates
+from controllers.pool.actions import Action, SaveRevision, Update
 from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.gates.before_update import is_needed
 from controllers.pool.gates.disruptions import Cause, Disruption, Wanted
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.progress import seconds_until_deadline
+from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import annotations, disk_replacements
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
 from controllers.pool.rules.rule import Rule
@@ -23,6 +21,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
 from controllers.shared.vm import VM, disk_names
+from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
 Make = Callable[[], Action]
@@ -40,7 +39,7 @@ def update(snapshot: PoolSnapshot, now: datetime) -> Iterator[Wanted]:
         elif unmanaged:
             yield Waiting(vm.name, UNMANAGED)
         else:
-            yield _wanted(snapshot, vm)
+            yield _wanted(snapshot, vm, now)
 
 
 def save_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[SaveRevision]:
@@ -55,7 +54,7 @@ def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
     return snapshot.outdated(vm) or snapshot.needs_restart(vm) or awaits_restore(snapshot, vm)
 
 
-def _wanted(snapshot: PoolSnapshot, vm: VM) -> Disruption:
+def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     source, prepared = requested_restore(snapshot, vm), is_prepared(snapshot, vm)
     # An available VM that has the template is not in progress before its restore.
     begun = prepared or (update_has_begun(snapshot, vm) and not (source and vm.available))
@@ -65,10 +64,20 @@ def _wanted(snapshot: PoolSnapshot, vm: VM) -> Disruption:
         return Disruption(vm, "Restore", make, not vm.halted, updates=True, begun=begun, prepared=prepared)
     cause: Cause = "Rollback" if snapshot.aborted else "Update"
     if not snapshot.outdated(vm):
-        return Disruption(vm, cause, partial(restart, vm, "the template has changed"), begun=begun, prepared=prepared)
+        if why := live_updates.waits_for(snapshot, vm, now):
+            return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
+        reason = f"the template has changed{_because(live_updates.why_restart(snapshot, vm))}"
+        return Disruption(vm, cause, partial(restart, vm, reason), begun=begun, prepared=prepared)
     quiet = _why_quiet(snapshot, vm)
-    make = partial(_update, snapshot, vm, quiet)
-    return Disruption(vm, cause, make, not quiet, updates=True, begun=begun, prepared=prepared)
+    if not quiet and snapshot.live_update == "Require" and not snapshot.halts(vm):
+        why = live_updates.waits_forever(snapshot, live_updates.refusal(snapshot, vm))
+        return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
+    make, moves = partial(_update, snapshot, vm, quiet, now), bool(quiet) and live_updates.moves(snapshot, vm)
+    return Disruption(vm, cause, make, not quiet, moves=moves, updates=True, begun=begun, prepared=prepared)
+
+
+def _because(why: str) -> str:
+    return f"; {why}" if why else ""
 
 
 def _why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
@@ -79,6 +88,8 @@ def _why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
         return ""
     if not snapshot.needs_restart(vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
         return "the change needs no restart" if vm.vmi else "it is not running yet"
+    if live_updates.is_live(snapshot, vm):
+        return live_updates.describe(snapshot, vm)
     return "" if may_be_restarted(vm) else _at_next_start(vm)
 
 
@@ -131,7 +142,7 @@ def refusal_of_strategy(snapshot: PoolSnapshot, wanted: Disruption) -> str:
     return _at_next_start(vm) if not wanted.updates and not may_be_restarted(vm) else ""
 
 
-def _update(snapshot: PoolSnapshot, vm: VM, quiet: str) -> Update:
+def _update(snapshot: PoolSnapshot, vm: VM, quiet: str, now: datetime) -> Update:
     assert vm.ordinal is not None
     reason = quiet or _what_changed(snapshot, vm)
     disks, replaced = carried_over(snapshot.created_from(vm), snapshot.revision.disks), ""
@@ -142,7 +153,24 @@ def _update(snapshot: PoolSnapshot, vm: VM, quiet: str) -> Update:
     counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
     label = snapshot.revision.label
     update = Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)
-    return replace(update, halts=True, reason=f"{reason}: it halts the VM") if snapshot.halts(vm) else update
+    if snapshot.halts(vm):
+        return replace(update, halts=True, reason=f"{reason}: it halts the VM")
+    return replace(update, live_since=format_time(now)) if quiet and _changes_guest(snapshot, vm) else update
 
 
-UPDATES = Rule("Update", update, before=save_revision, in_bursts=True, again=(seconds_until_deadline,))
+def _changes_guest(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether KubeVirt may change the running guest by the update, also if that takes back an earlier change."""
+    if snapshot.live_update == "Never" or vm.vmi is None or not vm.vmi.running:
+        return False
+    has, needed = snapshot.revisions_by_label.get(vm.revision), snapshot.needs_restart(vm)
+    changes = has is not None and has.live != snapshot.revision.live
+    return changes and (not needed or live_updates.is_live(snapshot, vm))
+
+
+UPDATES = Rule(
+    "Update",
+    update,
+    before=save_revision,
+    in_bursts=True,
+    again=(seconds_until_deadline, live_updates.seconds_until_late),
+)

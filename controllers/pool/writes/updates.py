@@ -32,6 +32,8 @@ async def update(to: Writing, a: Update) -> None:
         annotations[meta.REPLACED_DISKS] = a.replaced_disks
     if a.counts:
         annotations[meta.UPDATES] = str(parse_vm(live).updates + 1)
+    if a.live_since:
+        annotations[meta.LIVE_UPDATE_SINCE] = a.live_since
     if a.restored:
         annotations[meta.RESTORED] = a.restored
         await _resume(to, a, merged["spec"])

@@ -48,6 +48,9 @@ MACHINE_TYPE = f"{DOMAIN}/machine-type"
 # On a VM: the fields that updates may have left, because the revision of its former template was gone, as `PATH,...`.
 LEFT_FIELDS = f"{DOMAIN}/left-fields"
 
+# On a VM: when its pool last wrote a change that KubeVirt may apply to the running VM.
+LIVE_UPDATE_SINCE = f"{DOMAIN}/live-update-since"
+
 # On a VMI of a replica set: the number of its predecessors that ended early.
 ATTEMPT = f"{DOMAIN}/attempt"
 

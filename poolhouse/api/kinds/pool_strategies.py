@@ -18,6 +18,7 @@ from poolhouse.api.kinds.pool_analysis import Analysis, AnalysisStep
 
 BasePolicy = Literal["Oldest", "Newest", "Random"]
 ReplacePolicy = Literal["Never", "Recreate"]
+LiveUpdate = Literal["Prefer", "Require", "Never"]
 StatePreservation = Literal["Disabled", "Offline", "Online"]
 
 _ONLINE = Rule(
@@ -224,6 +225,11 @@ class UpdateProactive(Model):
     size or storage class. Never: the VM keeps its disks, and the condition DisksOutdated names it. Recreate: the VM
     gets new disks under other names, within `maxUnavailable`. It restarts when they are ready, and its old disks are
     retained."""
+    live_update: LiveUpdate = "Prefer"
+    """What an update does with a change that KubeVirt can apply to a running VM: more CPU sockets, another amount of
+    memory, `nodeSelector`, `affinity` and `tolerations`. Prefer: KubeVirt applies it, and a VM restarts within
+    `maxUnavailable` if KubeVirt cannot, or has not after `progressDeadlineSeconds`. Require: an update restarts no VM,
+    and a VM that would need a restart waits with the reason. Never: VMs restart."""
     max_surge: IntOrPercent | None = None
     """Number of VMs above `replicas`, or a percentage of `replicas`, rounded up, that the pool may have during an
     update. With it, a VM that would need a restart or new disks is replaced: the pool creates a VM with the new

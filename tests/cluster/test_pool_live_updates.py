@@ -1,0 +1,160 @@
+"""A pool whose template changes in what KubeVirt applies to running VMs: the VMIs stay the same ones."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest_asyncio
+
+from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
+from poolhouse.api.kinds.meta import NAMESPACE
+from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS, Resource
+from poolhouse.stack.paths import StackPaths
+from tests.cluster.pooling import Place, controller, template, until
+from tests.cluster.test_pool import condition, said, status
+from tests.cluster.test_pool_rollout import complete, runs
+
+Json = dict[str, Any]
+MIGRATIONS = Resource.of(VMI_MIGRATION)
+
+
+@pytest_asyncio.fixture
+async def running(simulated: StackPaths, guests: Place) -> AsyncIterator[Place]:
+    async with controller(simulated.kubeconfig):
+        yield guests
+
+
+def sized(sockets: int = 1, guest: str = "64Mi", **inner: Any) -> Json:
+    found = template()
+    spec = found["spec"]["template"]["spec"]
+    spec["domain"] |= {"cpu": {"sockets": sockets, "cores": 1, "threads": 1}, "memory": {"guest": guest}}
+    spec.update(inner)
+    return found
+
+
+def choice(live_update: str) -> Json:
+    return {"proactive": {"liveUpdate": live_update}}
+
+
+async def vmis(place: Place) -> list[Json]:
+    items, _ = await place.api.list(VMIS, place.namespace)
+    return list(items)
+
+
+async def migrated(place: Place) -> list[str]:
+    """The VMIs of all migrations that there were, of which KubeVirt keeps the last of each VMI."""
+    items, _ = await place.api.list(MIGRATIONS, place.namespace)
+    return sorted(each["spec"]["vmiName"] for each in items)
+
+
+@asynccontextmanager
+async def least_available(place: Place, replicas: int) -> AsyncIterator[list[int]]:
+    """The numbers of available VMs that the pool says meanwhile, the lowest first."""
+    seen = [replicas]
+
+    async def look() -> None:
+        while True:
+            seen.append(await status(place, "availableReplicas") or 0)
+            seen.sort()
+            await asyncio.sleep(0.1)
+
+    looking = asyncio.create_task(look())
+    try:
+        yield seen
+        assert not looking.done(), "nobody was looking"
+    finally:
+        looking.cancel()
+
+
+@asynccontextmanager
+async def changed(place: Place, resource: Resource, key: tuple[str | None, str], change: Json, back: Json) -> Any:
+    """An object that all tests share is another one until the block ends."""
+    await place.api.patch(resource, *key, change)
+    try:
+        yield
+    finally:
+        await place.api.patch(resource, *key, back)
+
+
+async def test_more_sockets_restart_no_vm_and_fewer_restart_within_the_budget(running: Place) -> None:
+    await running.pool(6, maxUnavailable=1, template=sized(1))
+    await complete(running)
+    before = await runs(running)
+    async with least_available(running, 6) as seen:
+        await running.change(template=sized(2))
+        await complete(running)
+    assert seen[0] == 6, "a VM that migrates stays available"
+    assert await runs(running) == before, "no VM was restarted"
+    found = await vmis(running)
+    assert {each["spec"]["domain"]["cpu"]["sockets"] for each in found} == {2}
+    assert {each["status"]["currentCPUTopology"]["sockets"] for each in found} == {2}
+    assert await migrated(running) == sorted(before), "each VM has migrated once"
+    async with least_available(running, 6) as seen:
+        await running.change(template=sized(1))
+        await complete(running)
+    assert seen[0] >= 5
+    after = await runs(running)
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values()), "KubeVirt removes sockets by a restart only"
+
+
+async def test_memory_goes_up_and_down_and_a_toleration_moves_nothing(running: Place) -> None:
+    await running.pool(2, template=sized(guest="1Gi"))
+    await complete(running)
+    before = await runs(running)
+    await running.change(template=sized(guest="1Gi", tolerations=[{"key": "batch", "operator": "Exists"}]))
+    await complete(running)
+    assert {each["spec"]["tolerations"][0]["key"] for each in await vmis(running)} == {"batch"}
+    assert await migrated(running) == []
+    for guest in ("2Gi", "1Gi"):
+        await running.change(template=sized(guest=guest))
+        await complete(running)
+        assert {each["spec"]["domain"]["memory"]["guest"] for each in await vmis(running)} == {guest}
+    assert await runs(running) == before
+
+
+async def test_never_restarts_vms(running: Place) -> None:
+    await running.pool(2, maxUnavailable=2, template=sized(1), updateStrategy=choice("Never"))
+    await complete(running)
+    before = await runs(running)
+    await running.change(template=sized(2))
+    await complete(running)
+    assert not set((await runs(running)).values()) & set(before.values())
+
+
+async def test_require_waits_for_a_second_node_and_says_so(running: Place) -> None:
+    await running.pool(2, template=sized(1), updateStrategy=choice("Require"), progressDeadlineSeconds=1)
+    await complete(running)
+    before = await runs(running)
+    cordon = {"spec": {"unschedulable": True}}, {"spec": {"unschedulable": None}}
+    async with changed(running, NODES, (None, "node-2"), *cordon), changed(running, NODES, (None, "node-1"), *cordon):
+        await running.change(template=sized(2))
+        await until(lambda: said(running, "Progressing", "no second node can take VMs"), True)
+        await until(lambda: condition(running, "Progressing"), ("False", "ProgressDeadlineExceeded"))
+        assert await runs(running) == before
+        assert await status(running, "updatedReplicas") == 0
+    await complete(running)
+    assert await runs(running) == before
+    await running.change(template=sized(1))
+    await until(lambda: said(running, "Progressing", "removes no CPU sockets from a running VM"), True)
+    assert await runs(running) == before
+
+
+async def test_without_live_migrate_require_names_it_and_goes_on_when_it_is_there(
+    simulated: StackPaths, guests: Place
+) -> None:
+    async with controller(simulated.kubeconfig):
+        await guests.pool(2, template=sized(1), updateStrategy=choice("Require"))
+        await complete(guests)
+    before = await runs(guests)
+    methods = ({"spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": each}}} for each in ([], ["LiveMigrate"]))
+    # A controller that starts knows the KubeVirt object before it plans.
+    async with changed(guests, KUBEVIRTS, (NAMESPACE, "kubevirt"), *methods), controller(simulated.kubeconfig):
+        await guests.change(template=sized(2))
+        await until(lambda: said(guests, "Progressing", "lacks LiveMigrate"), True)
+    async with controller(simulated.kubeconfig):
+        await complete(guests)
+    assert await runs(guests) == before

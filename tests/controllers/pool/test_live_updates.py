@@ -1,0 +1,291 @@
+"""Changes that KubeVirt applies to running VMs: what the pool does with them. Each row is a sentence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controllers.pool import live_updates
+from controllers.pool.actions import LabelVMI, Restart, Update
+from controllers.pool.plan import plan
+from controllers.pool.progress import deadline_exceeded
+from controllers.pool.rules.rule import Plan
+from controllers.pool.selection import DisruptionBudget, is_behind
+from controllers.pool.simulate import simulate
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.status import pool_status
+from controllers.shared.vm import VM
+from poolhouse.api.kinds import meta
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.live_updates import LiveFields, RunningGuest
+from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
+
+GIB = 1 << 30
+CLUSTER = ClusterSettings(versions=("v1.9.0",), update_methods=frozenset({"LiveMigrate"}))
+ONE, TWO = LiveFields(sockets=1, memory=GIB), LiveFields(sockets=2, memory=GIB)
+BEFORE, AFTER = replace(OLD, restart_hash="same", live=ONE), replace(REVISION, restart_hash="same", live=TWO)
+OLDEST: dict[str, Any] = {"selectionPolicy": {"basePolicy": "Oldest"}}
+NO_WINDOW = {"maintenanceWindows": [{"schedule": "0 0 1 1 *", "durationSeconds": 600}]}
+
+
+def guest(sockets: int = 1, *, shown: int | None = None, **given: Any) -> RunningGuest:
+    spec, has = replace(ONE, sockets=sockets), replace(ONE, sockets=shown or sockets)
+    return RunningGuest(spec, has, "amd64", **{"max_sockets": 4, "max_memory": 4 * GIB, "boot_memory": GIB, **given})
+
+
+def running(ordinal: int, of: str = "r0", *, since: str = "", **given: Any) -> VM:
+    """A VM whose VMI was started from the former template."""
+    facts: dict[str, Any] = {"guest": guest(), "phase": "Running", "node": "node-1"}
+    own = {key: given.pop(key) for key in ("guest", "phase", "migrating", "evacuated") if key in given}
+    started = vmi(f"web-{ordinal}", revision="r0", **facts | own)
+    return vm(
+        ordinal,
+        **{"revision": of, "live": ONE if of == "r0" else TWO, "vmi": started, **given},
+        live_update_since=since,
+    )
+
+
+def written(ordinal: int, *, seconds: float = 1, **given: Any) -> VM:
+    """A VM that has the template since a moment ago."""
+    return running(ordinal, REVISION.label, since=ago(seconds), **given)
+
+
+def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
+    proactive = OLDEST | ({"liveUpdate": choice} if choice else {})
+    observed = {key: given.pop(key) for key in ("cluster", "movable", "revision", "revisions") if key in given}
+    facts = {"cluster": CLUSTER, "revision": AFTER, "revisions": (BEFORE, AFTER), **observed}
+    spec = {"maxUnavailable": 1, "updateStrategy": {"proactive": proactive}, **given}
+    return snapshot(a_pool(len(vms), **spec), *vms, **facts)
+
+
+def acts(observed: PoolSnapshot) -> list[tuple[str, str]]:
+    return [(each.verb, each.name) for each in plan(observed, NOW).actions]
+
+
+def waits(observed: PoolSnapshot) -> dict[str, str]:
+    return {each.name: each.reason for each in plan(observed, NOW).waits}
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(pool(*map(running, (1, 2, 3))), [("Update", f"web-{n}") for n in (1, 2, 3)], id="all VMs at once"),
+        pytest.param(pool(written(1), written(2)), [], id="it waits for KubeVirt"),
+        pytest.param(
+            pool(written(1, guest=guest(2, shown=1)), written(2, migrating=True)), [], id="and for its migrations"
+        ),
+        pytest.param(
+            pool(written(1, guest=guest(2))), [("LabelVMI", "web-1")], id="a VMI that shows the change is up to date"
+        ),
+        pytest.param(
+            pool(written(1, restart_required="fewer sockets"), written(2, restart_required="fewer sockets")),
+            [("Restart", "web-1")],
+            id="KubeVirt's RestartRequired restarts VMs within the budget",
+        ),
+        pytest.param(
+            pool(written(1, seconds=601), written(2, seconds=601)),
+            [("Restart", "web-1")],
+            id="so does a change that KubeVirt has not applied in time",
+        ),
+        pytest.param(pool(written(1, seconds=601, migrating=True)), [], id="but never in the middle of the migration"),
+        pytest.param(pool(written(1, seconds=601), choice="Require"), [], id="and never with Require"),
+        pytest.param(
+            pool(written(1, restart_required="x"), choice="Require"), [], id="not even if KubeVirt asks for it"
+        ),
+        pytest.param(pool(running(1), choice="Never"), [("Update", "web-1")], id="Never: updated,"),
+        pytest.param(pool(written(1), running(2), choice="Never"), [("Restart", "web-1")], id="then restarted"),
+        pytest.param(
+            pool(written(1, guest=guest(2)), choice="Never"),
+            [("Restart", "web-1")],
+            id="although KubeVirt has applied the change",
+        ),
+        pytest.param(
+            pool(running(1), running(2), cluster=ClusterSettings(versions=("v1.9.0",))),
+            [("Update", "web-1")],
+            id="without LiveMigrate VMs restart one by one",
+        ),
+        pytest.param(
+            pool(running(1), cluster=ClusterSettings(versions=("v1.9.0",)), choice="Require"),
+            [],
+            id="or wait as they are",
+        ),
+        pytest.param(
+            pool(running(1), running(2), cluster=None), [("Update", "web-1")], id="an unknown cluster restarts"
+        ),
+        pytest.param(
+            pool(running(1), revision=replace(AFTER, restart_hash="other")),
+            [("Update", "web-1")],
+            id="a change of more than these fields restarts",
+        ),
+        pytest.param(
+            pool(written(1, guest=guest(2)), revision=replace(AFTER, restart_hash="other")),
+            [("Restart", "web-1")],
+            id="although the VMI shows these",
+        ),
+        pytest.param(pool(running(1), running(2), **NO_WINDOW), [], id="a migration waits for a maintenance window"),
+        pytest.param(
+            pool(running(1, migrating=True), running(2)),
+            [("Update", "web-2")],
+            id="and for another migration of the VM",
+        ),
+        pytest.param(pool(running(1, evacuated=True)), [], id="and for the drain of its node"),
+    ],
+)
+def test_what_the_pool_does(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
+    assert [each for each in acts(observed) if each[0] != "SaveRevision"] == expected
+
+
+PLACED = replace(AFTER, live=replace(ONE, placement="there"))
+
+
+def test_another_placement_waits_for_no_window_because_nothing_moves() -> None:
+    assert acts(pool(running(1), running(2), revision=PLACED, **NO_WINDOW)) == [
+        ("Update", "web-1"),
+        ("Update", "web-2"),
+    ]
+
+
+def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> None:
+    steps = {"updateStrategy": {"proactive": {**OLDEST, "steps": [{"setReplicas": 1}, {"pause": {}}]}}}
+    first = [each for each in acts(pool(running(1), running(2), running(3), **steps)) if each[0] == "Update"]
+    assert len(first) == 1
+    assert [each for each in acts(pool(written(1), running(2), running(3), **steps)) if each[0] == "Update"] == []
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(pool(written(1)), "has not accepted the change", id="KubeVirt has not seen it"),
+        pytest.param(pool(written(1, guest=guest(2, shown=1))), "has not begun the migration", id="no migration"),
+        pytest.param(pool(written(1, guest=guest(2, shown=1), migrating=True)), "moves it", id="it moves"),
+        pytest.param(
+            pool(written(1, guest=guest(2, shown=1)), movable=False), "no second node can take VMs", id="one node"
+        ),
+        pytest.param(
+            pool(written(1, guest=guest(2, shown=1, failed_at=ago(0), failure="too slow"))),
+            "its migration failed, and KubeVirt tries again: too slow",
+            id="the migration failed",
+        ),
+        pytest.param(
+            pool(written(1, guest=guest(2, shown=1, failed_at=ago(9), failure="too slow"))),
+            "has not begun the migration",
+            id="an earlier migration failed",
+        ),
+        pytest.param(
+            pool(written(1, seconds=601, guest=guest(2, shown=1)), choice="Require", movable=False),
+            "Require, so that it does not restart: KubeVirt has not changed the running VM within 600 s: it must move",
+            id="with Require it waits after the deadline",
+        ),
+        pytest.param(
+            pool(written(1, restart_required="no"), choice="Require"), "KubeVirt says RestartRequired: no", id="refused"
+        ),
+        pytest.param(
+            pool(running(1, guest=guest(3)), choice="Require"), "removes no CPU sockets", id="refused beforehand"
+        ),
+        pytest.param(
+            pool(running(1, guest=guest(not_migratable="a disk is on one node")), choice="Require"),
+            "a disk is on one node",
+            id="not migratable",
+        ),
+        pytest.param(
+            pool(running(1), choice="Require", revision=replace(AFTER, restart_hash="other")),
+            "applies other changes of the template only at a start",
+            id="a change of more than these fields",
+        ),
+    ],
+)
+def test_each_wait_is_named(observed: PoolSnapshot, expected: str) -> None:
+    assert expected in waits(observed)["web-1"]
+    condition = next(c for c in pool_status(observed, plan(observed, NOW), NOW).conditions if c.type == "Progressing")
+    assert expected in condition.message
+    assert condition.reason == "UpdatingVMs"
+
+
+def test_a_plan_says_how_each_vm_gets_the_template() -> None:
+    actions = plan(pool(running(1), running(2)), NOW).actions
+    live = [each.reason for each in actions if isinstance(each, Update)]
+    assert live == ["KubeVirt changes the running VM by a live migration: CPU sockets 1 to 2"] * 2
+    fewer = pool(running(1, guest=guest(4)), revision=replace(AFTER, live=replace(TWO, memory=2 * GIB)))
+    found = [row for round in simulate(fewer, NOW).steps for row in round.actions if isinstance(row, Restart)]
+    assert [each.reason for each in found] == [
+        "the template has changed; KubeVirt removes no CPU sockets from a running VM, and it has 4"
+    ]
+
+
+def test_a_plan_shows_the_restart_that_takes_a_live_update_back() -> None:
+    updated = [replace(written(n, guest=guest(2)), revision=AFTER.label) for n in (1, 2)]
+    labelled = [replace(vm, vmi=replace(vm.vmi, labels={meta.REVISION: AFTER.label})) for vm in updated if vm.vmi]
+    back = pool(*labelled, revision=BEFORE, revisions=(BEFORE, AFTER))
+    found = [(each.verb, each.name) for round in simulate(back, NOW).steps for each in round.actions]
+    assert found == [("Update", "web-1"), ("Restart", "web-1"), ("Update", "web-2"), ("Restart", "web-2")]
+
+
+def test_a_simulated_live_update_restarts_nothing_and_ends() -> None:
+    found = simulate(pool(*map(running, (1, 2, 3))), NOW)
+    verbs = [each.verb for round in found.steps for each in round.actions]
+    assert found.complete
+    assert "Restart" not in verbs
+    assert verbs.count("Update") == 3
+
+
+def test_updated_is_said_only_when_the_vmi_shows_the_change() -> None:
+    observed = pool(written(1), written(2, guest=guest(2)), written(3, run_strategy="Once"))
+    assert pool_status(observed, Plan(), NOW).updated_replicas == 1
+    assert [is_behind(observed, each) for each in observed.vms] == [True, False, True]
+
+
+def test_a_vm_that_is_changed_while_it_runs_takes_no_place_in_the_budget() -> None:
+    assert DisruptionBudget.of(pool(written(1), written(2))).in_progress == 0
+    assert DisruptionBudget.of(pool(written(1, restart_required="x"), written(2))).in_progress == 1
+
+
+def test_a_change_that_kubevirt_has_begun_is_taken_back() -> None:
+    """The VMI was started from the template that the pool has again, but KubeVirt has changed it meanwhile."""
+    back = pool(running(1, guest=guest(2), since=ago(1)), running(2), revision=BEFORE, revisions=(BEFORE, AFTER))
+    assert live_updates.required(replace(back, pool=a_pool(2, updateStrategy=REQUIRE))).keys() == {"web-1"}
+    assert acts(back) == [("Restart", "web-1")]
+    edited = pool(running(1, live=TWO, guest=guest(2)), running(2), revision=BEFORE, revisions=(BEFORE, AFTER))
+    assert acts(edited) == [], "a user has changed the VM"
+
+
+REQUIRE = {"proactive": {"liveUpdate": "Require"}}
+
+
+def test_with_surge_no_vm_is_replaced_for_a_change_of_a_running_vm() -> None:
+    surge = {"updateStrategy": {"proactive": {**OLDEST, "maxSurge": 1}}}
+    assert acts(pool(running(1), running(2), **surge)) == [("Update", "web-1"), ("Update", "web-2")]
+
+
+def test_the_update_records_when_kubevirt_may_begin() -> None:
+    (update,) = (each for each in plan(pool(running(1)), NOW).actions if isinstance(each, Update))
+    assert update.live_since == ago(0)
+    (light,) = (
+        each
+        for each in plan(pool(running(1), revision=replace(LIGHT, restart_hash="same", live=ONE)), NOW).actions
+        if isinstance(each, Update)
+    )
+    assert not light.live_since
+
+
+def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
+    assert plan(pool(written(1, seconds=100), written(2, seconds=200)), NOW).again_seconds == 400
+    assert plan(pool(written(1, seconds=601)), NOW).again_seconds is None
+
+
+def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:
+    observed = pool(written(1, guest=guest(2, shown=1)), choice="Require", movable=False)
+    status = observed.pool.status.model_copy(
+        update={"update_revision": AFTER.name, "observed_generation": 1, "last_progress_time": ago(601)}
+    )
+    observed = replace(observed, pool=replace(observed.pool, status=status))
+    assert "web-1: it must move for the change" in deadline_exceeded(observed, NOW)
+    assert not deadline_exceeded(observed, NOW - timedelta(seconds=2))
+    assert not deadline_exceeded(replace(observed, pool=replace(a_pool(1), status=status)), NOW)
+
+
+def test_the_label_of_the_vmi_is_written_once() -> None:
+    (label,) = (each for each in plan(pool(written(1, guest=guest(2))), NOW).actions if isinstance(each, LabelVMI))
+    assert label.before == "r0"

@@ -23,6 +23,7 @@ from .errors import (
     NotFound,
     QuotaExceeded,
     Throttled,
+    Unauthorized,
     Unavailable,
     Unreachable,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "QuotaExceeded",
     "Stalled",
     "Throttled",
+    "Unauthorized",
     "Unavailable",
     "Unreachable",
 ]

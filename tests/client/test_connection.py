@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 import yaml
-from poolhouse_client.client import AsyncClient, Client, Forbidden
+from poolhouse_client.client import AsyncClient, Client, Unauthorized
 from poolhouse_client.connection import ConfigError, connect
 
 from poolhouse.service.certificates import new_ca, new_client_certificate, new_server_certificate
@@ -168,7 +168,7 @@ async def test_both_clients_connect_over_tls(user: Json, allowed: bool, tmp_path
         token = tmp_path / "token"
         for renewed in (False, True):  # once for each client
             token.write_text("old")
-            context = pytest.raises(Forbidden) if not allowed else nullcontext()
+            context = pytest.raises(Unauthorized) if not allowed else nullcontext()
             if renewed:
                 async with AsyncClient(kubeconfig=config, timeout_seconds=10) as client:
                     token.write_text("new")

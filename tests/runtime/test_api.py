@@ -20,7 +20,7 @@ from cryptography.x509.oid import NameOID
 from prometheus_client import CollectorRegistry
 
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Expired, Forbidden, NotFound, Unreachable
+from poolhouse.runtime.errors import ApiError, Expired, NotFound, Unauthorized, Unreachable
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import namespace_of_path
 from poolhouse.runtime.transport import encode
@@ -159,16 +159,16 @@ async def test_a_401_reloads_the_kubeconfig(server: Server, tmp_path: Path) -> N
 
     server.script = script
     async with await server.connect(tmp_path) as api:
-        with pytest.raises(Forbidden):
+        with pytest.raises(Unauthorized):
             await api.get(THINGS, "n", "a")
         file = tmp_path / "kubeconfig"
         file.write_text(file.read_text().replace("ours", "fresh"))
-        with pytest.raises(Forbidden):
+        with pytest.raises(Unauthorized):
             await api.get(THINGS, "n", "a")
         assert len(server.requests) == 2, "the kubeconfig is not read after every refused call"
         await asyncio.sleep(60)
         await api.get(THINGS, "n", "a")
-        with pytest.raises(Forbidden):
+        with pytest.raises(Unauthorized):
             await api.request("GET", "/x", token="theirs")
         assert len(server.requests) == 5, "the token of another user is not renewed"
 

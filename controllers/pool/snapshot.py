@@ -286,8 +286,11 @@ class PoolSnapshot:
         if started_from is None or not started_from.restart_hash:
             return ()
         if started_from.vmi_hash == self.revision.vmi_hash:
-            # KubeVirt may be in the middle of a change that has been taken back.
-            return () if self.outdated(vm) else live_updates.behind(vm.live, self.revision.live, vm.vmi.guest)
+            # KubeVirt may be in the middle of a change that has been taken back. A VMI that is younger than the pool's
+            # last change has started with it: another component then chose what differs, and a restart changes nothing.
+            if self.outdated(vm) or not vm.live_update_since or vm.vmi.created_at > vm.live_update_since:
+                return ()
+            return live_updates.behind(vm.live, self.revision.live, vm.vmi.guest)
         same = started_from.restart_hash == self.revision.restart_hash
         return live_updates.changed(started_from.live, self.revision.live) if same else ()
 

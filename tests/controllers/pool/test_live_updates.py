@@ -39,7 +39,7 @@ def guest(sockets: int = 1, *, shown: int | None = None, **given: Any) -> Runnin
 def running(ordinal: int, of: str = "r0", *, since: str = "", **given: Any) -> VM:
     """A VM whose VMI was started from the former template."""
     facts: dict[str, Any] = {"guest": guest(), "phase": "Running", "node": "node-1"}
-    own = {key: given.pop(key) for key in ("guest", "phase", "migrating", "evacuated") if key in given}
+    own = {key: given.pop(key) for key in ("guest", "phase", "migrating", "evacuated", "created_at") if key in given}
     started = vmi(f"web-{ordinal}", revision="r0", **facts | own)
     return vm(
         ordinal,
@@ -249,6 +249,21 @@ def test_a_change_that_kubevirt_has_begun_is_taken_back() -> None:
     assert acts(back) == [("Restart", "web-1")]
     edited = pool(running(1, live=TWO, guest=guest(2)), running(2), revision=BEFORE, revisions=(BEFORE, AFTER))
     assert acts(edited) == [], "a user has changed the VM"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({}, id="the pool has never changed the running VM, as before an upgrade of Poolhouse"),
+        pytest.param({"since": ago(700), "created_at": ago(60)}, id="the VM has restarted since the pool's change"),
+    ],
+)
+def test_no_restart_follows_a_vmi_that_started_with_other_fields_than_its_vm(given: dict[str, str]) -> None:
+    """A webhook of the cluster may change VMIs. Each new VMI differs from its VM, so restarts would never end."""
+    changed = running(1, guest=guest(2), **given)
+    observed = pool(changed, revision=BEFORE, revisions=(BEFORE,))
+    assert acts(observed) == []
+    assert not is_behind(observed, changed)
 
 
 REQUIRE = {"proactive": {"liveUpdate": "Require"}}

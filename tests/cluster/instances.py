@@ -18,7 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
-from controllers.warmpool.ec2.agent import METHODS, SERVICE, message_classes
+from controllers.warmpool.ec2.agent import METHODS, SERVICE, messages
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import NAMESPACE
 
@@ -109,7 +109,7 @@ class Agent:
 
 @asynccontextmanager
 async def agent() -> AsyncIterator[Agent]:
-    found, known = Agent(), message_classes()
+    found, known = Agent(), messages()
     found.serving(True)
 
     async def launch(asked: Any, context: Any) -> Any:

@@ -6,41 +6,42 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from typing import Any, Protocol
 
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.ec2.reasons import EC2Reason
+from poolhouse.service.protobuf import Field, message_classes
 
 PACKAGE = "vkvmagent.v0"
 SERVICE = f"{PACKAGE}.ApplicationLifecycle"
 
 # A subset of the messages of the Virtual Kubelet's agent. The field numbers equal those of the agent and of a Pod in
 # Kubernetes, for compatibility with existing agents.
-FIELDS: dict[str, dict[str, tuple[int, str]]] = {
-    "ObjectMeta": {"name": (1, "string"), "namespace": (3, "string"), "uid": (5, "string")},
-    "ContainerPort": {"name": (1, "string"), "containerPort": (3, "int32"), "protocol": (4, "string")},
-    "EnvVar": {"name": (1, "string"), "value": (2, "string")},
-    "Container": {
-        "name": (1, "string"),
-        "image": (2, "string"),
-        "command": (3, "string*"),
-        "args": (4, "string*"),
-        "workingDir": (5, "string"),
-        "ports": (6, "ContainerPort*"),
-        "env": (7, "EnvVar*"),
-    },
-    "PodSpec": {"containers": (2, "Container*"), "restartPolicy": (3, "string")},
-    "PodStatus": {"phase": (1, "string"), "message": (3, "string"), "reason": (4, "string")},
-    "Pod": {"metadata": (1, "ObjectMeta"), "spec": (2, "PodSpec"), "status": (3, "PodStatus")},
-    "LaunchApplicationRequest": {"pod": (1, "Pod")},
-    "LaunchApplicationResponse": {},
-    "TerminateApplicationRequest": {},
-    "TerminateApplicationResponse": {},
-    "ApplicationHealthRequest": {},
-    "ApplicationHealthResponse": {"podStatus": (1, "PodStatus")},
+TEXT, NUMBER = "TYPE_STRING", "TYPE_INT32"
+MESSAGES: dict[str, tuple[Field, ...]] = {
+    "ObjectMeta": (("name", 1, TEXT), ("namespace", 3, TEXT), ("uid", 5, TEXT)),
+    "ContainerPort": (("name", 1, TEXT), ("containerPort", 3, NUMBER), ("protocol", 4, TEXT)),
+    "EnvVar": (("name", 1, TEXT), ("value", 2, TEXT)),
+    "Container": (
+        ("name", 1, TEXT),
+        ("image", 2, TEXT),
+        ("command", 3, f"[]{TEXT}"),
+        ("args", 4, f"[]{TEXT}"),
+        ("workingDir", 5, TEXT),
+        ("ports", 6, "[]ContainerPort"),
+        ("env", 7, "[]EnvVar"),
+    ),
+    "PodSpec": (("containers", 2, "[]Container"), ("restartPolicy", 3, TEXT)),
+    "PodStatus": (("phase", 1, TEXT), ("message", 3, TEXT), ("reason", 4, TEXT)),
+    "Pod": (("metadata", 1, "ObjectMeta"), ("spec", 2, "PodSpec"), ("status", 3, "PodStatus")),
+    "LaunchApplicationRequest": (("pod", 1, "Pod"),),
+    "LaunchApplicationResponse": (),
+    "TerminateApplicationRequest": (),
+    "TerminateApplicationResponse": (),
+    "ApplicationHealthRequest": (),
+    "ApplicationHealthResponse": (("podStatus", 1, "PodStatus"),),
 }
-"""field number and type, by field name; the asterisk marks a list"""
 
 METHODS = {
     "LaunchApplication": ("LaunchApplicationRequest", "LaunchApplicationResponse"),
@@ -115,7 +116,7 @@ class NetworkAgentClient:
         from grpc.aio import AioRpcError
 
         metadata = {"namespace": application.namespace, "name": application.name, "uid": application.uid}
-        pod = ParseDict({"metadata": metadata, "spec": dict(application.spec)}, self._messages["Pod"]())
+        pod = ParseDict({"metadata": metadata, "spec": dict(application.spec)}, messages()["Pod"]())
         async with self._channel(endpoint) as channel:
             try:
                 await self._call(channel, "LaunchApplication", timeout_seconds, pod=pod)
@@ -153,12 +154,8 @@ class NetworkAgentClient:
         writer.close()
         return HEALTHY
 
-    @cached_property
-    def _messages(self) -> dict[str, Any]:
-        return message_classes()
-
     async def _call(self, channel: Any, method: str, timeout_seconds: float, **content: Any) -> Any:
-        request, response = (self._messages[name] for name in METHODS[method])
+        request, response = (messages()[name] for name in METHODS[method])
         call = channel.unary_unary(
             f"/{SERVICE}/{method}",
             request_serializer=request.SerializeToString,
@@ -198,28 +195,6 @@ def _application_health(status: Any) -> Health:
     return Health("Unable", EC2Reason.APPLICATION_STARTING, message)
 
 
-def message_classes() -> dict[str, Any]:
-    """Builds a protobuf class for each message of FIELDS."""
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-    from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message_factory import GetMessageClass
-
-    scalars = {"string": FieldDescriptorProto.TYPE_STRING, "int32": FieldDescriptorProto.TYPE_INT32}
-    file = FileDescriptorProto(name="vkvmagent.proto", package=PACKAGE, syntax="proto3")
-    for name, fields in FIELDS.items():
-        message = file.message_type.add(name=name)
-        for field_name, (number, type_name) in fields.items():
-            scalar = scalars.get(type_name.rstrip("*"))
-            added = message.field.add(
-                name=field_name,
-                number=number,
-                type=scalar or FieldDescriptorProto.TYPE_MESSAGE,
-                label=FieldDescriptorProto.LABEL_REPEATED
-                if type_name.endswith("*")
-                else FieldDescriptorProto.LABEL_OPTIONAL,
-            )
-            if scalar is None:
-                added.type_name = f".{PACKAGE}.{type_name.rstrip('*')}"
-    pool = DescriptorPool()
-    pool.Add(file)
-    return {name: GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}")) for name in FIELDS}
+@cache
+def messages() -> dict[str, Any]:
+    return message_classes(PACKAGE, MESSAGES, "proto3")

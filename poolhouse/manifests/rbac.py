@@ -165,7 +165,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "to default VMs that the webhook missed",
             names=(webhooks.DEFAULTING_CONFIGURATION,),
         ),
-        PolicyRule("", ("nodes",), FOLLOW, "to read the zones of VMs and the machine types that nodes support"),
+        PolicyRule("", ("nodes",), FOLLOW, "to know zones, outages, machine types, and whether VMs can migrate"),
         *_INSTANCETYPE_RULES,
         PolicyRule(
             "migrations.kubevirt.io",
@@ -177,7 +177,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "kubevirt.io",
             ("kubevirts",),
             FOLLOW,
-            "to read the default migration settings, the defaults of the cluster and KubeVirt's version",
+            "to read KubeVirt's version, its defaults, and what it changes in running VMs",
         ),
         PolicyRule(
             "apiextensions.k8s.io",

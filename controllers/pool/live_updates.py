@@ -15,6 +15,7 @@ from poolhouse.api.kubevirt import live_updates
 from poolhouse.api.kubevirt.live_updates import LiveField
 
 NEVER = "updateStrategy.proactive.liveUpdate is Never"
+UNREADABLE = "KubeVirt may be changing the running VM, and the KubeVirt object, which says so, cannot be read now"
 MORE = "KubeVirt applies other changes of the template only at a start"
 
 
@@ -62,6 +63,8 @@ def why_restart(snapshot: PoolSnapshot, vm: VM) -> str:
 
 def waits_for(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
     """What a VM that has the template, and whose guest does not, waits for instead of a restart. "" if it restarts."""
+    if _is_unknown(snapshot, vm) and not _is_late(snapshot, vm, now):
+        return UNREADABLE
     if not is_live(snapshot, vm):
         return waits_forever(snapshot, refusal(snapshot, vm))
     if not _is_late(snapshot, vm, now):
@@ -89,10 +92,17 @@ def seconds_until_late(snapshot: PoolSnapshot, now: datetime) -> float | None:
 
 def _times_left(snapshot: PoolSnapshot, now: datetime) -> Iterator[float]:
     for vm in snapshot.active if snapshot.live_update != "Never" else ():
-        if not snapshot.outdated(vm) and is_live(snapshot, vm):
+        if not snapshot.outdated(vm) and (is_live(snapshot, vm) or _is_unknown(snapshot, vm)):
             end = _end(snapshot, vm)
             if end is not None and end > now:
                 yield (end - now).total_seconds()
+
+
+def _is_unknown(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the change may be under way, but the settings of KubeVirt are unknown, for example after a restart of the
+    controllers. A restart would disrupt the guest that KubeVirt was about to change."""
+    follows = snapshot.live_update != "Never" and bool(vm.live_update_since)
+    return follows and snapshot.cluster is None and snapshot.needs_restart(vm)
 
 
 def _is_late(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:

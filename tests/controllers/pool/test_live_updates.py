@@ -74,6 +74,10 @@ def waits(observed: PoolSnapshot) -> dict[str, str]:
     [
         pytest.param(pool(*map(running, (1, 2, 3))), [("Update", f"web-{n}") for n in (1, 2, 3)], id="all VMs at once"),
         pytest.param(pool(written(1), written(2)), [], id="it waits for KubeVirt"),
+        pytest.param(pool(written(1), cluster=None), [], id="also while the KubeVirt object cannot be read"),
+        pytest.param(
+            pool(written(1, seconds=601), cluster=None), [("Restart", "web-1")], id="but no longer than the deadline"
+        ),
         pytest.param(
             pool(written(1, guest=guest(2, shown=1)), written(2, migrating=True)), [], id="and for its migrations"
         ),
@@ -287,6 +291,7 @@ def test_the_update_records_when_kubevirt_may_begin() -> None:
 
 def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
     assert plan(pool(written(1, seconds=100), written(2, seconds=200)), NOW).again_seconds == 400
+    assert plan(pool(written(1, seconds=100), cluster=None), NOW).again_seconds == 500
     assert plan(pool(written(1, seconds=601)), NOW).again_seconds is None
 
 

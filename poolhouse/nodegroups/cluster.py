@@ -13,7 +13,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.nodegroups.groups import Change, Groups, NodeGroup, Refused, obstacle, read_limits
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import VMS, Resource
 
 log = logging.getLogger(__name__)
@@ -42,9 +42,8 @@ class Cluster:
 
     async def groups(self) -> Groups:
         if self._groups is None:
-            pools, _ = await self.api.list(POOLS, self.namespace, label_selector=self.selector)
-            vms, scaled_by = await self._vms(), await self._autoscalers()
-            found = {each["metadata"]["name"]: _node_group(each, vms, scaled_by) for each in pools}
+            pools, vms, scaled_by = await self._pools(), await self._vms(), await self._autoscalers()
+            found = {name: _node_group(each, vms, scaled_by) for name, each in pools.items()}
             self._groups = Groups(
                 {name: each for name, each in found.items() if isinstance(each, NodeGroup)},
                 {name: each for name, each in found.items() if isinstance(each, str)},
@@ -57,10 +56,10 @@ class Cluster:
         if other clients change the pool again and again, and the API's errors."""
         self._groups = None
         for attempt in range(1, TRIES + 1):
-            try:
-                document = await self.api.get(POOLS, self.namespace, name)
-            except NotFound:
-                raise Refused("NOT_FOUND", f"there is no pool {name} in namespace {self.namespace}") from None
+            document = (await self._pools()).get(name)
+            if document is None:
+                chosen = f" with {self.selector}" if self.selector else ""
+                raise Refused("NOT_FOUND", f"there is no pool {name!r} in namespace {self.namespace}{chosen}")
             vms, scaled_by = await self._vms(), await self._autoscalers()
             group = _node_group(document, vms, scaled_by)
             if not isinstance(group, NodeGroup):
@@ -80,6 +79,11 @@ class Cluster:
             without = f" without {', '.join(removed)}" if removed else ""
             log.info("%s/%s: replicas %d -> %d%s", self.namespace, name, group.size, change.replicas, without)
             return
+
+    async def _pools(self) -> dict[str, Json]:
+        """The selected pools by name. A request that names another pool, or no name of a pool, finds none."""
+        found, _ = await self.api.list(POOLS, self.namespace, label_selector=self.selector)
+        return {each["metadata"]["name"]: each for each in found}
 
     async def _vms(self) -> dict[str, VM]:
         pages = self.api.pages(VMS, self.namespace)

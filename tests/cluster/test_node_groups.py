@@ -25,11 +25,11 @@ HOOKS = [{"name": "drain", "transition": "Terminating", "timeoutSeconds": 3600}]
 
 
 @asynccontextmanager
-async def provider(place: Place) -> AsyncIterator[Autoscaler]:
+async def provider(place: Place, selector: str | None = None) -> AsyncIterator[Autoscaler]:
     """The provider of the namespace, and an autoscaler that asks it."""
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
-        serve(Cluster(place.api, place.namespace), "127.0.0.1", 0, None, port.set_result), name="provider"
+        serve(Cluster(place.api, place.namespace, selector), "127.0.0.1", 0, None, port.set_result), name="provider"
     )
     waits: list[asyncio.Future[Any]] = [port, serving]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -165,3 +165,16 @@ async def test_the_pools_own_limit_is_the_maximum_of_the_group(place: Place) -> 
         (found,) = (await asks.call("NodeGroups")).nodeGroups
         assert (found.minSize, found.maxSize) == (1, 3)
         assert (await asks.refused("NodeGroupIncreaseSize", id="web", delta=2)).startswith("FAILED_PRECONDITION")
+
+
+async def test_a_provider_changes_only_the_pools_that_it_selects(control_plane: Any, place: Place) -> None:
+    await pool(place, 2)
+    async with provider(place, "cluster=other") as asks:
+        for name in ("web", "web/scale", "web/status", "../web", ""):
+            told = await asks.refused("NodeGroupIncreaseSize", id=name, delta=1)
+            assert told.startswith("NOT_FOUND: there is no pool"), told
+            assert (await asks.refused("NodeGroupDeleteNodes", id=name, nodes=[])).startswith("NOT_FOUND")
+        assert await replicas(place) == 2
+        await place.api.patch(POOLS, place.namespace, "web", {"metadata": {"labels": {"cluster": "other"}}})
+        await asks.call("NodeGroupIncreaseSize", id="web", delta=1)
+    assert await replicas(place) == 3

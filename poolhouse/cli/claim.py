@@ -203,7 +203,7 @@ def _report(name: str, status: Json, output: str, waited_seconds: float | None) 
     if phase in FINISHED:
         raise Failed(describe(name, status), shown=shown)
     if waited_seconds is not None and phase != "Ready":
-        waited = f"not Ready after {waited_seconds:g} s, `release {name}` cancels it"
+        waited = f"not Ready after {waited_seconds:g} s, `poolhouse release {name}` cancels it"
         raise Unreachable(f"{describe(name, status)}; {waited}", shown=shown)
     if output == "text":
         echo(describe(name, status))
